@@ -437,7 +437,7 @@ Test(collectives_net, an_interface_that_is_not_there_is_an_error_on_all_hosts_th
 {
     struct ranks run = run_on("ab", choose_a_wrong_interface);
     expect_told(&run, -1, DDP_ERR_ENV,
-                (const char *const[]){ "DDP_IFACE=nosuch0", "expected one of: ", "lo (127.0.0.1)", NULL });
+                (const char *const[]){ "DDP_IFACE=nosuch0", "use one of: ", "lo (127.0.0.1)", NULL });
     ranks_free(&run);
 }
 

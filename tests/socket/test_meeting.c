@@ -168,7 +168,7 @@ Test(meeting_join, memory_of_another_user_is_refused)
         offer_as_nobody(ends[1]);
     cr_assert_eq(read(ends[0], &offer, sizeof(offer)), (ssize_t)sizeof(offer));
     cr_expect_eq(segment_attach(&segment, &offer, BYTES, &err), DDP_ERR_CORRUPT);
-    cr_expect_not_null(strstr(err.msg, "belongs to uid 65534, and this rank is uid 0"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "belongs to uid 65534, but this rank has uid 0"), "%s", err.msg);
     kill(pid, SIGKILL);
     close(ends[0]);
     close(ends[1]);

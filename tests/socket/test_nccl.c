@@ -131,7 +131,7 @@ static void mix_memories(struct rank *me)
     ddp_ctx *ctx = rank_init(me, &nccl_options);
     float *x = device_floats(me, ctx, 1);
     ddp_status status = ddp_all_reduce(ddp_world(ctx), &host, x, 1, DDP_F32, DDP_SUM, NULL, NULL);
-    rank_expect(me, status == DDP_ERR_ARG && strstr(ddp_last_error(), "`in` lies in host memory"), "%s",
+    rank_expect(me, status == DDP_ERR_ARG && strstr(ddp_last_error(), "`in` is in host memory"), "%s",
                 ddp_last_error());
     rank_expect_ok(me, sum(ctx, &host, 1, NULL)); /* goes through the cpu communicator */
     rank_expect(me, host == 2, "host is %g", (double)host);
@@ -196,7 +196,8 @@ Test(nccl, a_call_that_does_not_end_is_named_on_all_ranks, .timeout = 120)
     setenv("FAKE_NCCL_HANG", "1:1", 1);
     struct ranks run = ranks_run(3, call_with_little_time, RANKS_PLAIN_STORE, NULL);
     expect_of_all(&run, -1, DDP_ERR_TIMEOUT,
-                  "all_reduce #1 (f32 x 1000, sum) on the GPU is not done after 500 ms", "done are 0 calls");
+                  "all_reduce #1 (f32 x 1000, sum) on the GPU is still running after 500 ms",
+                  "0 calls are done");
     ranks_free(&run);
 }
 
@@ -307,7 +308,8 @@ static void versions_differ(struct rank *me)
 
 Test(nccl, different_versions_are_named, .timeout = 120)
 {
-    expect_init(2, versions_differ, DDP_ERR_MISMATCH, "rank 0 has loaded NCCL 2.28.9", "rank 1 NCCL 2.27.3");
+    expect_init(2, versions_differ, DDP_ERR_MISMATCH, "rank 0 has loaded NCCL 2.28.9",
+                "but rank 1 NCCL 2.27.3");
 }
 
 static void one_gpu(struct rank *me)

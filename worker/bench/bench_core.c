@@ -60,7 +60,7 @@ double bench_busbw(enum bench_kind kind, int world, double algbw)
     }
 }
 
-/* A size that does not fit would be cut, and the loop over sizes would never end. */
+/* Return the next size. The check for overflow is needed, because the loop over sizes would otherwise never end. */
 size_t bench_next(size_t bytes, size_t step, size_t factor)
 {
     size_t next;
@@ -71,7 +71,7 @@ size_t bench_next(size_t bytes, size_t step, size_t factor)
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-/* Values 1, 2 or 3; in a product all ranks but one pass 1, so that it stays small. */
+/* Return a value of 1, 2 or 3. In a product all ranks except one pass 1, so that the product stays small. */
 static double value_of(const struct bench_case *c, int rank, size_t i)
 {
     if (bench_rules[c->kind].reduces && c->op == DDP_PROD && (size_t)rank != i % (size_t)c->world)
@@ -113,7 +113,7 @@ void bench_fill(const struct bench_case *c, int rank, void *in)
         one_value_put(in, i, c->dtype, value_of(c, rank, i));
 }
 
-/* Return the number of digits of the type after the first; 0 for integers, which are exact. */
+/* Return the number of binary digits after the first one; 0 for integers, which are exact. */
 static int digits(ddp_dtype dtype)
 {
     return dtype == DDP_F64 ? 52 : dtype == DDP_F32 ? 23 : dtype == DDP_F16 ? 10 : dtype == DDP_BF16 ? 7 : 0;
@@ -121,7 +121,7 @@ static int digits(ddp_dtype dtype)
 
 static bool is_right(const struct bench_case *c, double got, double want)
 {
-    double rounded[1] = { 0 }; /* a variable of any type */
+    double rounded[1] = { 0 }; /* room for a value of any type */
     one_value_put(rounded, 0, c->dtype, want);
     double exact = one_value_get(rounded, 0, c->dtype);
     if (got == exact)
@@ -143,15 +143,14 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out)
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* "8", "64K", "1M", "8G". */
+/* Parse a size such as "8", "64K", "1M" or "8G". */
 static ddp_status read_size(const char *value, size_t least, size_t *out, struct ddp_err *err)
 {
     uint64_t bytes;
     const bool ok = options_size(value, (uint64_t)1 << 40, &bytes);
     if (!ok || bytes < least)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "'%.40s' is not a size from %zu to 1024G (a number, or one with K, M or G)", value,
-                        least);
+                        "'%.40s': must be a size from %zu to 1024G, such as 8, 64K, 1M or 2G", value, least);
     *out = (size_t)bytes;
     return DDP_OK;
 }
@@ -173,7 +172,7 @@ static ddp_status parse_factor(const char *value, void *to, struct ddp_err *err)
     return read_size(value, 2, &o->factor, err);
 }
 
-/* Our own and nccl-tests' name of each type. */
+/* Parse a type by its name here or in nccl-tests. */
 static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;
@@ -183,10 +182,8 @@ static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
             o->dtype = (ddp_dtype)t;
             return DDP_OK;
         }
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "'%.40s' is not a type; expected f32, f64, f16, bf16, i32, i64 or u8 (float, double, half ...)",
-        value);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "'%.40s': must be f32, f64, f16, bf16, i32, i64 or u8 (float, double, half ...)", value);
 }
 
 static ddp_status parse_op(const char *value, void *to, struct ddp_err *err)
@@ -197,8 +194,7 @@ static ddp_status parse_op(const char *value, void *to, struct ddp_err *err)
             o->op = (ddp_op)op;
             return DDP_OK;
         }
-    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is not an operation; expected sum, avg, min, max or prod",
-                    value);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s': must be sum, avg, min, max or prod", value);
 }
 
 static ddp_status parse_kind(const char *value, void *to, struct ddp_err *err)
@@ -212,7 +208,7 @@ static ddp_status parse_kind(const char *value, void *to, struct ddp_err *err)
         }
     return o->all_kinds ? DDP_OK
                         : ddp_fail(err, DDP_ERR_ARG,
-                                   "'%.40s' is not a collective; expected all_reduce, all_gather, broadcast, "
+                                   "'%.40s': must be all_reduce, all_gather, broadcast, "
                                    "reduce, reduce_scatter, gather, scatter, or all",
                                    value);
 }
@@ -223,7 +219,7 @@ static ddp_status parse_backend(const char *value, void *to, struct ddp_err *err
     o->backend = value;
     if (strcmp(value, "cpu") == 0 || strcmp(value, "nccl") == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is not a backend; expected cpu or nccl", value);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s': must be cpu or nccl", value);
 }
 
 static ddp_status parse_memory(const char *value, void *to, struct ddp_err *err)
@@ -233,8 +229,7 @@ static ddp_status parse_memory(const char *value, void *to, struct ddp_err *err)
     o->gpu = strcmp(value, "gpu") == 0;
     if (o->private_memory || o->gpu || strcmp(value, "arena") == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is not a kind of memory; expected arena, private or gpu",
-                    value);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s': must be arena, private or gpu", value);
 }
 
 #define AT(field) offsetof(struct bench_options, field)
@@ -248,11 +243,12 @@ static const struct option_row rows[] = {
     { .name = "backend",
       .value = "NAME",
       .parse = parse_backend,
-      .help = "cpu or nccl (default: nccl with a GPU, else cpu)" },
+      .help = "cpu or nccl (default: nccl with a GPU, otherwise cpu)" },
     { .name = "memory",
       .value = "KIND",
       .parse = parse_memory,
-      .help = "memory of buffers, cpu backend: arena (ddp_shared_alloc, default), private, or gpu (staged)" },
+      .help = "where the cpu backend's buffers are: arena (ddp_shared_alloc, default), private, or gpu "
+              "(staged)" },
     { .name = "minbytes",
       .letter = 'b',
       .value = "SIZE",
@@ -264,13 +260,13 @@ static const struct option_row rows[] = {
       .value = "SIZE",
       .parse = parse_bytes,
       .at = AT(most),
-      .help = "largest size (64M)" },
+      .help = "largest size (default: 64M)" },
     { .name = "stepbytes",
       .letter = 'i',
       .value = "SIZE",
       .parse = parse_step,
       .at = AT(step),
-      .help = "increase from size to size, in bytes" },
+      .help = "bytes from size to size (default: 0, use the factor)" },
     { .name = "stepfactor",
       .letter = 'f',
       .value = "N",
@@ -283,26 +279,26 @@ static const struct option_row rows[] = {
       .at = AT(iters),
       .min = 1,
       .max = MOST,
-      .help = "calls that are timed together (default: 20)" },
+      .help = "number of calls that are timed together (default: 20)" },
     { .name = "warmup_iters",
       .letter = 'w',
       .value = "N",
       .type = OPTION_INT,
       .at = AT(warmup),
       .max = MOST,
-      .help = "warm-up calls before that (default: 5)" },
+      .help = "number of calls before the timed ones (default: 5)" },
     { .name = "check",
       .letter = 'c',
       .value = "0|1",
       .type = OPTION_INT,
       .at = AT(check),
       .max = MOST,
-      .help = "compare every element of one call with its expected value (default: 1)" },
+      .help = "1 compares every element of one call with its expected value, 0 does not (default: 1)" },
     { .name = "datatype",
       .letter = 'd',
       .value = "TYPE",
       .parse = parse_dtype,
-      .help = "f32 (default), f64, f16, bf16, i32, i64 or u8; nccl-tests' names, too" },
+      .help = "f32 (default), f64, f16, bf16, i32, i64 or u8, or nccl-tests' names" },
     { .name = "op",
       .letter = 'o',
       .value = "OP",
@@ -319,9 +315,9 @@ static const struct option_row rows[] = {
       .type = OPTION_FLAG,
       .at = AT(json),
       .help = "print JSON, one object per line, instead of the table" },
-    { .name = "help", .letter = 'h', .type = OPTION_FLAG, .at = AT(help), .help = "this list" },
+    { .name = "help", .letter = 'h', .type = OPTION_FLAG, .at = AT(help), .help = "print this list" },
     { .name = "help-man", .type = OPTION_FLAG, .at = AT(help_man) },
-    { .name = "version", .type = OPTION_FLAG, .at = AT(version), .help = "the version" },
+    { .name = "version", .type = OPTION_FLAG, .at = AT(version), .help = "print the version" },
 };
 const struct option_table bench_option_table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 

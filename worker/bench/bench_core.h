@@ -8,15 +8,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The factor from bytes per second to bus bandwidth, which is comparable for any number of ranks n: the least that a
- * link must carry. From nccl-tests, doc/PERFORMANCE.md, and src/gather.cu and scatter.cu, which that page leaves out. */
+/* The factor from bytes per second to bus bandwidth, which can be compared for any number of ranks n: the bytes that
+ * each link must carry at least. From nccl-tests: doc/PERFORMANCE.md, and for gather and scatter src/gather.cu and
+ * src/scatter.cu. */
 enum bench_factor {
     FACTOR_ONE,    /* 1 */
     FACTOR_TWICE,  /* 2 (n-1)/n */
     FACTOR_OTHERS, /* (n-1)/n */
 };
 
-/* kind, name, factor, parts of the ranks in: input, output; has an operation, has a root */
+/* kind, name, factor; whether input, output have a part for each rank; has an operation, has a root */
 #define BENCH_LIST(X)                                                            \
     X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
     X(ALL_GATHER, "all_gather", FACTOR_OTHERS, false, true, false, false)        \
@@ -47,47 +48,47 @@ struct bench_case {
     ddp_dtype dtype;
     ddp_op op;
     int root, world;
-    size_t count; /* number of elements as the call counts them */
+    size_t count; /* number of elements that the call gets */
     bool in_place;
 };
 
-/* Return the elements of a call: a rank's larger buffer has `bytes`, rounded down to whole elements for each rank. */
+/* Return the elements of a call whose larger buffer has `bytes` on a rank. The result is rounded down to whole
+ * elements for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
-/* Return the bytes of such a count, as printed, and of the buffers. */
+/* Return the bytes of a case's larger buffer, which are printed; the elements of its input; of its output. */
 size_t bench_bytes(const struct bench_case *c);
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 
-/* Return GB/s (1e9) of `bytes` in `us` microseconds, and the same times the factor. */
+/* Return the bandwidth in GB/s (1e9) of `bytes` in `us` microseconds; the same times the factor. */
 double bench_algbw(size_t bytes, double us);
 double bench_busbw(enum bench_kind kind, int world, double algbw);
 
-/* Return the size after `bytes`: plus a step in bytes, or times `factor` (step 0); SIZE_MAX when that is above the
- * maximum. */
+/* Return the next size: `bytes` plus `step`, or with step 0 `bytes` times `factor`. SIZE_MAX if that does not fit. */
 size_t bench_next(size_t bytes, size_t step, size_t factor);
 
-/* Fill rank `rank`'s input; count the wrong elements of its output. Sums are exact in every type up to a world of 64;
- * an average may be off by two units in the last place, because NCCL divides before it adds. */
+/* Fill the input of rank `rank`; count the wrong elements of its output. Sums are exact in every type up to a world
+ * of 64. An average may be off by two units in the last place, because NCCL divides before it adds. */
 void bench_fill(const struct bench_case *c, int rank, void *in);
 uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* The command line of ddp-bench. Letters and long names are those of nccl-tests. Pure. */
+/* The command line of ddp-bench. Letters and long names are nccl-tests'. Pure. */
 
 struct bench_options {
     size_t least, most, step, factor; /* bytes; step 0 = use the factor */
-    int iters, warmup, check;         /* check: 0 = no */
+    int iters, warmup, check;         /* check: 1 = compare the values, 0 = do not */
     bool json, help, help_man, version;
     bool all_kinds;
     enum bench_kind kind;
     ddp_dtype dtype;
     ddp_op op;
     int root;
-    const char *backend; /* NULL = nccl with a GPU, else cpu */
-    bool gpu;            /* buffers in the memory of one */
-    bool private_memory; /* not of ddp_shared_alloc */
+    const char *backend; /* NULL = nccl with a GPU, otherwise cpu */
+    bool gpu;            /* buffers are in device memory */
+    bool private_memory; /* buffers are not from ddp_shared_alloc */
 };
 
 extern const struct option_table bench_option_table;

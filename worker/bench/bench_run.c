@@ -1,8 +1,8 @@
 /* bench_run.c -- see bench_run.h.
  *
- * As in nccl-tests: some calls to warm up, a barrier, then a batch of calls without waiting in between if the backend
- * can do that. The result is the time of the batch divided by the number of calls, of the slowest rank. Values are
- * compared in a separate call afterwards. */
+ * As in nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can queue calls, there is
+ * no wait between them. The result is the slowest rank's time for the batch, divided by the number of calls. Values
+ * are compared afterwards in a separate call. */
 #include "bench/bench_run.h"
 
 #include "ddp/context.h"
@@ -46,7 +46,7 @@ ddp_status bench_buffers_close(struct bench_buffers *b)
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* Set the buffers of a call. In place the smaller one is the rank's part of the larger one, or both are the same. */
+/* The buffers of a call. In place, the smaller buffer is the rank's part of the larger one, or both are the same. */
 struct places {
     void *in, *out;
 };
@@ -86,7 +86,7 @@ static ddp_status call(ddp_group *g, const struct bench_case *c, struct places p
     }
 }
 
-/* Only the last call is waited for. */
+/* Call several times, and wait only for the last call. */
 static ddp_status call_often(ddp_group *g, const struct bench_case *c, struct places p, int times)
 {
     ddp_work *work = NULL;
@@ -127,7 +127,7 @@ static ddp_status compare(const struct bench_buffers *b, int rank, const struct 
                           struct places p, uint64_t *wrong)
 {
     size_t size = ddp_dtype_size(c->dtype);
-    void *from = c->kind == BENCH_BROADCAST ? p.out : p.in; /* which has one buffer */
+    void *from = c->kind == BENCH_BROADCAST ? p.out : p.in; /* a broadcast has one buffer */
     int64_t count = 0;
     bench_fill(c, rank, b->host);
     ddp_status status = ddp_copy(b->group, from, b->host, bench_in_count(c) * size, NULL);
@@ -143,7 +143,7 @@ static ddp_status compare(const struct bench_buffers *b, int rank, const struct 
     return status;
 }
 
-/* Zeros first, because a processor may add accidental contents more slowly. */
+/* Measure one case. The buffers are zeroed first, because a processor may be slower with accidental contents. */
 ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct bench_case *c,
                          const struct bench_options *o, struct bench_result *result)
 {
@@ -183,7 +183,7 @@ void bench_print_head(FILE *to, const struct bench_run *run, enum bench_kind kin
             "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
-/* A value that was not checked is not printed as zero. */
+/* Print a result. "N/A" if the values were not compared, because 0 would mean that they are correct. */
 static void print_result(FILE *to, const struct bench_run *run, const struct bench_case *c,
                          const struct bench_result *r)
 {

@@ -1,5 +1,5 @@
-/* main.c -- ddp-bench: how fast collectives are, in nccl-tests' columns. A worker: `ddprun --nproc_per_node=4
- * ddp-bench`. */
+/* main.c -- ddp-bench measures the speed of collectives and prints nccl-tests' columns. It is a worker: `ddprun
+ * --nproc_per_node=4 ddp-bench`. */
 #include "bench/bench_run.h"
 
 #include "base/buf.h"
@@ -15,9 +15,10 @@ static int print_info(const struct bench_options *o)
               : o->help   ? options_help(&bench_option_table, &out)
                           : version_print(&out, "ddp-bench", build_commit, o->json);
     if (o->help && !o->help_man)
-        printf("Usage: ddprun --nproc_per_node=N ddp-bench [OPTIONS]\n\nTimes collectives of libddp and "
+        printf("Usage: ddprun --nproc_per_node=N ddp-bench [OPTIONS]\n\nMeasures the speed of libddp's "
+               "collectives and "
                "checks their values, "
-               "with the columns of nccl-tests.\n\n");
+               "in the columns of nccl-tests.\n\n");
     if (ok)
         fwrite(out.data, 1, out.len, stdout);
     buf_free(&out);
@@ -30,7 +31,7 @@ static int fail(const char *words)
     return 1;
 }
 
-/* Use a GPU, except for the cpu backend on host memory. */
+/* Return the context's options: a GPU is used, except by the cpu backend on host memory. */
 static ddp_options context_options(const struct bench_options *o)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -41,7 +42,7 @@ static ddp_options context_options(const struct bench_options *o)
     return options;
 }
 
-/* Print an error of the library, or of this program. */
+/* Print the last error of the library or of this program. */
 static void fail_by(ddp_status status)
 {
     const char *words = ddp_last_error();
@@ -53,7 +54,7 @@ struct bench {
     struct bench_buffers buffers;
     int rank;
     FILE *out; /* on rank 0; NULL elsewhere */
-    int rows;  /* sizes measured */
+    int rows;  /* number of sizes that were measured */
 };
 
 static ddp_status run_size(const struct bench *b, struct bench_case *c, uint64_t *wrong, double *busbw)
@@ -71,7 +72,7 @@ static ddp_status run_size(const struct bench *b, struct bench_case *c, uint64_t
     return status;
 }
 
-/* Skip sizes that have less than one element for each rank. */
+/* Measure all sizes of one collective. Sizes with less than one element for each rank are skipped. */
 static ddp_status run_kind(struct bench *b, enum bench_kind kind, uint64_t *wrong)
 {
     const struct bench_options *o = b->run.options;
@@ -136,8 +137,8 @@ static int run_bench(const struct bench_options *o)
     if (status == DDP_OK && end != DDP_OK)
         fail_by(end);
     if (status == DDP_OK && b.rows == 0)
-        return fail(
-                   "no size has an element for each rank, so nothing was measured; try a larger --maxbytes") +
+        return fail("nothing was measured, because no size has an element for each rank; use a larger "
+                    "--maxbytes") +
                1;
     return status != DDP_OK ? ddp_exit_code(status) : end != DDP_OK ? ddp_exit_code(end) : wrong > 0;
 }

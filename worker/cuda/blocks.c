@@ -1,5 +1,5 @@
-/* blocks.c -- see blocks.h. A block exists on all ranks or on none, so its ranks vote through a call of the cpu
- * communicator. */
+/* blocks.c -- see blocks.h. A block exists on all ranks or on none, so the ranks exchange their results through a
+ * call of the cpu communicator. */
 #include "cuda/blocks.h"
 
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static void *blocks_get(struct blocks *blocks, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* All have got theirs, or none has, so lack of memory on one rank is an ordinary error on all. */
+/* Combine the results of all ranks. If one rank has no memory, the call fails on all ranks, and the job may
+ * continue. */
 static ddp_status blocks_vote(const struct blocks *blocks, size_t bytes, struct ddp_err *err)
 {
     struct ddp_err ours = *err;
@@ -52,7 +53,7 @@ static ddp_status blocks_vote(const struct blocks *blocks, size_t bytes, struct 
     *err = ours;
     if (ours.code != DDP_OK || worst == DDP_OK)
         return ours.code;
-    return ddp_fail(err, (ddp_status)worst, "another rank could not provide %zu bytes of device memory",
+    return ddp_fail(err, (ddp_status)worst, "another rank could not allocate %zu bytes of device memory",
                     bytes);
 }
 
@@ -68,7 +69,7 @@ ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct 
     return status;
 }
 
-/* cudaFree waits for all work on the device, so no running kernel loses its memory. */
+/* Free a block. cudaFree waits for all work on the device, so no running kernel loses its memory. */
 ddp_status blocks_free(struct blocks *blocks, void *memory, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_BARRIER };

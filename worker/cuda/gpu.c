@@ -1,21 +1,21 @@
 /* gpu.c -- see gpu.h.
  *
- * A runtime that is newer than the driver does not work, but an older one beside it may; so all places are tried
- * until a runtime accepts the driver. */
+ * A runtime that is newer than the driver does not work, but an older one may be installed too. So all places are
+ * tried until a runtime accepts the driver. */
 #include "cuda/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Keep the loader's message only for the first place, because the others usually do not exist, while the first may be
- * damaged or lack a library. */
+/* Report that a library was not found. `why` is the loader's message for the first place: that file may be damaged or
+ * lack a library, while the others usually do not exist. */
 
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "cannot find %s: tried %s (loader: %.200s). %s; if it is elsewhere, set %s=FILE",
+                    "cannot find %s: tried %s (loader: %.200s). %s; if the library is elsewhere, set %s=FILE",
                     kind->what, tried, why, kind->install, kind->variable);
 }
 
@@ -58,7 +58,7 @@ ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct l
         void *found = dlsym(handle, symbols[i].name);
         if (found == NULL && symbols[i].needed)
             return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                            "this %s has no function %s: it is too old, or another library", kind->what,
+                            "this %s has no function %s: the file is too old, or another library", kind->what,
                             symbols[i].name);
         memcpy((char *)table + symbols[i].at, &found, sizeof(found));
     }
@@ -76,8 +76,8 @@ static const char *const places[] = { "libcudart.so.13",
 
 static const struct lib_kind kind = {
     "the CUDA runtime (libcudart)", "DDP_CUDART_LIBRARY", places,
-    "Install the CUDA toolkit, or `pip install nvidia-cuda-runtime`, whose file is "
-    "site-packages/nvidia/cu13/lib/libcudart.so.13 (of CUDA 12: nvidia-cuda-runtime-cu12, "
+    "Install the CUDA toolkit, or `pip install nvidia-cuda-runtime`: its file is "
+    "site-packages/nvidia/cu13/lib/libcudart.so.13 (for CUDA 12: nvidia-cuda-runtime-cu12, "
     "cuda_runtime/lib/libcudart.so.12)"
 };
 
@@ -89,7 +89,7 @@ static const struct lib_symbol symbols[] = {
 
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)
 {
-    gpu->call.last_error(); /* otherwise it would be the program's next error */
+    gpu->call.last_error(); /* clear the error, because CUDA would report it as the program's next error */
     return ddp_fail(err, error == CUDA_NO_MEMORY ? DDP_ERR_NOMEM : DDP_ERR_CUDA, "%s: %.60s (%.200s)", doing,
                     gpu->call.error_name(error), gpu->call.error_string(error));
 }
@@ -99,7 +99,7 @@ ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing,
     return error == CUDA_SUCCESS_ ? DDP_OK : gpu_fail(gpu, error, doing, err);
 }
 
-/* CUDA reports a missing driver as version 0. */
+/* Report why no device can be used. CUDA reports version 0 if there is no driver. */
 static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_err *err)
 {
     int driver = 0, runtime = 0;
@@ -110,15 +110,15 @@ static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_
                         "no GPU can be used: there is no NVIDIA driver (libcuda.so.1) on this machine");
     if (error == CUDA_OLD_DRIVER)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "no GPU can be used: the driver is made for CUDA %d.%d, the runtime library for "
+                        "no GPU can be used: the driver supports CUDA %d.%d, but the runtime library needs "
                         "%d.%d; install a newer driver, or set DDP_CUDART_LIBRARY to an older libcudart",
                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == CUDA_SUCCESS_ || error == CUDA_NO_DEVICE)
-        return ddp_fail(
-            err, DDP_ERR_UNSUPPORTED,
-            "no GPU can be used: the driver shows none to this process; `nvidia-smi -L` lists those of the "
-            "machine, CUDA_VISIBLE_DEVICES may hide them");
-    gpu_fail(gpu, error, "reading the number of GPUs", err);
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "no GPU can be used: the driver shows none to this process; `nvidia-smi -L` lists "
+                        "the GPUs of the "
+                        "machine, and CUDA_VISIBLE_DEVICES may hide some");
+    gpu_fail(gpu, error, "cannot read the number of GPUs", err);
     return err->code = DDP_ERR_UNSUPPORTED;
 }
 
@@ -135,7 +135,8 @@ static ddp_status try_place(struct gpu *gpu, const char *path, size_t *place, in
     return *error == CUDA_SUCCESS_ && *count > 0 ? DDP_OK : no_device(gpu, *error, err);
 }
 
-/* The error of the first runtime is reported, not that of the last one. */
+/* Load the runtime and find the devices. If no runtime works, the first one's error is reported, because later places
+ * are less likely. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err)
 {
     struct ddp_err first = { 0 };
@@ -165,12 +166,12 @@ ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err)
                         "fewer workers, or "
                         "share GPUs with ddprun --share_gpu (for tests)",
                         device, count, count == 1 ? "" : "s");
-    ddp_status status = gpu_check(gpu, gpu->call.set_device(device), "selecting the GPU", err);
+    ddp_status status = gpu_check(gpu, gpu->call.set_device(device), "cannot select the GPU", err);
     if (status != DDP_OK)
         return status;
     gpu->device = device;
     return gpu_check(gpu, gpu->call.bus_id(gpu->bus_id, sizeof(gpu->bus_id), device),
-                     "reading the GPU's bus id", err);
+                     "cannot read the GPU's bus id", err);
 }
 
 cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
@@ -181,7 +182,8 @@ cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
     return error;
 }
 
-/* Old runtimes report an error for memory that they do not know, which would then be the program's next error. */
+/* Return true if `at` is in device memory. Old runtimes report an error for memory unknown to them. It is cleared,
+ * because CUDA would report it as the program's next error. */
 bool gpu_owns(const struct gpu *gpu, const void *at)
 {
     cuda_pointer found = { 0 };
@@ -194,20 +196,20 @@ bool gpu_owns(const struct gpu *gpu, const void *at)
     return found.type == CUDA_MEMORY_DEVICE || found.type == CUDA_MEMORY_MANAGED;
 }
 
-/* Zero it on stream 0 and wait, because its first user may be on any stream. */
+/* Allocate and zero device memory. The zeroing uses stream 0 and is waited for, because the program may use the
+ * memory on any stream. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err)
 {
-    cuda_error error = gpu->call.set_device(
-        gpu->device); /* the device of this thread, which need not be the one that opened it */
+    cuda_error error = gpu->call.set_device(gpu->device); /* each thread has its own current device */
     if (error == CUDA_SUCCESS_)
         error = gpu->call.alloc(out, bytes);
     if (gpu_check(gpu, error, "cudaMalloc", err) != DDP_OK)
-        return ddp_wrap(err, "%zu bytes of device memory", bytes);
+        return ddp_wrap(err, "cannot allocate %zu bytes of device memory", bytes);
     error = gpu->call.set_async(*out, 0, bytes, NULL);
     if (error == CUDA_SUCCESS_)
         error = gpu->call.stream_sync(NULL);
     if (error == CUDA_SUCCESS_)
         return DDP_OK;
     gpu->call.free(*out);
-    return gpu_fail(gpu, error, "zeroing device memory", err);
+    return gpu_fail(gpu, error, "cannot zero device memory", err);
 }

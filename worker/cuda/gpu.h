@@ -8,26 +8,27 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The name of a library, and how to get it. */
+/* A library of NVIDIA, and how a user can install it. */
 struct lib_kind {
     const char *what;          /* "NCCL" */
-    const char *variable;      /* variable that names its file */
-    const char *const *places; /* file names in the order of trying; NULL ends the list */
-    const char *install;       /* how to get it */
+    const char *variable;      /* environment variable that names its file */
+    const char *const *places; /* file names in the order of the search; NULL ends the list */
+    const char *install;       /* instructions for the user */
 };
 
 struct lib_symbol {
     const char *name;
     bool needed;
-    size_t at; /* offset of its pointer in the table */
+    size_t at; /* offset of the function's pointer in the table */
 };
 
-/* `given` is the variable's value; "" = try the places from number *place on, and store the one found there. The
- * caller owns *handle, for dlclose. DDP_ERR_UNSUPPORTED lists the places, and how to install it. */
+/* Load a library. `given` is the variable's value. If `given` is "", the places from number *place on are searched,
+ * and *place becomes the place where the library was found. The caller owns *handle, for dlclose. DDP_ERR_UNSUPPORTED
+ * lists the places and explains the installation. */
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
                     struct ddp_err *err);
 
-/* Fill in the pointers of `table`. DDP_ERR_UNSUPPORTED names the first missing one. */
+/* Fill in the pointers of `table`. DDP_ERR_UNSUPPORTED names the first missing function. */
 ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct lib_symbol *symbols, size_t n,
                        void *table, struct ddp_err *err);
 
@@ -41,34 +42,34 @@ struct cudart {
 };
 
 struct gpu {
-    void *handle; /* from dlopen; never closed */
+    void *handle; /* from dlopen; never closed, because the runtime has state of the whole process */
     struct cudart call;
-    int device;      /* -1 until gpu_use */
+    int device;      /* number of the device; -1 before gpu_use */
     char bus_id[32]; /* "0000:81:00.0" */
 };
 
-/* Load the runtime; `path` "" = the usual places. *count = the number of devices for this process.
- * DDP_ERR_UNSUPPORTED: no library, no driver, or no device; the text has the reason and the remedy. It is never
- * unloaded, because the runtime has state of the whole process. */
+/* Load the runtime from `path` ("" = the usual places). *count is the number of devices that this process may use.
+ * DDP_ERR_UNSUPPORTED: no library, no driver, or no device; the text has the reason and the remedy. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err);
 
-/* Select device `device`, of `count`, for this thread. */
+/* Select a device for this thread. `count` is gpu_open's, for the text of an error. */
 ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err);
 
-/* Format "doing: cudaErrorNoDevice (no CUDA-capable device is detected)". */
+/* Format "cannot select the GPU: cudaErrorNoDevice (no CUDA-capable device is detected)". `doing` is the part before
+ * the colon. */
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
-/* Return DDP_OK, or the error as gpu_fail does. */
+/* Return DDP_OK if there is no error; otherwise do what gpu_fail does. */
 ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
-/* True if the event has occurred. Clears CUDA_NOT_READY, which CUDA would otherwise report to the program as its next
- * error. */
+/* Return success if the event has occurred. CUDA_NOT_READY is cleared, because CUDA would report it as the program's
+ * next error. */
 cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event);
 
-/* True if `at` is in the memory of a device. False for NULL, and for memory unknown to CUDA. */
+/* Return true if `at` is in the memory of a device. NULL and memory unknown to CUDA are not. */
 bool gpu_owns(const struct gpu *gpu, const void *at);
 
-/* Allocate device memory, zeroed. */
+/* Allocate zeroed device memory. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err);
 
 #endif

@@ -1,17 +1,19 @@
-/* nccl.h -- private to the files of the NCCL backend, from the top down:
+/* nccl.h -- private to the files of the NCCL backend:
  *
- *     nccl_comm.c     opens, closes, takes a call and chooses the way; memory
- *     nccl_join.c     the ranks find each other: the library, cards, unique ids, the interface
- *     nccl_watch.c    the thread that watches calls in progress; how a communicator fails
+ *     nccl_comm.c     opens and closes, accepts calls and chooses between NCCL and the cpu communicator; memory
+ *     nccl_join.c     connects the ranks: the library, cards, unique ids, the network interface
+ *     nccl_watch.c    the thread that watches calls in progress; what happens when a communicator fails
  *
- * and pure: nccl_plan.c (which function, the life of a communicator, the environment, error texts).
+ * and the pure nccl_plan.c (function for each call, states of a communicator, environment, error texts).
  *
- * Happy path of a call: an event on the program's stream, ours waits for it -> NCCL's function on ours -> an event
- * after it, which the program's stream waits for when the program wants the result. The host does not wait.
+ * A call: this backend's stream waits for an event on the program's stream. Then NCCL's function runs on this stream,
+ * followed by another event, which the program's stream waits for when the program needs the result. The host does
+ * not wait.
  *
- * A cpu communicator beside it carries barriers and values in host memory, detects dead peers, and distributes one
- * reason to all ranks. `cpu_lock` is held in its calls, `lock` protects all members below it in the struct; a thread
- * that holds `lock` only tries cpu_lock, and never waits for it. */
+ * Each communicator also has a cpu communicator. It runs barriers and calls with values in host memory, detects dead
+ * peers, and distributes one reason for a failure to all ranks. `cpu_lock` is held in its calls. `lock` protects all
+ * members that follow it in the struct. A thread that holds `lock` may try to get cpu_lock, but never waits for it.
+ */
 #ifndef WORKER_CUDA_NCCL_H
 #define WORKER_CUDA_NCCL_H
 
@@ -25,34 +27,35 @@
 /* NCCL as a table of functions. */
 struct nccl_lib {
     void *handle; /* from dlopen; never closed, because NCCL has threads */
-    int version;  /* 22809 */
+    int version;  /* for example 22809 */
 #define X(member, symbol, needed, result, parameters) result(*member) parameters;
     NCCL_FUNCTION_LIST(X)
 #undef X
 };
 
-/* Fewer than a stream takes before a launch blocks, so that we wait in our own code. */
+/* Maximum number of calls in progress. A stream accepts more before a launch blocks, so this backend waits in its own
+ * code, where it can check its peers. */
 enum { NCCL_FLIGHTS = 256 };
 
 /* A call in progress. */
 struct nccl_flight {
-    struct CUevent_st *after; /* after the call on our stream; created at first use */
+    struct CUevent_st *after; /* event after the call on this backend's stream; created at first use */
     struct call call;         /* for error texts; its pointers are not used */
     bool queued;              /* `after` is on the stream */
-    uint64_t since_ms;        /* when it could begin: it was posted, and the previous one was done */
+    uint64_t since_ms;        /* when the call could begin: it was posted, and the previous call was done */
     uint32_t timeout_ms;
 };
 
 struct nccl_comm {
-    struct comm comm; /* first */
+    struct comm comm; /* must be the first member */
     struct comm *cpu; /* owned */
     const struct comm_host *host;
-    struct recorder *recorder; /* recorder of the context; gets finished calls */
+    struct recorder *recorder; /* recorder of the context; receives finished calls */
     int rank, world;
     uint32_t init_timeout_ms, step_timeout_ms;
     struct gpu gpu;
     struct nccl_lib lib;
-    struct blocks blocks; /* of shared_alloc */
+    struct blocks blocks; /* device memory of shared_alloc */
     char iface[64];       /* value of NCCL_SOCKET_IFNAME, for texts */
     pthread_mutex_t cpu_lock;
 
@@ -61,32 +64,31 @@ struct nccl_comm {
     pthread_t watch;
     bool watched, closing;
     enum nccl_state state;
-    struct ddp_err failed; /* why the state is failing or aborted; final once it has a code */
+    struct ddp_err failed; /* why the communicator is failing or aborted; final once it has a code */
     struct ncclComm *nccl; /* NULL before its creation and after its end */
     uint64_t creating_until_ms;
-    struct ddp_err
-        suspect; /* NCCL's error, held back: a peer's end explains it better, and may be detected a moment later */
+    struct ddp_err suspect; /* an error of NCCL that is not reported yet, because a peer may have died */
     uint64_t suspect_since_ms;
-    struct CUstream_st *stream;               /* ours */
-    struct CUevent_st *before;                /* on the program's stream, at the time of a call */
-    uint64_t begun, done;                     /* numbers of calls, from 1 */
-    struct nccl_flight flights[NCCL_FLIGHTS]; /* of call k: [k % NCCL_FLIGHTS] */
+    struct CUstream_st *stream; /* this backend's stream */
+    struct CUevent_st *before;  /* event on the program's stream at the time of a call */
+    uint64_t begun, done;       /* number of the last call that has begun, that is done; from 1 */
+    struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in [k % NCCL_FLIGHTS] */
 };
 
-/* --- nccl_watch.c: calls under way; `lock` is held in all of these --------------------------------------- */
+/* --- nccl_watch.c: calls in progress; the caller holds `lock` --------------------------------------------- */
 
-/* True if there is room for one more call. */
+/* Return true if there is room for one more call. */
 bool flight_has_room(const struct nccl_comm *n);
 
-/* The call begins; it is on the stream; it was never begun. */
+/* Begin a call; note that it is on the stream; cancel it, because it never began. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
 void flight_undo(struct nccl_comm *n);
 
-/* Check the events to find finished calls. */
+/* Find finished calls by their events. */
 ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
 
-/* Return the flight of the oldest call, NULL when none is in progress. */
+/* Return the oldest call in progress, or NULL. */
 const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
 
 /* --- nccl_watch.c: the watch ----------------------------------------------------------------------------- */
@@ -94,28 +96,28 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
 void watch_stop(struct nccl_comm *n);
 
-/* `lock` is held: make the communicator fail because of `err`, on all ranks. Afterwards n->failed has the reason;
- * return its code. */
+/* Make the communicator fail on all ranks because of `err`. Afterwards n->failed has the reason; return its code. The
+ * caller holds `lock`. */
 ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err);
 
-/* `lock` is held: wait a moment for something to change. */
+/* Wait for a change for `us` microseconds. The caller holds `lock`. */
 void watch_pause(struct nccl_comm *n, uint32_t us);
 
-/* `lock` is held: DDP_OK while calls may be made, or the reason why not. */
+/* Return DDP_OK while calls are possible, otherwise the reason. The caller holds `lock`. */
 ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
 
-/* A call of the cpu communicator. */
+/* Run a call of the cpu communicator. */
 ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
 
 /* --- nccl_join.c ------------------------------------------------------------------------------------------------ */
 
-/* Load NCCL; `path` "" = the usual places. DDP_ERR_UNSUPPORTED: missing or too old. */
+/* Load NCCL from `path` ("" = the usual places). DDP_ERR_UNSUPPORTED: missing or too old. */
 ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err);
 
-/* Collective, when the cpu communicator is open: the communicator is ready. */
+/* Create NCCL's communicator after the cpu communicator is open; collective. */
 ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err);
 
-/* A world of one is ready at once. */
+/* Create the communicator of a world of one, which needs no other rank. */
 ddp_status join_nobody(struct nccl_comm *n, struct ddp_err *err);
 
 #endif

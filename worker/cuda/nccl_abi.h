@@ -1,7 +1,7 @@
-/* nccl_abi.h -- our own declarations of NCCL functions, so that libddp_cuda builds without nccl.h.
+/* nccl_abi.h -- declarations of NCCL functions, one row each, so that libddp_cuda builds without nccl.h. Pure.
  *
- * One row per function. tests/shell/test_abi.sh compiles these rows together with the real nccl.h and
- * cuda_runtime_api.h, if they are installed: a different type or value does not compile there. Pure. */
+ * If the real nccl.h and cuda_runtime_api.h are installed, tests/shell/test_abi.sh compiles them together with these
+ * rows; a difference in a type or value is a compile error. */
 #ifndef CUDA_NCCL_ABI_H
 #define CUDA_NCCL_ABI_H
 
@@ -10,7 +10,7 @@
 struct ncclComm;
 struct CUstream_st;
 
-/* The enums of nccl.h are unsigned ints to the compiler; tests/abi substitutes the real ones. */
+/* The enums of nccl.h are unsigned int to the compiler; tests/abi substitutes the real types. */
 #ifndef NCCL_ABI_TYPES
 #define NCCL_ABI_TYPES
 typedef unsigned nccl_result;
@@ -19,7 +19,7 @@ typedef unsigned nccl_redop;
 typedef struct {
     char internal[128];
 } nccl_id;
-/* The size in NCCL 2.14: newer versions read the size and use defaults for the rest. */
+/* The struct of NCCL 2.14. Newer versions read its `size` and use defaults for the members that it lacks. */
 typedef struct {
     size_t size;
     unsigned int magic;
@@ -30,10 +30,10 @@ typedef struct {
 
 enum { NCCL_CONFIG_MAGIC_HIGH = 0xcafe, NCCL_CONFIG_MAGIC_LOW = 0xbeef };
 
-/* First release with a non-blocking mode, and the first that takes several ids. */
+/* First version with a non-blocking mode; first version that accepts several ids. */
 enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
 
-/* ours, NCCL's, value, meaning for a user */
+/* name here, name in NCCL, value, meaning for a user */
 #define NCCL_RESULT_LIST(X)                                                                                 \
     X(NCCL_SUCCESS, ncclSuccess, 0, "no error")                                                             \
     X(NCCL_CUDA_ERROR, ncclUnhandledCudaError, 1, "a CUDA call of NCCL failed")                             \
@@ -41,11 +41,11 @@ enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
     X(NCCL_INTERNAL_ERROR, ncclInternalError, 3, "NCCL found an internal error, or memory was overwritten") \
     X(NCCL_INVALID_ARGUMENT, ncclInvalidArgument, 4, "an argument is wrong")                                \
     X(NCCL_INVALID_USAGE, ncclInvalidUsage, 5,                                                              \
-      "NCCL is used wrongly, for example with one GPU for two ranks")                                       \
-    X(NCCL_REMOTE_ERROR, ncclRemoteError, 6, "another rank has gone, or a network has failed")              \
+      "NCCL was used wrongly, for example with one GPU for two ranks")                                      \
+    X(NCCL_REMOTE_ERROR, ncclRemoteError, 6, "another rank has ended, or a network has failed")             \
     X(NCCL_IN_PROGRESS, ncclInProgress, 7, "not finished yet")
 
-/* ddp_dtype, ours, NCCL's, value */
+/* ddp_dtype, name here, name in NCCL, value */
 #define NCCL_TYPE_LIST(X)                    \
     X(DDP_U8, NCCL_UINT8, ncclUint8, 1)      \
     X(DDP_I32, NCCL_INT32, ncclInt32, 2)     \
@@ -55,7 +55,7 @@ enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
     X(DDP_F64, NCCL_FLOAT64, ncclFloat64, 8) \
     X(DDP_BF16, NCCL_BFLOAT16, ncclBfloat16, 9)
 
-/* ddp_op, ours, NCCL's, value */
+/* ddp_op, name here, name in NCCL, value */
 #define NCCL_OP_LIST(X)                 \
     X(DDP_SUM, NCCL_SUM, ncclSum, 0)    \
     X(DDP_PROD, NCCL_PROD, ncclProd, 1) \

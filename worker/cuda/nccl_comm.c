@@ -1,7 +1,7 @@
-/* nccl_comm.c -- the NCCL backend; see nccl.h for the other files.
+/* nccl_comm.c -- the NCCL backend; see nccl.h for its other files.
  *
- * A call takes one of two paths: the cpu communicator if there is nothing to move or its buffers are in host memory,
- * otherwise NCCL. A world of one needs no NCCL. */
+ * A call without data, or with buffers in host memory, uses the cpu communicator. All other calls use NCCL. A world
+ * of one needs no NCCL. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* --- one function, or a group of them ---------------------------------------------------------------------------- */
+/* --- one or several functions of NCCL --------------------------------------------------------------------- */
 
-/* Open a group only for more than one function, and close it in any case. */
+/* Send and receive all moves of a call. NCCL needs a group only for more than one function. The group is closed even
+ * after an error. */
 static nccl_result move_all(const struct nccl_comm *n, const struct call *call, nccl_type type)
 {
     struct nccl_move move;
@@ -53,7 +54,7 @@ static nccl_result call_nccl(const struct nccl_comm *n, const struct call *c)
     return NCCL_SUCCESS;
 }
 
-/* A single rank is its own result, whatever the collective. */
+/* Run a call in a world of one: the result is the rank's own value. */
 static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call, struct ddp_err *err)
 {
     cuda_error error = CUDA_SUCCESS_;
@@ -63,8 +64,8 @@ static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call,
     return gpu_check(&n->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* A communicator that does not block may need a while to connect before it can put a call on the stream. In between
- * the watch has its turns, and may abort. */
+/* Wait until NCCL has put the call on the stream, because a non-blocking communicator may first have to connect.
+ * Between two checks the watch may run and abort. */
 static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -82,16 +83,17 @@ static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct d
 
 /* --- between two events ------------------------------------------------------------------------------------------- */
 
-/* Our stream begins when the program's stream has reached the call. */
+/* Make this backend's stream wait until the program's stream has reached the call. */
 static ddp_status come_after(struct nccl_comm *n, void *stream, struct ddp_err *err)
 {
     cuda_error error = n->gpu.call.event_record(n->before, stream);
     if (error == CUDA_SUCCESS_)
         error = n->gpu.call.stream_follow(n->stream, n->before, 0);
-    return gpu_check(&n->gpu, error, "an event before the call", err);
+    return gpu_check(&n->gpu, error, "cannot record an event before the call", err);
 }
 
-/* When an argument is rejected, nothing has begun on any rank; after any other error the ranks may be out of step. */
+/* Handle an error of NCCL. If an argument was rejected, nothing has begun on any rank. After any other error ranks
+ * may be out of step, so the communicator fails. */
 static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_err *err)
 {
     char text[CALL_TEXT];
@@ -142,8 +144,8 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
 {
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
-    if (status == DDP_OK) /* the device of this thread, which may be another than the one that began */
-        status = gpu_check(&n->gpu, n->gpu.call.set_device(n->gpu.device), "selecting the GPU", err);
+    if (status == DDP_OK) /* each thread has its own current device */
+        status = gpu_check(&n->gpu, n->gpu.call.set_device(n->gpu.device), "cannot select the GPU", err);
     if (status == DDP_OK)
         status = wait_for_room(n, err);
     if (status == DDP_OK)
@@ -169,7 +171,8 @@ static void free_gpu(struct nccl_comm *n)
     blocks_close(&n->blocks);
 }
 
-/* All ranks have left the last barrier, so the others finalize, too; wait only a moment for them. */
+/* Destroy NCCL's communicator. All ranks have left the last barrier, so they finalize too; the wait for them is
+ * short. */
 static void destroy_nccl(struct nccl_comm *n)
 {
     enum { PATIENCE_MS = 5000 };
@@ -187,12 +190,12 @@ static void destroy_nccl(struct nccl_comm *n)
     n->nccl = NULL;
 }
 
-/* As the table defines: a live communicator is destroyed, one that is being created is aborted, and a running abort
+/* End the communicator as the table defines: a live one is destroyed, one in creation is aborted, and a running abort
  * is waited for. */
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };
-    ddp_fail(&why, DDP_ERR_ABORTED, "rank %d has left while NCCL connected the ranks", n->rank);
+    ddp_fail(&why, DDP_ERR_ABORTED, "rank %d ended while NCCL connected the ranks", n->rank);
     pthread_mutex_lock(&n->lock);
     while (n->state != NCCL_CLOSED) {
         struct nccl_step step = nccl_step(n->state, NCCL_CLOSE);
@@ -208,7 +211,7 @@ static void end_nccl(struct nccl_comm *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* The one place that frees an nccl_comm, even a partly built one. */
+/* Free an nccl_comm, even a partly built one; no other function does. */
 static void nccl_close(struct comm *comm)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
@@ -237,7 +240,7 @@ static void make_locks(struct nccl_comm *n)
     pthread_mutex_init(&n->cpu_lock, NULL);
 }
 
-/* The device first, because NCCL needs one, and "no GPU" is the shorter error. */
+/* Load the libraries. The device comes first, because NCCL needs one, and "no GPU" is the clearer error. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     int count;
@@ -251,10 +254,11 @@ static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup,
     cuda_error error = n->gpu.call.stream_make(&n->stream, CUDA_STREAM_NON_BLOCKING);
     if (error == CUDA_SUCCESS_)
         error = n->gpu.call.event_make(&n->before, CUDA_EVENT_NO_TIMING);
-    return gpu_check(&n->gpu, error, "making a stream", err);
+    return gpu_check(&n->gpu, error, "cannot create a stream", err);
 }
 
-/* A rank that cannot load its libraries still joins the meeting, to notify the others. */
+/* Open the cpu communicator and load NCCL. A rank that cannot load its libraries still joins, to notify the other
+ * ranks. */
 static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -267,7 +271,7 @@ static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *s
     return status != DDP_OK ? status : err->code;
 }
 
-/* For the blocks. */
+/* Run a call for the agreement about blocks. */
 static ddp_status nccl_agree(void *user, const struct call *call, struct ddp_err *err)
 {
     return cpu_call(user, call, err);
@@ -293,7 +297,7 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
         *out = &n->comm;
         return DDP_OK;
     }
-    struct ddp_err told = *err; /* our errors stay ours */
+    struct ddp_err told = *err; /* keep this rank's own error */
     if (n->cpu != NULL)
         n->cpu->ops->give_up(n->cpu, &told);
     nccl_close(&n->comm);
@@ -302,7 +306,7 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* Decide between device and host; DDP_ERR_ARG when the buffers are on both. */
+/* Decide whether a call uses the device or the host. DDP_ERR_ARG if its buffers are in both. */
 static ddp_status place_of(const struct nccl_comm *n, const struct call *call, bool *device,
                            struct ddp_err *err)
 {
@@ -312,12 +316,12 @@ static ddp_status place_of(const struct nccl_comm *n, const struct call *call, b
     *device = in || out;
     if (has_in && has_out && in != out)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: `in` lies in %s memory and `out` in %s memory; both must be of one kind",
+                        "%s: `in` is in %s memory, but `out` in %s memory; both must be in the same kind",
                         call_rules[call->kind].word, in ? "device" : "host", out ? "device" : "host");
     return DDP_OK;
 }
 
-/* The program's last call: the stream must be empty before the others leave. */
+/* Finish all calls before the program's last call, because the stream must be empty before the other ranks leave. */
 static ddp_status finish_all(struct nccl_comm *n, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);
@@ -366,10 +370,10 @@ static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, 
     if (status == DDP_OK && ticket > n->done)
         error = n->gpu.call.stream_follow(stream, n->flights[ticket % NCCL_FLIGHTS].after, 0);
     pthread_mutex_unlock(&n->lock);
-    return status != DDP_OK ? status : gpu_check(&n->gpu, error, "waiting for a call", err);
+    return status != DDP_OK ? status : gpu_check(&n->gpu, error, "cannot wait for a call", err);
 }
 
-/* Poll without a pause for a moment, because most waits are short. */
+/* Wait for a call. At first poll without pauses, because most waits are short. */
 static ddp_status nccl_await(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 20000 };
@@ -405,7 +409,8 @@ static ddp_status nccl_check(struct comm *comm, struct ddp_err *err)
     return status;
 }
 
-/* Any thread. The watches on all ranks learn it from the cpu communicator and release the GPU. */
+/* Make all ranks fail. May be called on any thread. The watch of each rank gets the reason from the cpu communicator
+ * and releases its GPU. */
 static void nccl_give_up(struct comm *comm, struct ddp_err *err)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
@@ -440,7 +445,7 @@ static ddp_status nccl_zero(struct comm *comm, void *at, size_t bytes, void *str
 static ddp_status nccl_settle(struct comm *comm, void *stream, struct ddp_err *err)
 {
     const struct gpu *gpu = &((struct nccl_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.stream_sync(stream), "waiting for a stream", err);
+    return gpu_check(gpu, gpu->call.stream_sync(stream), "cannot wait for a stream", err);
 }
 
 const struct comm_ops nccl_comm_ops = {

@@ -1,10 +1,11 @@
-/* nccl_join.c -- see nccl.h: from a cpu communicator to one of NCCL.
+/* nccl_join.c -- see nccl.h: creates NCCL's communicator with the help of the cpu communicator.
  *
- * Happy path: the environment is completed -> every rank publishes its NCCL version and its GPU -> one rank in
- * 128 makes a unique id and writes it to the store, under the job and its attempt -> ncclCommInitRankConfig, which
- * does not wait -> the watch completes it -> a barrier, and the ids are removed from the store.
+ * First NCCL's environment is completed, and every rank publishes its NCCL version and its GPU. One rank in 128
+ * creates a unique id and writes it to the store, under the job and its attempt. ncclCommInitRankConfig starts the
+ * creation and does not wait; the watch completes it. After a barrier the ids are removed from the store.
  *
- * A unique id is the address of a thread in the process that made it; a new attempt makes new ones, under other keys. */
+ * A unique id is the address of a thread in the process that created it. So each attempt creates new ids, under other
+ * keys. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -23,7 +24,7 @@ static const char *const places[] = { "libnccl.so.2", "/usr/local/cuda/lib64/lib
 
 static const struct lib_kind kind = {
     "NCCL", "DDP_NCCL_LIBRARY", places,
-    "Install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu13` (or -cu12), whose file is "
+    "Install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu13` (or -cu12): its file is "
     "site-packages/nvidia/nccl/lib/libnccl.so.2"
 };
 
@@ -33,7 +34,8 @@ static const struct lib_symbol symbols[] = {
 #undef X
 };
 
-/* Check the version first: an old library also lacks functions, but its number is the clearer error. */
+/* Check the version before the functions: an old library lacks functions too, but its version is the clearer
+ * error. */
 static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
 {
     ddp_status status = lib_symbols(&kind, lib->handle, symbols, 1, lib, err);
@@ -68,7 +70,7 @@ static bool has_address(const struct ifaddrs *i, const char *address)
            strcmp(text, address) == 0;
 }
 
-/* Return the interface on the way to the store, "" when unknown: then NCCL chooses itself. */
+/* Find the interface of the connection to the store. "" if it is unknown; then NCCL chooses one. */
 static void find_iface(const struct comm_setup *setup, char name[64])
 {
     char address[64];
@@ -86,7 +88,7 @@ static void find_iface(const struct comm_setup *setup, char name[64])
     freeifaddrs(all);
 }
 
-/* NCCL reads these settings only from the environment. Variables that the user has set stay. */
+/* Set NCCL's environment, because NCCL has no other way for these settings. Variables that the user has set stay. */
 static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 {
     struct nccl_setting settings[NCCL_SETTINGS_MAX];
@@ -102,7 +104,7 @@ static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 
 /* --- cards --------------------------------------------------------------------------------------------------------- */
 
-/* The same number on one machine, even for containers with different host names. */
+/* Return a number that is equal on one machine, even in containers with different host names. */
 static int32_t host_number(void)
 {
     char text[64] = "";
@@ -147,12 +149,12 @@ static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, c
 {
     nccl_result result = n->lib.get_unique_id(id);
     if (result != NCCL_SUCCESS)
-        return nccl_fail(err, n->rank, "making a unique id", result,
+        return nccl_fail(err, n->rank, "cannot create a unique id", result,
                          n->lib.last_error != NULL ? n->lib.last_error(NULL) : NULL);
     return setup->host->give(setup->bootstrap, key, id, sizeof(*id), err);
 }
 
-/* Write ours first, otherwise two makers would wait for each other. */
+/* Publish this rank's id, then fetch the others. In another order two ranks would wait for each other. */
 static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *setup, nccl_id *ids, int count,
                                struct ddp_err *err)
 {
@@ -167,7 +169,7 @@ static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *set
     return status;
 }
 
-/* All have read them. */
+/* Remove the ids after all ranks have read them. */
 static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup, int count,
                             struct ddp_err *err)
 {
@@ -181,7 +183,8 @@ static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup,
 
 /* --- the communicator ----------------------------------------------------------------------------------------------- */
 
-/* A result other than "in progress" has NCCL's own text; otherwise the watch continues from here. */
+/* Start the creation. If NCCL fails at once, the error has NCCL's text; otherwise the watch completes the
+ * creation. */
 static ddp_status create_nccl(struct nccl_comm *n, nccl_id *ids, int count, struct ddp_err *err)
 {
     nccl_config config = { .size = sizeof(config),
@@ -194,7 +197,7 @@ static ddp_status create_nccl(struct nccl_comm *n, nccl_id *ids, int count, stru
     if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)
         return DDP_OK;
     const char *words = n->lib.last_error != NULL ? n->lib.last_error(NULL) : NULL;
-    nccl_fail(err, n->rank, "creating the communicator", result, words);
+    nccl_fail(err, n->rank, "cannot create the communicator", result, words);
     return watch_fault(n, err);
 }
 

@@ -1,4 +1,5 @@
-/* nccl_plan.c -- see nccl_plan.h. First the life of a communicator, then calls, the environment, and error texts. */
+/* nccl_plan.c -- see nccl_plan.h. First the states of a communicator, then calls, the environment, and error
+ * texts. */
 #include "cuda/nccl_plan.h"
 
 #include <inttypes.h>
@@ -26,7 +27,7 @@
         NCCL_CLOSED, NCCL_EFFECT_DESTROY \
     }
 
-/* A communicator that failed is aborted before it is closed. */
+/* State and event -> effect and next state. A communicator that failed is aborted before it is closed. */
 static const struct nccl_step table[NCCL_STATES][NCCL_EVENTS] = {
     /*                   MET           FAULT        LEFT          GONE         CLOSE      */
     [NCCL_CREATING] = { GO(READY), ABORT, NO(CREATING), NO(CREATING), ABORT },
@@ -74,22 +75,22 @@ struct nccl_plan nccl_plan(const struct call *call)
     return plan;
 }
 
-/* Return the part of `rank` in a buffer with one for each rank. */
+/* Return the part of `rank` in a buffer that has a part for each rank. */
 static char *part(const struct call *call, const void *base, int rank)
 {
     return (char *)(uintptr_t)base + (size_t)rank * (size_t)call->n * ddp_dtype_size(call->dtype);
 }
 
-/* Gather and scatter are the same moves in opposite directions: `inner` is the part of one rank, `outer` the root's
- * buffer with a part for each. Move 0 of the root is its half of the copy to itself;
- * moves 1 to world are those of the other ranks. */
+/* Return move number i. Gather and scatter have the same moves in opposite directions: `inner` is one rank's part,
+ * `outer` the root's buffer with all parts. The root's move 0 is its half of the copy to itself; its moves 1 to world
+ * are for the other ranks. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;
     const void *inner = gather ? call->in : call->out, *outer = gather ? call->out : call->in;
     bool in_place = rank == call->root && inner == part(call, outer, rank);
 
-    if (rank == call->root && in_place) { /* only the other ranks */
+    if (rank == call->root && in_place) { /* in place, the root moves only the other ranks' parts */
         i++;
         if (i > rank)
             i++;
@@ -109,25 +110,27 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
-/* Several ranks on one GPU: NCCL rejects two ranks with the same host and the same GPU, so each gets a different host
- * id, and they communicate over loopback sockets. Contexts of different processes alternate on a GPU, so a kernel
- * that waits for another rank is interrupted; one block for each keeps that cheap. Slow, and only for tests. */
+/* Settings for several ranks on one GPU. NCCL rejects two ranks with the same host and GPU, so each rank gets a
+ * different host id, and the ranks communicate over loopback sockets. The GPU alternates between processes, so a
+ * kernel that waits for another rank is interrupted; with one block per kernel that costs little. This is slow, and
+ * only for tests. */
 
-/* name, value; --share_gpu appends to the host id */
+/* variable, value; the host id is appended later */
 static const struct nccl_setting sharing[] = {
     { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
     { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
     { "NCCL_RAS_ENABLE", "0" },      { "NCCL_NET_PLUGIN", "none" }, { "NCCL_MNNVL_ENABLE", "0" },
 };
 
-/* Include the job, because ranks of two jobs on one GPU must not look like one host either. */
+/* Set the host id. It includes the job, because ranks of two jobs on one GPU must not look like one host. */
 static void host_id_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_HOSTID");
     snprintf(out->value, sizeof(out->value), "ddprun-%.280s-%d", facts->run, facts->rank);
 }
 
-/* '=': exactly this interface, not all whose names begin like it. */
+/* Set the interface. '=' selects this interface only; without it NCCL would also use interfaces whose names begin
+ * alike. */
 static void iface_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_SOCKET_IFNAME");
@@ -153,7 +156,7 @@ int nccl_id_count(int world, int version)
     return version < NCCL_SCALABLE || count < 1 ? 1 : count < NCCL_IDS_MAX ? count : NCCL_IDS_MAX;
 }
 
-/* Spread over the ranks, and so over the hosts. */
+/* Return the rank that creates unique id i. These ranks are spread evenly, so usually over all hosts. */
 int nccl_id_maker(int i, int count, int world)
 {
     return (int)((long long)i * world / count);
@@ -167,7 +170,7 @@ const char *nccl_id_key(char key[NCCL_KEY], int i)
 
 /* --- error texts -------------------------------------------------------------------------------------- */
 
-/* Up to 2.8 a minor version had one digit. */
+/* Format a version. Up to 2.8 a minor version had one digit. */
 const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version)
 {
     if (version < 10000)
@@ -183,8 +186,8 @@ ddp_status nccl_check_version(int version, struct ddp_err *err)
     if (version >= NCCL_LEAST)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "NCCL %s is too old: %s or newer is needed for its non-blocking mode; install it, and "
-                    "set DDP_NCCL_LIBRARY to its libnccl.so.2 if the old one must stay",
+                    "NCCL %s is too old: %s or newer is required; install a newer version, and "
+                    "set DDP_NCCL_LIBRARY to its libnccl.so.2 if the old version must stay",
                     nccl_version_text(found, version), nccl_version_text(least, NCCL_LEAST));
 }
 
@@ -206,7 +209,7 @@ static const char *result_name(nccl_result result)
 static const char *result_words(nccl_result result)
 {
     return result < sizeof(results) / sizeof(results[0]) ? results[result].words
-                                                         : "unknown to this library, from a newer NCCL";
+                                                         : "an error code of a newer NCCL";
 }
 
 ddp_status nccl_status_of(nccl_result result)
@@ -237,18 +240,19 @@ ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t t
                      const struct nccl_progress *progress)
 {
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "at rank %d: %.120s on the GPU is not done after %u ms; done are %" PRIu64
-                    " calls, %" PRIu64 " were begun. A rank without this message has not arrived, or still "
-                    "computes; DDPRUN_STEP_TIMEOUT_MS sets the limit",
+                    "at rank %d: %.120s on the GPU is still running after %u ms; %" PRIu64
+                    " calls are done, %" PRIu64
+                    " have begun. A rank without this message has not made the call, or its "
+                    "GPU is still computing; DDPRUN_STEP_TIMEOUT_MS sets the limit",
                     rank, call, timeout_ms, progress->done, progress->begun);
 }
 
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface)
 {
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "NCCL has not connected %d ranks within %u ms, although all have joined: its connections "
-                    "use NCCL_SOCKET_IFNAME=%.60s; check for a firewall between the hosts; NCCL_DEBUG=INFO "
-                    "shows how far it got",
+                    "NCCL has not connected %d ranks within %u ms, although all have joined; NCCL "
+                    "uses NCCL_SOCKET_IFNAME=%.60s; check for a firewall between the hosts; NCCL_DEBUG=INFO "
+                    "shows the progress",
                     world, timeout_ms, iface[0] ? iface : "(not set)");
 }
 
@@ -257,11 +261,11 @@ static ddp_status check_versions(const struct nccl_card *cards, int world, struc
     char first[NCCL_VERSION_TEXT], other[NCCL_VERSION_TEXT];
     for (int r = 1; r < world; r++)
         if (cards[r].version != cards[0].version)
-            return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "rank 0 has loaded NCCL %s, rank %d NCCL %s: install one version, or set "
-                            "DDP_NCCL_LIBRARY to one",
-                            nccl_version_text(first, cards[0].version), r,
-                            nccl_version_text(other, cards[r].version));
+            return ddp_fail(
+                err, DDP_ERR_MISMATCH,
+                "rank 0 has loaded NCCL %s, but rank %d NCCL %s: install the same version on all hosts, "
+                "or set DDP_NCCL_LIBRARY to the same library",
+                nccl_version_text(first, cards[0].version), r, nccl_version_text(other, cards[r].version));
     return DDP_OK;
 }
 
@@ -270,7 +274,7 @@ static bool same_gpu(const struct nccl_card *a, const struct nccl_card *b)
     return a->host == b->host && memcmp(a->bus_id, b->bus_id, sizeof(a->bus_id)) == 0;
 }
 
-/* NCCL detects that, too, but reports it as invalid usage. */
+/* Check the cards of all ranks. NCCL also detects two ranks with one GPU, but reports only invalid usage. */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err)
 {
     ddp_status status = check_versions(cards, world, err);

@@ -1,4 +1,4 @@
-/* nccl_plan.h -- the decisions of the NCCL backend: the life of a communicator, the function for each call, the
+/* nccl_plan.h -- the decisions of the NCCL backend: the states of a communicator, the function for each call, the
  * environment, and error texts. Pure. */
 #ifndef WORKER_CUDA_NCCL_PLAN_H
 #define WORKER_CUDA_NCCL_PLAN_H
@@ -9,14 +9,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The life of a communicator, as a table. Pure.
+/* The states of a communicator, as a table. Pure.
  *
  *     creating -> ready -> leaving -> closed
  *         \         |         /
  *          `----> failing ---'-> aborted -> closed
  *
- * Any thread may pass in an event, under one lock; the caller carries out the returned effect. A communicator is
- * aborted once and never used again. */
+ * Any thread may pass in an event while it holds the lock; the caller executes the returned effect. A communicator is
+ * aborted once and not used again. */
 
 enum nccl_state {
     NCCL_CREATING,
@@ -30,18 +30,18 @@ enum nccl_state {
 
 enum nccl_event {
     NCCL_MET,   /* all ranks are connected */
-    NCCL_FAULT, /* a timeout, an error of NCCL or CUDA, a peer's end, or a rank gives up */
-    NCCL_LEFT,  /* the program's last call */
+    NCCL_FAULT, /* a timeout, an error of NCCL or CUDA, a peer has ended, or a rank gives up */
+    NCCL_LEFT,  /* the program has made its last call */
     NCCL_GONE,  /* the abort is done */
-    NCCL_CLOSE, /* the owner frees it */
+    NCCL_CLOSE, /* the owner frees the communicator */
     NCCL_EVENTS
 };
 
 enum nccl_effect {
     NCCL_EFFECT_NONE,
-    NCCL_EFFECT_ABORT,   /* notify the other ranks, and ncclCommAbort */
+    NCCL_EFFECT_ABORT,   /* notify the other ranks, then ncclCommAbort */
     NCCL_EFFECT_DESTROY, /* ncclCommFinalize and ncclCommDestroy */
-    NCCL_EFFECT_WAIT,    /* another thread aborts: until NCCL_GONE */
+    NCCL_EFFECT_WAIT,    /* wait for NCCL_GONE, because another thread aborts */
 };
 
 struct nccl_step {
@@ -54,7 +54,7 @@ struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event);
 /* --- function of each call -------------------------------------------------------------------------------- */
 
 enum nccl_way {
-    NCCL_WAY_NOTHING, /* no values to move */
+    NCCL_WAY_NOTHING, /* the call moves no values */
     NCCL_WAY_ALL_REDUCE,
     NCCL_WAY_REDUCE,
     NCCL_WAY_BROADCAST,
@@ -75,12 +75,12 @@ struct nccl_plan nccl_plan(const struct call *call);
 struct nccl_move {
     bool send;
     int peer;
-    const void *from; /* of a send */
-    void *to;         /* of a receive */
+    const void *from; /* of a send; else NULL */
+    void *to;         /* of a receive; else NULL */
 };
 
-/* Return the i-th that this rank takes part in; false: there are no more. A root that gathers or scatters in place
- * sends nothing to itself. */
+/* Return move number i of this rank; false: there is no such move. A root that gathers or scatters in place sends
+ * nothing to itself. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move);
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
@@ -95,62 +95,62 @@ enum { NCCL_SETTINGS_MAX = 16 };
 
 struct nccl_facts {
     const char *run;   /* job and attempt, "ddp/<job>/<attempt>" */
-    const char *iface; /* the interface on the way to the store, "" = unknown */
+    const char *iface; /* the interface of the connection to the store, "" = unknown */
     bool share_gpu;    /* several ranks on one GPU */
     int rank;
 };
 
-/* Fill `out` with variables to set unless the user has set them; return how many. */
+/* Fill `out` with settings; the caller skips variables that the user has set. Return how many. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
-/* Return how many unique ids `world` ranks use with NCCL `version`, and which rank makes the i-th. One rank answers
- * at most NCCL_RANKS_PER_ID others while they connect. */
+/* Return how many unique ids `world` ranks use with NCCL `version`, and which rank creates id i. While the ranks
+ * connect, one rank answers at most NCCL_RANKS_PER_ID others. */
 enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
 int nccl_id_count(int world, int version);
 int nccl_id_maker(int i, int count, int world);
 
-/* Return the name of the i-th in the store, after bootstrap's prefix of job and attempt. */
+/* Write the key of id i into `key`; bootstrap adds the prefix of job and attempt. */
 enum { NCCL_KEY = 32 };
 const char *nccl_id_key(char key[NCCL_KEY], int i);
 
-/* --- error texts -------------------------------------------------------------------------------------- */
+/* --- error texts --- */
 
-/* Error texts of the NCCL backend. Pure. */
-
-/* Format 22809 as "2.28.9", 2804 as "2.8.4"; return `text`. */
+/* Format 22809 as "2.28.9" and 2804 as "2.8.4"; return `text`. */
 enum { NCCL_VERSION_TEXT = 24 };
 const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version);
 
-/* DDP_ERR_UNSUPPORTED when it is too old. */
+/* Return DDP_ERR_UNSUPPORTED if the version is too old. */
 ddp_status nccl_check_version(int version, struct ddp_err *err);
 
-/* Error of a call that NCCL rejected or abandoned. `detail` is NCCL's own last sentence, may be "" or NULL. */
+/* Set the error of a call that NCCL rejected or abandoned. `detail` is NCCL's last error text, "" or NULL. */
 ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_result result, const char *detail);
 
-/* True if the communicator survives this result of a call, which holds only if nothing has begun. */
+/* Return the status for a result of NCCL. Only a rejected argument leaves the communicator usable, because then
+ * nothing has begun. */
 ddp_status nccl_status_of(nccl_result result);
 
-/* How far a rank has got, for timeouts. */
+/* How far a rank has got, for the text of a timeout. */
 struct nccl_progress {
-    uint64_t done, begun; /* numbers of calls */
+    uint64_t done, begun; /* number of the last call that is done, that has begun */
 };
 
-/* `call` (call_text) was not done in time. */
+/* Report that the call `call` (a call_text) is late. */
 ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
                      const struct nccl_progress *progress);
 
-/* Not all ranks were connected in time. `iface` is NCCL_SOCKET_IFNAME, "" = not set. */
+/* Report that not all ranks were connected in time. `iface` is NCCL_SOCKET_IFNAME, "" = not set. */
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface);
 
-/* The facts of each rank that are compared before NCCL is called. */
+/* What is compared between the ranks before NCCL is called. */
 struct nccl_card {
     int32_t version, device;
-    int32_t share; /* --share_gpu */
-    int32_t host;  /* equal numbers = one host */
+    int32_t share; /* nonzero with --share_gpu */
+    int32_t host;  /* equal numbers mean the same host */
     char bus_id[32];
 };
 
-/* Versions must be equal, and GPUs different unless they may be shared. `cards`: one for each rank. */
+/* Check that all versions are equal, and that GPUs are different unless they may be shared. `cards` has one for each
+ * rank. */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err);
 
 #endif

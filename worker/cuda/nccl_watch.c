@@ -1,16 +1,16 @@
-/* nccl_watch.c -- the thread that watches calls in progress and a communicator that is being created.
+/* nccl_watch.c -- the thread that watches calls in progress and the creation of a communicator.
  *
- * The program's thread may be anywhere, usually in a CUDA wait that would never end; so a second thread checks every
- * LOOK_MS while a call is in progress, and otherwise sleeps without a timeout. It ends the wait when
+ * The program's thread may be anywhere, usually in a CUDA wait that never ends. So a second thread checks every
+ * LOOK_MS while a call is in progress; otherwise it sleeps without a timeout. It ends the wait if
  *
  *     a peer has died, or a rank gives up           the cpu communicator reports which
- *     NCCL has an error                             ncclCommGetAsyncError; SUSPECT_MS later, if no peer's end explains it
+ *     NCCL has an error                             ncclCommGetAsyncError; reported after SUSPECT_MS unless a peer has died
  *     CUDA has an error                             the event of a call
  *     the oldest call is late                       the clock
  *
- * by ncclCommAbort, which ends the kernels on the GPU, after notifying the others. NCCL allows that when no other
- * thread is in one of its functions: all calls are made under `lock`, and none waits, because the communicator is
- * non-blocking. */
+ * It notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL allows an abort only
+ * if no other thread is in one of its functions. All functions are called under `lock`, and none of them waits,
+ * because the communicator is non-blocking. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One stream runs calls in order, so the search ends at the first event that has not occurred. */
+/* Return the flight of a call. */
 
 static struct nccl_flight *flight_of(struct nccl_comm *n, uint64_t number)
 {
@@ -51,7 +51,7 @@ ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct
     if (error == CUDA_SUCCESS_)
         error = call->event_record(flight->after, n->stream);
     if (error != CUDA_SUCCESS_)
-        return gpu_fail(&n->gpu, error, "an event after the call", err);
+        return gpu_fail(&n->gpu, error, "cannot record an event after the call", err);
     flight->queued = true;
     return DDP_OK;
 }
@@ -61,7 +61,7 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
     return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
 }
 
-/* The name of the oldest call. */
+/* Return the text of the oldest call. */
 static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
 {
     const struct nccl_flight *oldest = flight_oldest(n);
@@ -69,7 +69,7 @@ static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
     return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
 }
 
-/* The time of the next call begins now, because it had to wait for this one. */
+/* Mark the oldest call as done. The time of the next call begins now, because that call had to wait. */
 static void retire_one(struct nccl_comm *n)
 {
     n->done++;
@@ -117,7 +117,8 @@ enum { LOOK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------------------ */
 
-/* Without the lock: the state keeps all others out. The words first, for those who wait for them. */
+/* Publish the reason and abort, without the lock: the state keeps all other threads out. The reason comes first,
+ * because other ranks wait for it. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;
@@ -168,7 +169,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
 
 /* --- search ------------------------------------------------------------------------------------------------------- */
 
-/* While a call of the cpu communicator runs, that call checks the peers. */
+/* Check the peers, unless a call of the cpu communicator is running, because that call checks them too. */
 static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
 {
     if (pthread_mutex_trylock(&n->cpu_lock) != 0)
@@ -185,7 +186,7 @@ static const char *last_words(const struct nccl_comm *n)
 
 static void note_suspect(struct nccl_comm *n, nccl_result result)
 {
-    char text[CALL_TEXT] = "connecting the ranks";
+    char text[CALL_TEXT] = "cannot connect the ranks";
     if (n->suspect.code != DDP_OK)
         return;
     if (n->state != NCCL_CREATING)
@@ -194,7 +195,7 @@ static void note_suspect(struct nccl_comm *n, nccl_result result)
     n->suspect_since_ms = clock_ms();
 }
 
-/* The first success completes the creation of a communicator. */
+/* Check NCCL's state. Its first success completes the creation of a communicator. */
 static void check_nccl(struct nccl_comm *n)
 {
     nccl_result asked, result = NCCL_IN_PROGRESS;
@@ -246,7 +247,7 @@ static void watch_look(struct nccl_comm *n)
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
-/* A communicator that has failed needs no watch. */
+/* Return true if there is something to watch. A communicator that has failed needs no watch. */
 static bool has_work(const struct nccl_comm *n)
 {
     return n->state == NCCL_CREATING ||
@@ -256,7 +257,7 @@ static bool has_work(const struct nccl_comm *n)
 static void *watch_run(void *user)
 {
     struct nccl_comm *n = user;
-    n->gpu.call.set_device(n->gpu.device); /* a thread begins with device 0 */
+    n->gpu.call.set_device(n->gpu.device); /* each thread begins with device 0 */
     pthread_mutex_lock(&n->lock);
     while (!n->closing) {
         if (!has_work(n)) {

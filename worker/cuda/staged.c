@@ -1,11 +1,11 @@
-/* staged.c -- the cpu backend for buffers in device memory: through slots of host memory that the device can reach.
+/* staged.c -- the cpu backend for buffers in device memory: the values go through slots of host memory that the
+ * device can access.
  *
- * Happy path: the call is cut into chunks; a chunk is copied into its slot, the cpu communicator does its part of the
- * call, and the result is copied back. There are two slots, so that the next chunk is copied in while this one is
- * reduced and the last is copied out. The slots are in the cpu communicator's shared memory, so no further copy is
- * made there.
+ * A call is divided into chunks. A chunk is copied into its slot, the cpu communicator runs the call on the slot, and
+ * the result is copied back. There are two slots: the next chunk is copied in while this one is reduced and the
+ * previous one is copied out. The slots are in the cpu communicator's shared memory, so there is no further copy.
  *
- * Failures are those of the cpu backend, and a program's stream that does not reach the call in time. */
+ * A call fails as in the cpu backend, or if the program's stream does not reach the call in time. */
 #include "cuda/blocks.h"
 
 #include "base/clock.h"
@@ -26,7 +26,8 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* At least one element fits, because a slot is larger than any world times any type. */
+/* Return how many elements of a row fit into a slot. At least one fits, because a slot is larger than any world times
+ * any type. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -49,7 +50,7 @@ bool staged_chunk(const struct call *call, int rank, int world, size_t room, siz
                                     .pitch = (size_t)call->n * size,
                                     .in_rows = rows(rule->in, call_in_bytes(call, rank, world), world),
                                     .out_rows = rows(rule->out, call_out_bytes(call, rank, world), world) };
-    if (call->kind == CALL_BROADCAST && rank == call->root) /* one buffer, which is not moved */
+    if (call->kind == CALL_BROADCAST && rank == call->root) /* one buffer: the root's input is not moved */
         chunk->out_rows = 0;
     chunk->width = (size_t)chunk->count * size;
     if (chunk->in_rows > 0)
@@ -62,14 +63,14 @@ bool staged_chunk(const struct call *call, int rank, int world, size_t room, siz
 enum { SLOT = 1 << 20, SLOTS = 2 };
 
 struct staged {
-    struct comm comm; /* first */
+    struct comm comm; /* must be the first member */
     struct comm *cpu; /* owned */
     int rank, world;
     uint32_t step_timeout_ms;
     struct gpu gpu;
     struct blocks blocks;
-    char *slots; /* shared memory of `cpu`: an in and an out for each slot */
-    bool pinned; /* registered with CUDA */
+    char *slots; /* in shared memory of `cpu`: two slots with an input and an output each */
+    bool pinned; /* the slots are registered with CUDA */
     struct CUstream_st *stream;
     struct CUevent_st *before, *ready[SLOTS];
 };
@@ -86,7 +87,7 @@ static char *slot_out(const struct staged *s, size_t k)
 
 /* --- open and close ------------------------------------------------------------------------------------------------ */
 
-/* The one place that frees it, even partly built. */
+/* Free the communicator, even a partly built one; no other function does. */
 static void staged_close(struct comm *comm)
 {
     struct staged *s = (struct staged *)comm;
@@ -121,10 +122,10 @@ static ddp_status open_gpu(struct staged *s, const struct comm_setup *setup, str
         error = call->event_make(&s->before, CUDA_EVENT_NO_TIMING);
     for (int k = 0; k < SLOTS && error == CUDA_SUCCESS_; k++)
         error = call->event_make(&s->ready[k], CUDA_EVENT_NO_TIMING);
-    return gpu_check(&s->gpu, error, "making a stream", err);
+    return gpu_check(&s->gpu, error, "cannot create a stream", err);
 }
 
-/* Memory that cannot be pinned is slower, but correct. */
+/* Allocate and pin the slots. Memory that cannot be pinned is slower, but correct. */
 static ddp_status get_slots(struct staged *s, struct ddp_err *err)
 {
     const size_t bytes = (size_t)SLOTS * 2 * SLOT;
@@ -139,7 +140,7 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A rank without a GPU still joins the meeting, to notify the others. */
+/* Open the cpu communicator and the GPU. A rank without a GPU still joins, to notify the other ranks. */
 static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -173,7 +174,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
         *out = &s->comm;
         return DDP_OK;
     }
-    struct ddp_err told = *err; /* our errors stay ours */
+    struct ddp_err told = *err; /* keep this rank's own error */
     if (s->cpu != NULL)
         s->cpu->ops->give_up(s->cpu, &told);
     staged_close(&s->comm);
@@ -182,7 +183,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* CUDA rejects rows that are farther apart than PITCH_MOST, so copy those of large buffers one by one. */
+/* Copy rows. CUDA rejects rows that are farther apart than PITCH_MOST, so these are copied one by one. */
 static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, const char *from,
                             size_t from_pitch, size_t width, size_t rows)
 {
@@ -197,7 +198,7 @@ static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, c
     return error;
 }
 
-/* Rows of the caller's buffer are the ranks' parts of it; in a slot they are adjacent. */
+/* Copy a chunk into its slot. A row of the caller's buffer is a rank's part; in a slot the rows are adjacent. */
 static cuda_error bring_in(const struct staged *s, const struct staged_chunk *c)
 {
     cuda_error error = CUDA_SUCCESS_;
@@ -211,14 +212,14 @@ static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c
     return copy_rows(s, c->out, c->pitch, slot_out(s, c->k), c->width, c->width, c->out_rows);
 }
 
-/* Set how long a call may take, and its deadline. */
+/* The time limit of a call in ms, and its deadline. */
 struct limit {
     uint32_t ms;
     uint64_t end_ms;
 };
 
-/* Wait until the event has occurred. The program's stream may have a lot of work before it; meanwhile check the other
- * ranks. */
+/* Wait until the event has occurred. The program's stream may have much work before it, so the other ranks are
+ * checked meanwhile. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
                              struct ddp_err *err)
 {
@@ -231,17 +232,17 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
         if (status != DDP_OK)
             return status;
         if (clock_ms() >= limit->end_ms) {
-            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached a call within its %u ms",
-                     s->rank, limit->ms);
+            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached the call within %u ms", s->rank,
+                     limit->ms);
             s->cpu->ops->give_up(s->cpu, err);
             return err->code;
         }
         error = gpu_query(&s->gpu, event);
     }
-    return gpu_check(&s->gpu, error, "copying between GPU and host", err);
+    return gpu_check(&s->gpu, error, "cannot copy between GPU and host", err);
 }
 
-/* Make the call on the slot, for the elements of the chunk. A broadcast has one buffer. */
+/* Run the call for one chunk, on its slot. A broadcast has one buffer. */
 static ddp_status run_chunk(struct staged *s, const struct call *call, const struct staged_chunk *c,
                             struct ddp_err *err)
 {
@@ -276,16 +277,17 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
             error = bring_out(s, &now);
         now = next;
     }
-    return status != DDP_OK ? status : gpu_check(&s->gpu, error, "copying between GPU and host", err);
+    return status != DDP_OK ? status : gpu_check(&s->gpu, error, "cannot copy between GPU and host", err);
 }
 
-/* After the program's stream, and finished when it returns. */
+/* Run a call with buffers in device memory. It begins after the work on the program's stream and is done when this
+ * function returns. */
 static ddp_status run_device(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     const struct cudart *cuda = &s->gpu.call;
     const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->step_timeout_ms;
     const struct limit limit = { ms, clock_ms() + ms };
-    cuda_error error = cuda->set_device(s->gpu.device); /* perhaps the communication thread */
+    cuda_error error = cuda->set_device(s->gpu.device); /* each thread has its own current device */
     if (error == CUDA_SUCCESS_)
         error = cuda->event_record(s->before, call->stream);
     if (error == CUDA_SUCCESS_)
@@ -300,7 +302,8 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
                                   : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* One kind of memory on all ranks, because a call that is cut into chunks on one must be so on all. */
+/* Run a call. All ranks must use the same kind of memory, because a call that one rank divides into chunks must be
+ * divided on all. */
 static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;
@@ -351,7 +354,7 @@ static ddp_status staged_zero(struct comm *comm, void *at, size_t bytes, void *s
 static ddp_status staged_settle(struct comm *comm, void *stream, struct ddp_err *err)
 {
     const struct gpu *gpu = &((struct staged *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.stream_sync(stream), "waiting for a stream", err);
+    return gpu_check(gpu, gpu->call.stream_sync(stream), "cannot wait for a stream", err);
 }
 
 const struct comm_ops staged_comm_ops = {

@@ -15,6 +15,7 @@
 #include "agent/agent.h"
 #include "agent/progress.h"
 #include "base/list.h"
+#include "record/flight.h"
 #include "record/rank_set.h"
 #include "record/stacks.h"
 #include "contain/descendants.h"
@@ -23,9 +24,7 @@
 #include "net/store_host.h"
 #include "net/store_link.h"
 #include "node/heartbeat.h"
-#include "node/signals.h"
 #include "node/file_timer.h"
-#include "node/flight_pages.h"
 #include "node/spawn.h"
 #include "output/output.h"
 #include "report/evidence.h"
@@ -76,6 +75,13 @@ struct node_sample {
     unsigned beats;                /* of this attempt, up to now */
     struct beat_known *beats_seen; /* by local rank: what the last heartbeat saw; pid 0 = it had ended */
     struct cJSON *stacks;          /* owned: rows of record/stacks.h; NULL = none */
+};
+
+/* The memory that this node shares with its workers: a page of record/flight.h for each, in an unnamed memory file.
+ * Created anew for each attempt, so that a process of an old attempt cannot write into it. Zeroed: no pages. */
+struct rank_pages {
+    int n, fd; /* descriptor, if n > 0 */
+    void *base;
 };
 
 /* The workers of an attempt, and how it ended. */
@@ -199,6 +205,16 @@ void node_offer_port(struct node *n);
 void node_say_not_started(const struct node *n, int error);
 
 /* --- flight_pages.c --- */
+
+/* Without memory or descriptors no page exists, and workers run without one. */
+void rank_pages_open(struct rank_pages *pages, int n);
+void rank_pages_close(struct rank_pages *pages);
+
+/* Address of worker 0's page; pid 0 without pages. */
+struct flight_page rank_pages_first(const struct rank_pages *pages);
+
+/* The records of worker `i` so far; NULL before its first one, or without pages. */
+const struct flight *rank_page(const struct rank_pages *pages, int i);
 
 /* The attempt has failed, or is stopped: write the records of the ranks that could not write them themselves. */
 void node_keep_flights(struct node *n);

@@ -1,7 +1,5 @@
-/* flight_pages.c -- see flight_pages.h. The memory file is sealed, so that a worker cannot make it smaller while we
+/* flight_pages.c -- see core.h. The memory file is sealed, so that a worker cannot make it smaller while we
  * read. Pages that no worker touches cost nothing. */
-#include "node/flight_pages.h"
-
 #include "agent/failure.h"
 #include "record/flight.h"
 #include "base/syscalls.h"

@@ -16,7 +16,6 @@
 #include "base/text.h"
 #include "contain/descendants.h"
 #include "contain/job_record.h"
-#include "node/signals.h"
 #include "output/disk_watch.h"
 #include "base/exit_codes.h"
 

@@ -11,6 +11,8 @@
 #include "plan/plan.h"
 #include "tables/signals.h"
 
+#include <signal.h>
+
 /* Run the agent. Each signal that the guardian gets can be read from `lifeline`, non-blocking, as a struct
  * signal_heard; it ends when the guardian is gone. A SIGCONT from the guardian itself only wakes the agent. All
  * watched signals are blocked on entry. Return the exit code. */
@@ -23,6 +25,16 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
 
 /* The agent's last act when the guardian has died: kill every descendant. Returns an exit code. */
 int guardian_is_gone(struct contain *contain);
+
+/* --- signals.c: how guardian and agent wait for signals ------------------------------------------------------- */
+
+/* Block every signal of the table, so that it stays pending until it is read, and return the set. Signals that the
+ * user has ignored (nohup, a background job of sh) are not in it and stay ignored. Call it before threads exist. */
+void signal_watch_block(sigset_t *watched);
+
+/* Return the sender: fields si_code, si_pid and si_uid of the signal's information. The name is read at once, because
+ * the sender may exit at any moment. */
+struct signal_sender signal_watch_sender(int code, int pid, unsigned uid);
 
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */
 

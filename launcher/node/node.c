@@ -9,7 +9,6 @@
 #include "output/disk_watch.h"
 #include "node/guardian.h"
 #include "node/core.h"
-#include "node/signals.h"
 #include "output/log_files.h"
 #include "report/host_checks.h"
 #include "base/exit_codes.h"

@@ -1,10 +1,9 @@
-/* signals.c -- see signals.h. First what guardian and agent share, then what the agent does for each signal. */
-#include "node/signals.h"
-
+/* signals.c -- see guardian.h and core.h. First what guardian and agent share, then what the agent does for each signal. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "node/core.h"
+#include "node/guardian.h"
 #include "report/user_messages.h"
 
 #include <errno.h>

@@ -39,17 +39,17 @@ static bool is_filling(unsigned char c)
     return c <= ' ' || c >= 0x7f || strchr("+-#=>", c) != NULL;
 }
 
-/* FNV-1a of the text without numbers. A collision costs a sign of progress too many. */
+/* Hash the text without numbers. A collision costs a sign of progress too many. */
 static uint64_t hash_line(const char *line, size_t len)
 {
-    uint64_t hash = 0xcbf29ce484222325ull;
+    uint64_t hash = HASH_START;
     for (size_t i = 0; i < len; i++) {
         const unsigned char c = (unsigned char)line[i];
         if (isdigit(c))
             while (i + 1 < len && line[i + 1] != '\0' && is_of_number((unsigned char)line[i + 1]))
                 i++;
         else if (!is_filling(c))
-            hash = (hash ^ c) * 0x100000001b3ull;
+            hash = hash_bytes(hash, &c, 1);
     }
     return hash;
 }

@@ -470,16 +470,6 @@ static void free_waiting(struct waiting *w)
     free(w);
 }
 
-/* FNV-1a. Collisions cannot be used as an attack: they only slow down the console of the same job. */
-static uint64_t hash_of(struct slice text)
-{
-    const uint8_t *p = text.data;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < text.len; i++)
-        hash = (hash ^ p[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static void add_newest(struct fold *f, struct waiting *w)
 {
     struct waiting **newest = &f->newest[w->hash % BUCKETS];
@@ -590,7 +580,8 @@ bool fold_put(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    uint64_t hash = hash_of(line->text);
+    /* Collisions cannot be used as an attack: they only slow down the console of the same job. */
+    uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))
         return false;

@@ -484,13 +484,10 @@ static bool is_import_exception(struct slice line, struct slice before)
     return false;
 }
 
-/* FNV-1a. */
+/* Return a number other than 0. */
 static uint64_t number_of(struct slice line)
 {
-    const uint8_t *bytes = line.data;
-    uint64_t hash = 0xcbf29ce484222325;
-    for (size_t i = 0; i < line.len; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3;
+    const uint64_t hash = hash_bytes(HASH_START, line.data, line.len);
     return hash != 0 ? hash : 1;
 }
 

@@ -117,12 +117,10 @@ static bool listed_init(struct listed *listed, size_t most)
     return listed->place != NULL;
 }
 
-/* FNV-1a, up to the '='. */
+/* Hash the name, which ends before the '='. */
 static size_t hash_name(const char *entry)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *entry != '=' && *entry != '\0'; entry++)
-        hash = (hash ^ (unsigned char)*entry) * 0x100000001b3u;
+    const uint64_t hash = hash_bytes(HASH_START, entry, strcspn(entry, "="));
     return (size_t)(hash ^ hash >> 32);
 }
 

@@ -32,6 +32,18 @@ static inline bool slice_equal(struct slice a, struct slice b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+/* FNV-1a in 64 bits, of bytes in any number of pieces: start with HASH_START. For tables and against mistakes; an
+ * attacker can choose bytes with equal hashes. */
+#define HASH_START UINT64_C(0xcbf29ce484222325)
+
+static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ p[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
 /* Bytes that grow at the end and are consumed from the front. A zeroed struct is an empty buffer. The
  * capacity doubles, and only for bytes that have arrived: a length that a peer merely announces never reaches
  * this file. */

@@ -160,13 +160,11 @@ static bool is_same(const struct admission_key *x, const struct admission_key *y
            memcmp(x->address, y->address, sizeof(x->address)) == 0;
 }
 
-/* FNV-1a. Chosen collisions cost a walk over as many sources, and each source needs a different address. */
+/* Chosen collisions cost a walk over as many sources, and each source needs a different address. */
 static struct admission_sources *find_bucket(struct admission *a, const struct admission_key *key)
 {
-    uint32_t hash = 2166136261u ^ key->uid;
-    for (size_t i = 0; i < sizeof(key->address); i++)
-        hash = (hash ^ key->address[i]) * 16777619u;
-    return &a->bucket[(hash ^ hash >> 16) % ADMISSION_BUCKETS];
+    const uint64_t hash = hash_bytes(HASH_START ^ key->uid, key->address, sizeof(key->address));
+    return &a->bucket[(hash ^ hash >> 32) % ADMISSION_BUCKETS];
 }
 
 static struct admission_source *find_source(struct admission *a, const struct admission_key *key)

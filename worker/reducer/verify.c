@@ -13,6 +13,7 @@
  * hang the others. */
 #include "reducer/verify.h"
 
+#include "base/buf.h"
 #include "core/context.h"
 #include "reducer/reduce.h"
 
@@ -229,19 +230,10 @@ static void card_of(struct card *card, const struct model *model, int list, size
     }
 }
 
-/* Return a hash. 64 bits are enough, because the hash protects against mistakes and not against attackers. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
-{
-    const unsigned char *p = data;
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ p[i]) * 0x100000001b3u;
-    return hash;
-}
-
 /* Hash this rank's cards, because these cards are compared if the hashes differ. */
 static struct summary summarise(const struct model *model)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    uint64_t hash = HASH_START;
     struct summary summary = { { 0 }, 0 };
     struct card card;
 

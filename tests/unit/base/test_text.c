@@ -64,3 +64,10 @@ Test(json_integer, whole_numbers_are_printed_to_the_last_digit)
     expect_printed(INT64_MAX, "{\"n\":9223372036854775807}");
     expect_printed(INT64_MIN, "{\"n\":-9223372036854775808}");
 }
+
+Test(hash, is_fnv_1a_in_any_number_of_pieces)
+{
+    cr_expect_eq(hash_bytes(HASH_START, "", 0), UINT64_C(0xcbf29ce484222325));
+    cr_expect_eq(hash_bytes(HASH_START, "a", 1), UINT64_C(0xaf63dc4c8601ec8c));
+    cr_expect_eq(hash_bytes(hash_bytes(HASH_START, "foo", 3), "bar", 3), UINT64_C(0x85944171f73967e8));
+}

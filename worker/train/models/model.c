@@ -3,6 +3,7 @@
  * What is the same for all models. */
 #include "train/models/model.h"
 
+#include "base/buf.h"
 #include "train/compute.h"
 #include "train/models/models.h"
 
@@ -168,11 +169,7 @@ size_t model_correct(const struct model *m, const struct model_batch *batch)
 
 uint64_t model_mark(const void *bytes, size_t n)
 {
-    const uint8_t *byte = bytes;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ byte[i]) * 1099511628211u;
-    return hash;
+    return hash_bytes(HASH_START, bytes, n);
 }
 
 uint64_t model_hash(const struct model *m)

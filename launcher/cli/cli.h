@@ -171,7 +171,7 @@ struct cli {
     uint64_t hang_timeout_ms; /* 0 = adaptive, CLI_HANG_OFF = off */
     enum on_hang on_hang;
     const char *progress; /* a valid regular expression; NULL = none given */
-    bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder;
+    bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder, profile_ranks;
     const char *rank_argument; /* "local-rank" or "local_rank", passed to PROGRAM; NULL = not passed */
     const char *role;
     enum numa_binding numa_binding;

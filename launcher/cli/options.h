@@ -198,6 +198,9 @@
     X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
       "only lines of output that match this extended regular expression are signs of progress; without it lines that come "   \
       "again with other numbers, as 'step 7 loss 0.3'")                                                      \
+    X(PROFILE_RANKS, "profile_ranks", 0, SWITCH, profile_ranks, NULL, NULL, true, OURS, FAILURE,             \
+      "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker), report a rank for which the " \
+      "others wait in every step, and show it in 'ddpctl top'")                                              \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all of them")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \

@@ -23,6 +23,8 @@ static const struct ctl_command commands[] = {
     { "jobs", NULL, "all jobs that the store serves", "jobs", false, ctl_format_jobs },
     { "rejects", NULL, "connections and nodes that were rejected", "rejects", false, ctl_format_rejects },
     { "why", NULL, "why the job does not start or continue, and the remedy", "why", false, ctl_format_why },
+    { "top", NULL, "what each rank does, and with --profile_ranks how much it waits (use --watch)", "status",
+      false, ctl_format_top },
     { "stacks", NULL, "where the threads of each rank are: Python frames, or the state in the kernel",
       "stacks", false, ctl_format_stacks },
     { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", false,

@@ -227,6 +227,13 @@ static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
     return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
 }
 
+/* The part of the samples in which a rank waits in collectives; empty without --profile_ranks. */
+static bool cell_percent(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *percent = cJSON_GetObjectItemCaseSensitive(row, field);
+    return !cJSON_IsNumber(percent) || buf_printf(out, "%.0f %%", percent->valuedouble);
+}
+
 /* The store sends a value that is not text as hex digits. */
 static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 {
@@ -267,6 +274,18 @@ static const struct ctl_column member_columns[] = {
     { "MOVED",      "beat_ms",   ctl_cell_duration, true },
     { "END",        "exit_code", cell_end,          false },
     { "WAITS FOR",  "waits_for", cell_waits,        false },
+    { 0 },
+};
+
+static const struct ctl_column top_columns[] = {
+    { "RANK",      "rank",         ctl_cell_number,   true },
+    { "HOST",      "host",         ctl_cell_text,     false },
+    { "PID",       "pid",          ctl_cell_number,   true },
+    { "STEP",      "step",         ctl_cell_number,   true },
+    { "DOES",      "proc",         cell_does,         false },
+    { "WAITS",     "waits",        cell_percent,      true },
+    { "MOSTLY IN", "place",        ctl_cell_text,     false },
+    { "WAITS FOR", "waits_for",    cell_waits,        false },
     { 0 },
 };
 
@@ -452,6 +471,12 @@ bool ctl_format_status(const cJSON *answer, struct buf *out)
     if (cJSON_GetArraySize(members) == 0)
         return ok;
     return ok && buf_printf(out, "\n") && put_list(answer, "members", member_columns, "", out);
+}
+
+bool ctl_format_top(const cJSON *answer, struct buf *out)
+{
+    return put_job(answer, out) && put_state(answer, out) && buf_printf(out, "\n") &&
+           put_list(answer, "members", top_columns, "no rank has started", out);
 }
 
 /* --- cause ---------------------------------------------------------------------------------------------- */

@@ -35,6 +35,7 @@ bool ctl_cell_ranks(const cJSON *row, const char *field,
 
 bool ctl_format_why(const cJSON *answer, struct buf *out);
 bool ctl_format_status(const cJSON *answer, struct buf *out);
+bool ctl_format_top(const cJSON *answer, struct buf *out);
 bool ctl_format_jobs(const cJSON *answer, struct buf *out);
 bool ctl_format_rejects(const cJSON *answer, struct buf *out);
 bool ctl_format_stacks(const cJSON *answer, struct buf *out);

@@ -11,6 +11,7 @@
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
+#include "diagnosis/profile.h"
 #include "diagnosis/text.h"
 
 #include <stdio.h>
@@ -601,7 +602,10 @@ void diagnose_job(const struct snapshot *s, struct diagnosis *out)
     check_members(out, s);
     check_cause(out, s);
     check_torch_crowd(out, s);
-    if (s->phase != PHASE_RUNNING || diagnose_hang(out, s) >= 0)
+    if (s->phase != PHASE_RUNNING)
+        return;
+    diagnose_slow(out, s);
+    if (diagnose_hang(out, s) >= 0)
         return;
     check_ranks(out, s);
     diagnose_still(out, s);

@@ -610,7 +610,16 @@
       "${subject}: never connected",                                                                        \
       "check how it is started: no agent has started it, and it has not identified itself",                 \
       "rank 3: never connected",                                                                            \
-      "The rank is below WORLD_SIZE, but no process has identified itself as that rank.")
+      "The rank is below WORLD_SIZE, but no process has identified itself as that rank.") \
+    X(RANK_SLOW, WARNING,                                                                                   \
+      "${subject} is slow: it waits ${own} % of the time in collectives, the others ${others} %${where}",   \
+      "compare its work and its machine with the others': amount of data, other processes, clocks; "        \
+      "'ddpctl top' shows all ranks",                                                                       \
+      "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "       \
+      "instead it is in augment (data.py:41)",                                                                \
+      "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
+      "slowest rank, so that rank waits least itself. Ranks that wait for a GPU look alike and give no "    \
+      "evidence.")
 
 /* A rank for which all others wait, by two samples of the stacks: see hang.c. */
 #define FINDINGS_OF_HANGS(X)                                                                                \

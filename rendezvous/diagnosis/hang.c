@@ -3,8 +3,9 @@
  * A place is the innermost frame of the user's program, and the collective that it has called, if any. Ranks in a
  * collective wait; a rank that stays anywhere else is the culprit. A job whose ranks have moved between the samples is
  * slow and gets no verdict, and neither does one in which no rank waits: a wrong verdict costs more than a late one. */
-#include "record/stacks.h"
+#include "diagnosis/spot.h"
 #include "diagnosis/text.h"
+#include "record/stacks.h"
 
 #include <cjson/cJSON.h>
 #include <limits.h>
@@ -17,29 +18,6 @@ enum {
     BUSY_PERCENT = 50,
     GROUPS_MAX = 16, /* different places of waiting ranks */
     GROUPS_SHOWN = 2,
-    PLACE_MAX = 160,
-};
-
-/* Frames of libraries in which a rank waits for others: end of the file, function, and whether only a thread without
- * CPU time waits there. A function "" is each that the program can call. */
-#define WAITING_FRAMES(X)                                        \
-    X("torch/distributed/distributed_c10d.py", "", false)        \
-    X("torch/distributed/rendezvous.py", "", false)              \
-    X("torch/distributed/utils.py", "", false)                   \
-    X("torch/distributed/_functional_collectives.py", "", false) \
-    X("torch/distributed/elastic/utils/store.py", "", false)     \
-    X("torch/autograd/__init__.py", "backward", true)            \
-    X("torch/autograd/graph.py", "_engine_run_backward", true)   \
-    X("torch/cuda/__init__.py", "synchronize", true)             \
-    X("torch/cuda/streams.py", "synchronize", true)
-
-static const struct {
-    const char *file, *function;
-    bool idle_only;
-} waiting_frames[] = {
-#define X(file, function, idle_only) { file, function, idle_only },
-    WAITING_FRAMES(X)
-#undef X
 };
 
 /* System calls of a thread, and the finding that follows; the first name that is in it counts. Any other
@@ -60,22 +38,11 @@ static const struct {
 #undef X
 };
 
-/* Where the main thread of a rank is in one sample. */
-struct spot {
-    const cJSON *frames, *thread; /* NULL = not in the sample */
-    const cJSON *user;            /* innermost frame of the program; NULL = none */
-    const char *call;             /* of a library, in which it waits; NULL = it does not */
-    bool idle_only;
-    const char *does, *object;
-    int64_t cpu_ms;
-    int ended_child; /* a zombie that it has started; 0 = none */
-};
-
 enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
 
 struct rank_look {
-    struct spot spot[2];
-    int cpu_percent; /* between the samples */
+    struct spot *spot[2]; /* in hang.spots */
+    int cpu_percent;      /* between the samples */
     enum way way;
     enum finding_code code; /* of a culprit */
     uint32_t group;         /* of one that waits */
@@ -90,119 +57,26 @@ struct group {
 struct hang {
     const struct snapshot *s;
     struct rank_look *ranks; /* owned: one for each of the snapshot */
+    struct spot *spots;      /* owned: of each rank, in the earlier sample and then in the later one */
     struct group groups[GROUPS_MAX];
     uint32_t n_groups, n[WAY_WAITS + 1];
     uint32_t n_read;  /* ranks with frames in the last sample */
     const char *note; /* why another rank has none; NULL = not known */
 };
 
-/* --- reading --------------------------------------------------------------------------------------------- */
-
-static const cJSON *member(const cJSON *o, const char *name)
-{
-    return cJSON_GetObjectItemCaseSensitive(o, name);
-}
-
-static const char *text_of(const cJSON *o, const char *name)
-{
-    const char *text = cJSON_GetStringValue(member(o, name));
-    return text != NULL ? text : "";
-}
-
-/* 0 for anything else than a number from 0 to INT_MAX. */
-static int number_of(const cJSON *o, const char *name)
-{
-    const cJSON *item = member(o, name);
-    const bool fits = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= INT_MAX;
-    return fits ? (int)item->valuedouble : 0;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t len = strlen(text), n = strlen(end);
-    return len >= n && strcmp(text + len - n, end) == 0;
-}
-
-/* Return the row of waiting_frames, or -1. Functions that begin with '_' are those that others call. */
-static int find_waiting(const cJSON *frame)
-{
-    const char *file = text_of(frame, "file"), *function = text_of(frame, "function");
-    for (size_t i = 0; i < sizeof(waiting_frames) / sizeof(waiting_frames[0]); i++)
-        if (ends_with(file, waiting_frames[i].file) &&
-            (waiting_frames[i].function[0] == '\0' || strcmp(waiting_frames[i].function, function) == 0))
-            return (int)i;
-    return -1;
-}
-
-/* Of the frames of libraries that lead into the wait, the outermost one is the call of the program. */
-static void read_frames(struct spot *spot)
-{
-    const cJSON *frame;
-    cJSON_ArrayForEach(frame, spot->frames)
-    {
-        if (cJSON_IsTrue(member(frame, "user"))) {
-            spot->user = frame;
-            return;
-        }
-        const int row = find_waiting(frame);
-        if (row < 0)
-            continue;
-        if (spot->call == NULL || text_of(frame, "function")[0] != '_')
-            spot->call = text_of(frame, "function");
-        spot->idle_only = waiting_frames[row].idle_only;
-    }
-}
-
-static void read_thread(struct hang *h, int sample, const cJSON *row, const cJSON *thread)
-{
-    const cJSON *item = member(thread, "rank");
-    const char *does = text_of(row, "does")[0] != '\0' ? text_of(row, "does") : text_of(thread, "does");
-    if (!cJSON_IsNumber(item) || item->valuedouble < 0 || item->valuedouble >= h->s->n_ranks)
-        return;
-    struct spot *spot = &h->ranks[(uint32_t)item->valuedouble].spot[sample];
-    if (cJSON_IsTrue(member(thread, "child"))) {
-        if (strcmp(does, STACKS_ENDED) == 0)
-            spot->ended_child = number_of(thread, "pid");
-        return;
-    }
-    if (!cJSON_IsTrue(member(thread, "main")) || !cJSON_IsArray(member(row, "frames")))
-        return;
-    h->n_read += sample == 1;
-    spot->frames = member(row, "frames");
-    spot->thread = thread;
-    spot->does = does;
-    spot->object = text_of(thread, "object");
-    spot->cpu_ms = number_of(thread, "cpu_ms");
-    read_frames(spot);
-}
-
-static void read_sample(struct hang *h, int sample)
-{
-    const cJSON *row, *thread;
-    cJSON_ArrayForEach(row, h->s->hang.rows[sample])
-    {
-        if (h->note == NULL)
-            h->note = cJSON_GetStringValue(member(row, "note"));
-        cJSON_ArrayForEach(thread, member(row, "threads"))
-        {
-            read_thread(h, sample, row, thread);
-        }
-    }
-}
-
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
 static bool is_same_line(const cJSON *a, const cJSON *b)
 {
-    return strcmp(text_of(a, "file"), text_of(b, "file")) == 0 &&
-           strcmp(text_of(a, "function"), text_of(b, "function")) == 0 &&
-           number_of(a, "line") == number_of(b, "line");
+    return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
+           strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0 &&
+           spot_number(a, "line") == spot_number(b, "line");
 }
 
 static bool is_same_function(const cJSON *a, const cJSON *b)
 {
-    return strcmp(text_of(a, "file"), text_of(b, "file")) == 0 &&
-           strcmp(text_of(a, "function"), text_of(b, "function")) == 0;
+    return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
+           strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0;
 }
 
 /* The same functions in the same lines; a loop moves in the innermost function of the program, and nowhere else. */
@@ -229,8 +103,9 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
 
 static bool has_moved(const struct rank_look *r)
 {
-    const struct spot *a = &r->spot[0], *b = &r->spot[1];
-    if (a->frames == NULL || b->frames == NULL || number_of(a->thread, "pid") != number_of(b->thread, "pid"))
+    const struct spot *a = r->spot[0], *b = r->spot[1];
+    if (a->frames == NULL || b->frames == NULL ||
+        spot_number(a->thread, "pid") != spot_number(b->thread, "pid"))
         return a->frames != b->frames;
     return a->call != NULL ? !is_same_wait(a, b) : !is_same_stack(a, b);
 }
@@ -255,17 +130,17 @@ static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot
 static bool computes(const struct rank_look *r, const char *in)
 {
     const bool runs =
-        strncmp(r->spot[0].does, "running", 7) == 0 && strncmp(r->spot[1].does, "running", 7) == 0;
+        strncmp(r->spot[0]->does, "running", 7) == 0 && strncmp(r->spot[1]->does, "running", 7) == 0;
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
 static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_look *r)
 {
-    const struct spot *spot = &r->spot[1];
+    const struct spot *spot = r->spot[1];
     const char *in = sleeps_in(f, spot);
     if (is_stopped(f, spot))
         return FINDING_RANK_STOPPED;
-    if (spot->ended_child != 0 && r->spot[0].ended_child == spot->ended_child)
+    if (spot->ended_child != 0 && r->spot[0]->ended_child == spot->ended_child)
         return FINDING_RANK_CHILD_ENDED;
     if (f->traceback != NULL)
         return FINDING_RANK_TRACEBACK;
@@ -286,7 +161,7 @@ static bool has_left(const struct rank_facts *f)
 /* A wait in the store that is a part of a collective's set-up has the collective's frame. */
 static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
 {
-    const struct spot *spot = &r->spot[1];
+    const struct spot *spot = r->spot[1];
     if (f->exited)
         return has_left(f) ? WAY_GONE : WAY_UNKNOWN;
     if (spot->frames == NULL || f->node_lost)
@@ -303,7 +178,7 @@ static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
 /* False if there is no room for one more place. */
 static bool join_group(struct hang *h, uint32_t rank)
 {
-    const struct spot *spot = &h->ranks[rank].spot[1];
+    const struct spot *spot = h->ranks[rank].spot[1];
     uint32_t i = 0;
     while (i < h->n_groups && !is_same_wait(h->groups[i].spot, spot))
         i++;
@@ -328,7 +203,7 @@ static bool look_at_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
-    const int64_t cpu_ms = r->spot[1].cpu_ms - r->spot[0].cpu_ms;
+    const int64_t cpu_ms = r->spot[1]->cpu_ms - r->spot[0]->cpu_ms;
     if (h->s->hang.apart_ms > 0 && cpu_ms > 0)
         r->cpu_percent = (int)(cpu_ms * 100 / (int64_t)h->s->hang.apart_ms);
     if (!f->exited && has_moved(r))
@@ -342,15 +217,6 @@ static bool look_at_rank(struct hang *h, uint32_t rank)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* "load_batch (data.py:41)"; a collective has the line that calls it. */
-static const char *place_words(char out[PLACE_MAX], const struct spot *spot)
-{
-    const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
-    const char *name = spot->call != NULL ? spot->call : text_of(frame, "function");
-    snprintf(out, PLACE_MAX, "%.60s (%.80s:%d)", name, text_of(frame, "file"), number_of(frame, "line"));
-    return out;
-}
-
 /* "waits in", "wait in", or "are in" for a line that waits for a GPU. */
 static const char *group_verb(const struct group *group)
 {
@@ -362,12 +228,12 @@ static const char *group_verb(const struct group *group)
 /* "rank 3 waits in all_reduce (train.py:88)", "7 ranks wait in ..." */
 static void put_group(struct buf *out, const struct group *group)
 {
-    char place[PLACE_MAX];
+    char place[SPOT_PLACE_MAX];
     const char *verb = group_verb(group);
     if (group->n == 1)
-        buf_printf(out, "rank %u %s %s", group->first, verb, place_words(place, group->spot));
+        buf_printf(out, "rank %u %s %s", group->first, verb, spot_place(place, group->spot));
     else
-        buf_printf(out, "%u ranks %s %s", group->n, verb, place_words(place, group->spot));
+        buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
 static int compare_groups(const void *a, const void *b)
@@ -404,7 +270,7 @@ static bool is_like(const void *of, uint32_t i)
         return a == b;
     if (a->way == WAY_WAITS)
         return a->group == b->group;
-    return a->way == WAY_GONE || is_same_stack(&a->spot[1], &b->spot[1]);
+    return a->way == WAY_GONE || is_same_stack(a->spot[1], b->spot[1]);
 }
 
 /* "rank 3 (n1, pid 812)", "ranks 3, 5-7" */
@@ -450,8 +316,8 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
 {
     const struct rank_look *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
-    const struct spot *spot = &r->spot[1];
-    char place[PLACE_MAX], object[PLACE_MAX + 8] = "";
+    const struct spot *spot = r->spot[1];
+    char place[SPOT_PLACE_MAX], object[SPOT_PLACE_MAX + 8] = "";
     words who, waiters, time, cpu, child, call, pid, number_;
     struct finding *slot = diagnosis_slot(d, r->code);
     if (slot == NULL)
@@ -465,7 +331,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     if (spot->object[0] != '\0')
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
-    finding_make(slot, r->code, who_words(who, h, rank), "place", place_words(place, spot), "time",
+    finding_make(slot, r->code, who_words(who, h, rank), "place", spot_place(place, spot), "time",
                  duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, h, 0), "cpu",
                  number(cpu, (uint64_t)r->cpu_percent), "child", number(child, (uint64_t)spot->ended_child),
                  "call", call, "object", object, "error", f->traceback != NULL ? f->traceback : "", "pid",
@@ -476,11 +342,11 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct group *group = &h->groups[0];
     words who, waiters, where;
-    char place[PLACE_MAX];
+    char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_EXITED_EARLY);
     snprintf(waiters, sizeof(waiters), group->n == 1 ? "rank %u" : "%u ranks",
              group->n == 1 ? group->first : group->n);
-    snprintf(where, sizeof(where), "in %s", place_words(place, group->spot));
+    snprintf(where, sizeof(where), "in %s", spot_place(place, group->spot));
     if (slot != NULL)
         finding_make(slot, FINDING_RANK_EXITED_EARLY, who_words(who, h, rank), "waiters", waiters, "it",
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
@@ -490,7 +356,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
 {
     struct buf key = { 0 };
     words who, time, waiters, others = "", key_words;
-    char place[PLACE_MAX];
+    char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_NEEDS_KEY);
     diagnose_put_place(h->s->ranks[rank].waits.name, false, &key);
     snprintf(key_words, sizeof(key_words), "%.*s", (int)key.len,
@@ -500,7 +366,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
     if (slot != NULL)
         finding_make(slot, FINDING_RANK_NEEDS_KEY, who_words(who, h, rank), "place",
-                     place_words(place, &h->ranks[rank].spot[1]), "time", duration(time, h->s->hang.still_ms),
+                     spot_place(place, h->ranks[rank].spot[1]), "time", duration(time, h->s->hang.still_ms),
                      "key", key_words, "waiters", others, NULL);
 }
 
@@ -509,11 +375,11 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 {
     const struct group *least = &h->groups[h->n_groups - 1];
     words who, time, waiters;
-    char place[PLACE_MAX], waits[PLACE_MAX + 8];
+    char place[SPOT_PLACE_MAX], waits[SPOT_PLACE_MAX + 8];
     struct hang others = *h;
     struct finding *slot = diagnosis_slot(d, FINDING_COLLECTIVES_DIFFER);
     others.n_groups--;
-    snprintf(waits, sizeof(waits), "%s %.150s", group_verb(least), place_words(place, least->spot));
+    snprintf(waits, sizeof(waits), "%s %.150s", group_verb(least), spot_place(place, least->spot));
     if (slot != NULL)
         finding_make(slot, FINDING_COLLECTIVES_DIFFER, who_words(who, h, least->first), "waits", waits,
                      "time", duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, &others, 0),
@@ -524,7 +390,7 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
     words who, time, hosts, between;
-    char place[PLACE_MAX];
+    char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_ALL_RANKS_WAIT);
     snprintf(who, sizeof(who), "all %u ranks", s->n_ranks);
     if (members_of(s) > 1)
@@ -532,8 +398,8 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
     else
         snprintf(between, sizeof(between), "a GPU, or the memory that the ranks share");
     if (slot != NULL)
-        finding_make(slot, FINDING_ALL_RANKS_WAIT, who, "place", place_words(place, h->groups[0].spot),
-                     "time", duration(time, s->hang.still_ms), "between", between, NULL);
+        finding_make(slot, FINDING_ALL_RANKS_WAIT, who, "place", spot_place(place, h->groups[0].spot), "time",
+                     duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
 /* Count the suspects in the place of this one. */
@@ -541,7 +407,7 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
-        n += h->ranks[i].way == WAY_CULPRIT && is_same_wait(&h->ranks[i].spot[1], &h->ranks[rank].spot[1]);
+        n += h->ranks[i].way == WAY_CULPRIT && is_same_wait(h->ranks[i].spot[1], h->ranks[rank].spot[1]);
     return n;
 }
 
@@ -559,7 +425,7 @@ static void adopt_majority(struct hang *h)
         return;
     for (uint32_t i = n; i-- > 0;) {
         struct rank_look *r = &h->ranks[i];
-        if (r->way != WAY_CULPRIT || !is_same_wait(&r->spot[1], &h->ranks[most].spot[1]))
+        if (r->way != WAY_CULPRIT || !is_same_wait(r->spot[1], h->ranks[most].spot[1]))
             continue;
         r->way = WAY_WAITS;
         h->n[WAY_CULPRIT]--;
@@ -616,16 +482,26 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h = { .s = s };
     bool hangs = s->hang.rows[0] != NULL && s->hang.rows[1] != NULL && s->n_ranks > 0;
-    h.ranks = hangs ? calloc(s->n_ranks, sizeof(*h.ranks)) : NULL;
-    if (h.ranks == NULL)
+    const uint32_t n = s->n_ranks;
+    h.ranks = hangs ? calloc(n, sizeof(*h.ranks)) : NULL;
+    h.spots = hangs ? calloc(2 * (size_t)n, sizeof(*h.spots)) : NULL;
+    if (h.ranks == NULL || h.spots == NULL) {
+        free(h.ranks);
+        free(h.spots);
         return -1;
-    for (int sample = 0; sample < 2; sample++)
-        read_sample(&h, sample);
+    }
+    (void)spots_read(s->hang.rows[0], h.spots, n, &h.note);
+    h.n_read = spots_read(s->hang.rows[1], h.spots + n, n, &h.note);
+    for (uint32_t i = 0; i < n; i++) {
+        h.ranks[i].spot[0] = &h.spots[i];
+        h.ranks[i].spot[1] = &h.spots[n + i];
+    }
     if (h.n_read == 0 && h.note != NULL)
         add_unreadable(d, &h);
-    for (uint32_t i = 0; hangs && i < s->n_ranks; i++)
+    for (uint32_t i = 0; hangs && i < n; i++)
         hangs = look_at_rank(&h, i);
     const int64_t rank = hangs ? judge(d, &h) : -1;
     free(h.ranks);
+    free(h.spots);
     return rank;
 }

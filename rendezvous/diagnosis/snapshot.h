@@ -10,6 +10,7 @@
 #include "diagnosis/torch_keys.h"
 
 struct cJSON;
+struct profile;
 
 enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };
 
@@ -133,6 +134,7 @@ struct snapshot {
     struct snapshot_cause cause;
     struct snapshot_crowd crowd;
     struct snapshot_hang hang;
+    const struct profile *profile;     /* of this attempt (profile.h); NULL = none */
     const struct snapshot_node *nodes; /* by node rank, those without one first */
     const struct snapshot_gone *gone;  /* the latest first */
     const struct snapshot_refused *refused;

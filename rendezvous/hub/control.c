@@ -292,12 +292,14 @@ static void take_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
     rdzv_facts(job->rdzv, &facts);
-    if (facts.round == 0 && facts.nodes == 1)
-        schedule_hang_rules(job,
-                            m->hang_ms == MESSAGE_NONE ? 0
-                            : m->hang_ms == 0          ? UINT64_MAX
-                                                       : (uint64_t)m->hang_ms,
-                            m->on_hang);
+    if (facts.round != 0 || facts.nodes != 1)
+        return;
+    job->profile.is_on = m->profile;
+    schedule_hang_rules(job,
+                        m->hang_ms == MESSAGE_NONE ? 0
+                        : m->hang_ms == 0          ? UINT64_MAX
+                                                   : (uint64_t)m->hang_ms,
+                        m->on_hang);
 }
 
 /* Send the store's clock to nodes that keep the event log: they write its times beside their own. */

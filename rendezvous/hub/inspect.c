@@ -148,6 +148,17 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
+/* Nothing before the first sample of an attempt. */
+static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
+{
+    if (rank >= p->n || p->ranks[rank].seen == 0)
+        return;
+    const struct profile_rank *r = &p->ranks[rank];
+    cJSON_AddNumberToObject(row, "waits", 100.0 * r->waits / r->seen);
+    if (profile_place(r)[0] != '\0')
+        cJSON_AddStringToObject(row, "place", profile_place(r));
+}
+
 /* In the order of ranks; a list that is cut lacks its end and has no holes. */
 static void add_members(struct job *job, cJSON *answer)
 {
@@ -156,7 +167,9 @@ static void add_members(struct job *job, cJSON *answer)
     for (uint32_t rank = 0; fits && rank < job->members.world_size; rank++) {
         struct rank_facts facts;
         facts_of_rank(job, rank, &facts);
-        fits = add_row(&list, diagnose_json(&facts));
+        cJSON *row = diagnose_json(&facts);
+        add_profile(&job->profile.counts, rank, row);
+        fits = add_row(&list, row);
     }
 }
 

@@ -13,8 +13,8 @@
 #define RENDEZVOUS_HUB_JOB_H
 
 #include "base/limits.h"
-#include "base/limits.h"
 #include "record/stacks.h"
+#include "diagnosis/profile.h"
 #include "diagnosis/rejected.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/monitor.h"
@@ -61,7 +61,8 @@ struct job_sample {
     struct buf nodes;     /* struct sampled_node: those that have not answered */
     char ranks[LIMIT_TEXT]; /* as asked for */
     bool native;
-    bool for_hang; /* the monitor waits, too */
+    bool for_hang;    /* the monitor waits, too, */
+    bool for_profile; /* ... or the profile */
 };
 
 /* The search for a rank for which all others wait. */
@@ -72,6 +73,14 @@ struct job_hang {
     struct cJSON *fresh;   /* owned: a sample that the monitor has not looked at; NULL = none */
     struct cJSON *rows[2]; /* owned: of the last two samples, the earlier one first; NULL = none */
     uint64_t rows_ms[2];
+};
+
+/* The search for a rank that makes the others wait in each step (--profile_ranks). */
+struct job_profile {
+    bool is_on;
+    struct profile counts; /* of this attempt */
+    uint64_t due_ms;       /* of the next sample, while a round runs */
+    bool has_news;         /* a rank has become slow; the monitor shall report it */
 };
 
 struct job {
@@ -91,6 +100,7 @@ struct job {
         agreed; /* nodes that a larger round could accept; ranks that agreed to it, counted from 0 */
     struct schedule_state watch;
     struct job_hang hang;
+    struct job_profile profile;
     struct torch_meets meets; /* of PyTorch's ranks in this attempt */
     struct finding given_up;  /* the wait in which the first of them gave up, */
     uint64_t given_up_ms;     /* ... and when; 0 = none did */

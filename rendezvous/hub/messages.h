@@ -140,6 +140,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes: agreed (default), now, never")             \
     X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; none = adaptive")        \
     X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                         \
+    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                          \
     X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "time between SIGTERM and SIGKILL on this node")
 
 #define FIELDS_OF_failed(X)                                                                                \

@@ -372,6 +372,7 @@ bool snapshot_job(struct job *job, struct look *l)
     if ((job->rdzv == NULL || check_rendezvous(job, l)) && check_refused(job, l) && check_strangers(job, l) &&
         check_notices(job, l) && check_waits(job, l) && check_ranks(job, l) &&
         torch_crowd(job, &l->snapshot, &l->claims)) {
+        l->snapshot.profile = &job->profile.counts;
         if (hang_watch_compares(&job->hang.watch)) /* samples of an older suspicion prove nothing */
             l->snapshot.hang = hang_of(job);
         return true;
@@ -803,10 +804,31 @@ static void run_hang(struct job *job)
         job->hang.asks = true;
 }
 
+/* --- slow ranks ---------------------------------------------------------------------------------------------- */
+
+/* The job runs, so one line is enough. */
+static void tell_slow(struct job *job)
+{
+    struct look l;
+    struct diagnosis *d = calloc(1, sizeof(*d));
+    job->profile.has_news = false;
+    if (d != NULL && snapshot_job(job, &l)) {
+        diagnose_slow(d, &l.snapshot);
+        if (d->n > 0) {
+            tell_line(job, d, 0, 0);
+            events_finding(job, &d->list[0]);
+        }
+        look_free(&l);
+    }
+    free(d);
+}
+
 /* One snapshot serves all due checks. If memory is short the user gets the verdict only. */
 void monitor_run(struct job *job)
 {
     run_hang(job);
+    if (job->profile.has_news)
+        tell_slow(job);
     const struct schedule_due due = schedule_due(job);
     struct look l;
     if (!due.any)

@@ -70,9 +70,12 @@ uint64_t schedule_deadline(const struct job *job)
         return UINT64_MAX;
     rdzv_facts(job->rdzv, &facts);
     const uint64_t at_ms = wanted_at(&job->watch, &facts), free_ms = job->watch.looked_ms + APART_MS;
-    const uint64_t sample_ms = job->hang.fresh != NULL
-                                   ? job->hub->now_ms
-                                   : not_before_now(job, hang_watch_deadline(&job->hang.watch));
+    const uint64_t hang_ms = job->hang.fresh != NULL || job->profile.has_news
+                                 ? job->hub->now_ms
+                                 : not_before_now(job, hang_watch_deadline(&job->hang.watch));
+    const uint64_t profile_ms =
+        job->profile.due_ms != 0 ? not_before_now(job, job->profile.due_ms) : UINT64_MAX;
+    const uint64_t sample_ms = hang_ms < profile_ms ? hang_ms : profile_ms;
     if (at_ms == UINT64_MAX)
         return sample_ms;
     const uint64_t look_ms = must_rest(&job->watch, at_ms) ? free_ms : not_before_now(job, at_ms);
@@ -363,6 +366,9 @@ void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 void schedule_attempt(struct job *job, bool begins)
 {
     drop_samples(job);
+    profile_free(&job->profile.counts);
+    job->profile.has_news = job->sample.for_profile = false;
+    job->profile.due_ms = begins && job->profile.is_on ? job->hub->now_ms + PROFILE_EVERY_MS : 0;
     if (begins)
         hang_watch_begin(&job->hang.watch, job->hub->now_ms);
     else

@@ -13,6 +13,7 @@
 #include "job/rendezvous.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { ASKERS_MAX = 64 };
 
@@ -58,6 +59,22 @@ static void answer_all(struct job *job, const cJSON *answer)
     }
 }
 
+/* The first sample of an attempt knows how many ranks there are. */
+static void count_profile(struct job *job)
+{
+    struct job_profile *profile = &job->profile;
+    const uint32_t n = job->members.known ? job->members.world_size : 0;
+    struct rank_facts *facts = calloc((size_t)n + 1, sizeof(*facts));
+    for (uint32_t rank = 0; facts != NULL && rank < n; rank++)
+        facts_of_rank(job, rank, &facts[rank]);
+    if (facts != NULL && (profile->counts.n == n || profile_begin(&profile->counts, n)) &&
+        profile_add(&profile->counts, job->sample.stacks.rows, facts, job->hang.watch.moved_ms)) {
+        profile->has_news = true;
+        job_touch(job);
+    }
+    free(facts);
+}
+
 static void sample_finish(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -70,7 +87,9 @@ static void sample_finish(struct job *job)
         job->hang.fresh = cJSON_Duplicate(sample->stacks.rows, true);
         job_touch(job);
     }
-    sample->for_hang = false;
+    if (sample->for_profile)
+        count_profile(job);
+    sample->for_hang = sample->for_profile = false;
     sample->stacks.rows = NULL;
     message_add_stacks_lists(&lists, answer);
     message_add_answer(&(struct message_answer){ .ok = true }, answer);
@@ -179,14 +198,19 @@ void stacks_ask(struct job *job)
     static const struct rank_set none;
     struct job_sample *sample = &job->sample;
     const bool begins = sample->until_ms == 0;
-    if (!job->hang.asks)
+    const bool profiles = job->profile.due_ms != 0 && job->profile.due_ms <= job->hub->now_ms;
+    if (profiles)
+        job->profile.due_ms = job->hub->now_ms + PROFILE_EVERY_MS;
+    if (!job->hang.asks && !(profiles && begins))
         return;
+    const bool for_hang = job->hang.asks;
     job->hang.asks = false;
     if (begins && !sample_begin(job, &all, &none)) {
         (void)sample_refuse(sample);
         return;
     }
-    sample->for_hang = sample->ranks[0] == '\0' && !sample->native;
+    sample->for_hang = for_hang && sample->ranks[0] == '\0' && !sample->native;
+    sample->for_profile = sample->for_profile || profiles;
     if (begins)
         ask_nodes(job);
 }

@@ -132,7 +132,7 @@ Test(ddpctl, tells_one_job_from_another)
         "     1     1            1\n");
     expect_answer("keys", "--job=b", "/k");
     expect_answer("keys", "--job=a", "no keys");
-    expect_failure(ask("keys", NULL), 1, "2 jobs are served here");
+    expect_failure(ask("keys", NULL), 1, "this store serves 2 jobs");
     expect_failure(ask("keys", "--job=c"), 1, "no job 'c' is known here");
     ddp_store_close(a);
     ddp_store_close(b);

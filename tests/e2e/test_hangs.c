@@ -45,7 +45,8 @@ static void remove_dir(void)
 static struct run_process *start_node(int nnodes, int node, int port, const char *option)
 {
     char text[6][80];
-    const char *env[] = { nnodes == 1 ? "CULPRIT=1" : "CULPRIT=3", NULL };
+    const char *env[] = { nnodes == 1 ? "CULPRIT=1" : "CULPRIT=3",
+                          strcmp(option, "--profile_ranks") == 0 ? "STEPS=1" : "STEPS=0", NULL };
     snprintf(text[0], sizeof(text[0]), "--nnodes=%d", nnodes);
     snprintf(text[1], sizeof(text[1]), "--node_rank=%d", node);
     snprintf(text[2], sizeof(text[2]), "--master_port=%d", port);
@@ -139,6 +140,35 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
                      i, r.err);
         run_free(&r);
     }
+}
+
+/* The workers print steps, so the job does not hang. */
+Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir, .fini = remove_dir)
+{
+    struct run_process *nodes[NODES];
+    const int port = free_port();
+    char addr[40];
+    for (int i = 0; i < NODES; i++)
+        nodes[i] = start_node(NODES, i, port, "--profile_ranks");
+    for (int i = 0; i < NODES; i++)
+        cr_expect(run_until_error(nodes[i],
+                                  ") is slow: it waits 0 % of the time in collectives, the others 100 %; "
+                                  "instead it is in load_batch (data.py:41)  [RANK_SLOW]",
+                                  LONG_MS),
+                  "node %d", i);
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", port);
+    const char *argv[] = { bin("ddpctl"), addr, "top", NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect(strstr(r.out, "100 %") != NULL && strstr(r.out, "0 %  load_batch (data.py:41)") != NULL, "%s%s",
+              r.out, r.err);
+    run_free(&r);
+    run_signal(nodes[0], SIGTERM);
+    for (int i = 0; i < NODES; i++) {
+        r = run_wait(nodes[i]);
+        cr_expect_not(r.timed_out);
+        run_free(&r);
+    }
+    expect_file("events?", "RANK_SLOW");
 }
 
 /* --- with PyTorch ---------------------------------------------------------------------------------------------- */

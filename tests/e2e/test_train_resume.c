@@ -110,7 +110,8 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     const char *argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 1, "signal %d", r.signal);
-    cr_expect(strstr(r.err, "train: rank 0: checkpoint of step 10 not written; earlier checkpoints are unchanged") &&
+    cr_expect(strstr(r.err,
+                     "train: rank 0: checkpoint of step 10 not written; earlier checkpoints are unchanged") &&
                   strstr(r.err, "File too large"),
               "%s", r.err);
     run_free(&r);

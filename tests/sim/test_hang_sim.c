@@ -326,3 +326,28 @@ Test(hang_sim, a_traceback_is_named_until_the_rank_moves)
     live(500 * S, false);
     expect_told(0, "[RANK_SLEEPS]");
 }
+
+/* Rank 3 works while the others wait, in every sample of a job that moves on. */
+Test(hang_sim, a_slow_rank_of_a_job_with_a_profile_is_reported_on_all_nodes_once)
+{
+    join(N0, ",\"profile\":true");
+    join(N1, ",\"profile\":true");
+    live(60 * S, true);
+    for (int n = 0; n < NODES; n++) {
+        cr_expect_eq(findings[n], 1, "%s", told[n]);
+        expect_told(
+            n, "rank 3 is slow: it waits 0 % of the time in collectives, the others 100 %; instead it is in "
+               "load_batch (data.py:41)  [RANK_SLOW]");
+    }
+    cr_expect(strstr(why(), "RANK_SLOW") != NULL, "%s", why());
+}
+
+Test(hang_sim, equal_ranks_of_a_job_with_a_profile_are_sampled_and_not_reported)
+{
+    does = NULL;
+    join(N0, ",\"profile\":true");
+    join(N1, ",\"profile\":true");
+    live(60 * S, true);
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    cr_expect_gt(samples[0], 50);
+}

@@ -263,9 +263,10 @@ static void unscaled_twice(struct rank *me)
     scaler.scale = 1024;
     rank_expect_ok(me, ddp_zero1_reduce(zero));
     rank_expect_ok(me, ddp_zero1_unscale(zero, &scaler));
-    rank_expect(
-        me, ddp_zero1_unscale(zero, &scaler) == DDP_ERR_ARG && strstr(ddp_last_error(), "already been unscaled"),
-        "%s", ddp_last_error());
+    rank_expect(me,
+                ddp_zero1_unscale(zero, &scaler) == DDP_ERR_ARG &&
+                    strstr(ddp_last_error(), "already been unscaled"),
+                "%s", ddp_last_error());
     rank_expect_ok(me, ddp_zero1_clip(zero, 1e9, &norm));
     rank_expect(me, norm == 1, "norm %g", norm);
     rank_expect_ok(me, ddp_zero1_free(zero));

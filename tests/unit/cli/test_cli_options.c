@@ -123,6 +123,8 @@ static bool is_nodes_option_set(enum cli_option option)
         return strcmp(cli.scheduler, "slurm") == 0;
     case OPT_SHARE_GPU:
         return cli.share_gpu;
+    case OPT_PROFILE_RANKS:
+        return cli.profile_ranks;
     case OPT_FLIGHT_RECORDER:
         return cli.flight_recorder;
     case OPT_PER_TASK:

@@ -1,0 +1,242 @@
+/* profile.c -- see profile.h. */
+#include "diagnosis/profile.h"
+
+#include "diagnosis/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The two hypotheses, as parts of a rank's share of the waits, and the probability of a false report in a window. With 0.85, a
+ * rank that is only a little slower than the others is not reported. */
+static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
+
+/* A rank that loses less of the others' time than this is not worth a report. */
+static const double least_loss = 0.05;
+
+/* Keeps a rank that becomes slow late from being hidden by its good past. */
+static const double least_evidence = 1e-6;
+
+enum stand { STAND_UNKNOWN, STAND_WORKS, STAND_WAITS };
+
+bool profile_begin(struct profile *p, uint32_t n)
+{
+    profile_free(p);
+    p->ranks = n > 0 && n <= PROFILE_RANKS_MAX ? calloc(n, sizeof(*p->ranks)) : NULL;
+    p->n = p->ranks != NULL ? n : 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        p->ranks[i].evidence = 1;
+    return p->ranks != NULL;
+}
+
+void profile_free(struct profile *p)
+{
+    free(p->ranks);
+    *p = (struct profile){ 0 };
+}
+
+/* Stacks show more than steps. A thread that waits for the gradients of backward() sleeps there, and one that computes them runs. */
+static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
+{
+    if (f->exited)
+        return STAND_UNKNOWN;
+    if (spot->frames != NULL && spot->call != NULL)
+        return spot->idle_only && strncmp(spot->does, "running", 7) == 0 ? STAND_WORKS : STAND_WAITS;
+    if (f->has_steps)
+        return f->call[0] != '\0' ? STAND_WAITS : STAND_WORKS;
+    return spot->frames != NULL ? STAND_WORKS : STAND_UNKNOWN;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    return hash_bytes(hash, &value, sizeof(value));
+}
+
+static uint64_t mix_text(uint64_t hash, const char *text)
+{
+    return hash_bytes(hash, text, strlen(text) + 1);
+}
+
+/* Lines of one function are one place; the words keep the latest line. */
+static void count_place(struct profile_rank *r, const struct spot *spot)
+{
+    const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
+    const uint64_t hash = mix_text(mix_text(1, spot_text(frame, "file")), spot_text(frame, "function"));
+    struct profile_place *place = &r->places[0];
+    for (int i = 0; i < PROFILE_PLACES; i++) {
+        if (r->places[i].hash == hash) {
+            place = &r->places[i];
+            break;
+        }
+        if (r->places[i].n < place->n)
+            place = &r->places[i];
+    }
+    place->n = place->hash == hash ? place->n + 1 : 1;
+    place->hash = hash;
+    (void)spot_place(place->words, spot);
+}
+
+const char *profile_place(const struct profile_rank *r)
+{
+    const struct profile_place *most = &r->places[0];
+    for (int i = 1; i < PROFILE_PLACES; i++)
+        if (r->places[i].n > most->n)
+            most = &r->places[i];
+    return most->words;
+}
+
+static void begin_window(struct profile *p)
+{
+    p->samples = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        p->ranks[i] = (struct profile_rank){ .evidence = 1, .is_slow = p->ranks[i].is_slow };
+}
+
+static double share(uint64_t waits, uint64_t seen)
+{
+    return seen > 0 ? (double)waits / (double)seen : 0;
+}
+
+/* The mean of all ranks but one. */
+static double share_of_others(const struct profile *p, uint32_t rank)
+{
+    uint64_t waits = 0, seen = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        waits += i != rank ? p->ranks[i].waits : 0;
+        seen += i != rank ? p->ranks[i].seen : 0;
+    }
+    return share(waits, seen);
+}
+
+static bool is_slow(const struct profile *p, uint32_t rank)
+{
+    const struct profile_rank *r = &p->ranks[rank];
+    return r->evidence * false_report >= p->n &&
+           share_of_others(p, rank) - share(r->waits, r->seen) >= least_loss;
+}
+
+/* `part` of the ranks wait. */
+static void weigh(struct profile_rank *r, bool waits, double part)
+{
+    r->evidence *= waits ? slow_share / equal_share : (1 - slow_share * part) / (1 - equal_share * part);
+    if (r->evidence < least_evidence)
+        r->evidence = least_evidence;
+}
+
+/* Samples of one wait are one piece of evidence. It is over when the job has moved on, or no rank waits, or all do. */
+static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32_t waits)
+{
+    const bool is_split = waits > 0 && waits < seen, is_new = moves != p->moves || !p->in_wait;
+    p->moves = moves;
+    p->in_wait = is_split;
+    return is_split && is_new;
+}
+
+static bool count_sample(struct profile *p, const enum stand *stands, uint64_t moves)
+{
+    uint32_t seen = 0, waits = 0;
+    bool news = false;
+    for (uint32_t i = 0; i < p->n; i++) {
+        seen += stands[i] != STAND_UNKNOWN;
+        waits += stands[i] == STAND_WAITS;
+        p->ranks[i].seen += stands[i] != STAND_UNKNOWN;
+        p->ranks[i].waits += stands[i] == STAND_WAITS;
+    }
+    const bool counts = is_evidence(p, moves, seen, waits);
+    for (uint32_t i = 0; counts && i < p->n; i++) {
+        struct profile_rank *r = &p->ranks[i];
+        if (stands[i] != STAND_UNKNOWN)
+            weigh(r, stands[i] == STAND_WAITS, (double)waits / seen);
+        if (!r->is_slow && is_slow(p, i))
+            r->is_slow = news = true;
+    }
+    return news;
+}
+
+bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms)
+{
+    struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
+    enum stand *stands = calloc((size_t)p->n + 1, sizeof(*stands));
+    const char *note = NULL;
+    uint64_t moves = mix(1, moved_ms);
+    bool news = false;
+    if (spots != NULL && stands != NULL) {
+        (void)spots_read(rows, spots, p->n, &note);
+        if (p->samples++ >= PROFILE_WINDOW)
+            begin_window(p);
+        for (uint32_t i = 0; i < p->n; i++) {
+            stands[i] = stand_of(&spots[i], &facts[i]);
+            moves = mix(mix(moves, (uint64_t)facts[i].step), facts[i].call_seq);
+            if (stands[i] == STAND_WORKS && spots[i].frames != NULL)
+                count_place(&p->ranks[i], &spots[i]);
+        }
+        news = count_sample(p, stands, moves);
+    }
+    free(spots);
+    free(stands);
+    return news;
+}
+
+/* --- words ------------------------------------------------------------------------------------------------ */
+
+/* Return the samples of a rank in a place, as a part of all its samples. */
+static double part_in(const struct profile_rank *r, uint64_t hash)
+{
+    for (int i = 0; i < PROFILE_PLACES; i++)
+        if (r->places[i].n > 0 && r->places[i].hash == hash)
+            return share(r->places[i].n, r->seen);
+    return 0;
+}
+
+/* Return the place in which a rank spends more time than the others do: that is what it does while they wait. */
+static const char *place_instead(const struct profile *p, uint32_t rank)
+{
+    const struct profile_rank *r = &p->ranks[rank];
+    const char *instead = "";
+    double most = 0;
+    for (int i = 0; i < PROFILE_PLACES; i++) {
+        double others = 0;
+        for (uint32_t k = 0; k < p->n; k++)
+            others += k != rank ? part_in(&p->ranks[k], r->places[i].hash) : 0;
+        const double more = share(r->places[i].n, r->seen) - others / (p->n - 1);
+        if (r->places[i].n > 0 && more > most) {
+            most = more;
+            instead = r->places[i].words;
+        }
+    }
+    return instead;
+}
+
+static bool is_marked(const void *of, uint32_t rank)
+{
+    const struct profile *p = of;
+    return p->ranks[rank].is_slow;
+}
+
+void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct profile *p = s->profile;
+    struct buf who = { 0 };
+    words subject, own, others, where;
+    uint32_t first = 0, n = 0;
+    for (uint32_t i = p != NULL ? p->n : 0; i-- > 0;) {
+        n += p->ranks[i].is_slow;
+        first = p->ranks[i].is_slow ? i : first;
+    }
+    struct finding *slot = n > 0 ? diagnosis_slot(d, FINDING_RANK_SLOW) : NULL;
+    if (slot == NULL)
+        return;
+    const struct profile_rank *r = &p->ranks[first];
+    const struct rank_facts *f = first < s->n_ranks ? &s->ranks[first] : NULL;
+    const char *place = place_instead(p, first);
+    buf_printf(&who, n == 1 ? "rank " : "ranks ");
+    put_ranges(&who, p, p->n, is_marked);
+    snprintf(subject, sizeof(subject), "%.*s", (int)who.len, who.data != NULL ? (const char *)who.data : "");
+    if (n == 1 && f != NULL && f->host != NULL)
+        snprintf(subject, sizeof(subject), "rank %u (%.100s, pid %d)", first, f->host, f->pid);
+    snprintf(where, sizeof(where), place[0] != '\0' ? "; instead it is in %.150s" : "%s", place);
+    finding_make(slot, FINDING_RANK_SLOW, subject, "own",
+                 number(own, (uint64_t)(100 * share(r->waits, r->seen) + 0.5)), "others",
+                 number(others, (uint64_t)(100 * share_of_others(p, first) + 0.5)), "where", where, NULL);
+    buf_free(&who);
+}

@@ -1,0 +1,133 @@
+/* spot.c -- see spot.h. Texts come from other processes, so every member is checked where it is read. */
+#include "diagnosis/spot.h"
+
+#include "record/stacks.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Frames of libraries in which a rank waits for others: end of the file, function, and whether only a thread without
+ * CPU time waits there. A function "" is each that the program can call. */
+#define WAITING_FRAMES(X)                                        \
+    X("torch/distributed/distributed_c10d.py", "", false)        \
+    X("torch/distributed/rendezvous.py", "", false)              \
+    X("torch/distributed/utils.py", "", false)                   \
+    X("torch/distributed/_functional_collectives.py", "", false) \
+    X("torch/distributed/elastic/utils/store.py", "", false)     \
+    X("torch/autograd/__init__.py", "backward", true)            \
+    X("torch/autograd/graph.py", "_engine_run_backward", true)   \
+    X("torch/cuda/__init__.py", "synchronize", true)             \
+    X("torch/cuda/streams.py", "synchronize", true)
+
+static const struct {
+    const char *file, *function;
+    bool idle_only;
+} waiting_frames[] = {
+#define X(file, function, idle_only) { file, function, idle_only },
+    WAITING_FRAMES(X)
+#undef X
+};
+
+static const cJSON *member(const cJSON *o, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(o, name);
+}
+
+const char *spot_text(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(member(o, name));
+    return text != NULL ? text : "";
+}
+
+int spot_number(const cJSON *o, const char *name)
+{
+    const cJSON *item = member(o, name);
+    const bool fits = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= INT_MAX;
+    return fits ? (int)item->valuedouble : 0;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t len = strlen(text), n = strlen(end);
+    return len >= n && strcmp(text + len - n, end) == 0;
+}
+
+/* Return the row of waiting_frames, or -1. Functions that begin with '_' are those that others call. */
+static int find_waiting(const cJSON *frame)
+{
+    const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
+    for (size_t i = 0; i < sizeof(waiting_frames) / sizeof(waiting_frames[0]); i++)
+        if (ends_with(file, waiting_frames[i].file) &&
+            (waiting_frames[i].function[0] == '\0' || strcmp(waiting_frames[i].function, function) == 0))
+            return (int)i;
+    return -1;
+}
+
+/* Of the frames of libraries that lead into the wait, the outermost one is the call of the program. */
+static void read_frames(struct spot *spot)
+{
+    const cJSON *frame;
+    cJSON_ArrayForEach(frame, spot->frames)
+    {
+        if (cJSON_IsTrue(member(frame, "user"))) {
+            spot->user = frame;
+            return;
+        }
+        const int row = find_waiting(frame);
+        if (row < 0)
+            continue;
+        if (spot->call == NULL || spot_text(frame, "function")[0] != '_')
+            spot->call = spot_text(frame, "function");
+        spot->idle_only = waiting_frames[row].idle_only;
+    }
+}
+
+/* Return true if the thread adds a rank with frames. */
+static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
+{
+    const cJSON *item = member(thread, "rank");
+    const char *does = spot_text(row, "does")[0] != '\0' ? spot_text(row, "does") : spot_text(thread, "does");
+    if (!cJSON_IsNumber(item) || item->valuedouble < 0 || item->valuedouble >= n)
+        return false;
+    struct spot *spot = &spots[(uint32_t)item->valuedouble];
+    if (cJSON_IsTrue(member(thread, "child"))) {
+        if (strcmp(does, STACKS_ENDED) == 0)
+            spot->ended_child = spot_number(thread, "pid");
+        return false;
+    }
+    if (!cJSON_IsTrue(member(thread, "main")) || !cJSON_IsArray(member(row, "frames")))
+        return false;
+    spot->frames = member(row, "frames");
+    spot->thread = thread;
+    spot->does = does;
+    spot->object = spot_text(thread, "object");
+    spot->cpu_ms = spot_number(thread, "cpu_ms");
+    read_frames(spot);
+    return true;
+}
+
+uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note)
+{
+    const cJSON *row, *thread;
+    uint32_t read = 0;
+    cJSON_ArrayForEach(row, rows)
+    {
+        if (*note == NULL)
+            *note = cJSON_GetStringValue(member(row, "note"));
+        cJSON_ArrayForEach(thread, member(row, "threads"))
+        {
+            read += read_thread(spots, n, row, thread);
+        }
+    }
+    return read;
+}
+
+const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
+{
+    const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
+    const char *name = spot->call != NULL ? spot->call : spot_text(frame, "function");
+    snprintf(out, SPOT_PLACE_MAX, "%.60s (%.80s:%d)", name, spot_text(frame, "file"),
+             spot_number(frame, "line"));
+    return out;
+}

@@ -16,6 +16,7 @@
 #include "ddp/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,35 +24,48 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Reads the files; flight.c interprets them. */
+/* --- files ------------------------------------------------------------------------------------------------- */
 
-enum { FILE_MAX = 64 << 20, READ_BYTES = 64 << 10 };
+enum { DUMP_MAX = 64 << 20, EVENTS_MAX = 1 << 30, READ_BYTES = 64 << 10 };
 
-static bool read_file(const char *name, struct buf *text)
+/* Open without a wait, because a FIFO that has no writer would hold up all other files. */
+static int open_file(const char *name)
 {
-    FILE *file = fopen(name, "re");
-    size_t n = 1;
-    while (file != NULL && n > 0 && text->len < FILE_MAX) {
-        char *at = buf_reserve(text, READ_BYTES);
-        n = at != NULL ? fread(at, 1, READ_BYTES, file) : 0;
-        text->len += n;
-    }
-    const bool was_read = file != NULL && ferror(file) == 0, fits = text->len < FILE_MAX;
-    if (!was_read)
-        log_error("cannot read %s: %s", name, strerror(errno));
-    else if (!fits)
-        log_error("cannot read %s: larger than %d MiB", name, FILE_MAX >> 20);
-    if (file != NULL)
-        fclose(file);
-    return was_read && fits;
+    const int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0)
+        (void)fcntl(fd, F_SETFL, 0);
+    return fd;
 }
+
+static bool read_file(const char *name, size_t most, struct buf *text)
+{
+    const int fd = open_file(name);
+    ssize_t n = fd >= 0 ? 1 : -1;
+    errno = fd >= 0 ? 0 : errno;
+    while (n > 0 && text->len < most) {
+        char *at = buf_reserve(text, READ_BYTES);
+        n = at != NULL ? read(fd, at, READ_BYTES) : -1;
+        text->len += n > 0 ? (size_t)n : 0;
+    }
+    if (n < 0)
+        log_error("cannot read %s: %s", name, strerror(errno));
+    else if (text->len >= most)
+        log_error("cannot read %s: larger than %zu MiB", name, most >> 20);
+    if (fd >= 0)
+        close(fd);
+    return n == 0 && text->len < most;
+}
+
+/* --- flight records ------------------------------------------------------------------------------------------ */
+
+/* flight.c interprets the files. */
 
 /* Skip a file that is not a record with a warning, because the other records may be enough. */
 static bool read_dump(const char *name, struct flight_dump *dump)
 {
     struct buf text = { 0 };
     struct ddp_err err;
-    bool ok = read_file(name, &text);
+    bool ok = read_file(name, DUMP_MAX, &text);
     if (ok && flight_dump_read(dump, name, buf_slice(&text), &err) != DDP_OK) {
         log_error("%s: %s", name, err.msg);
         ok = false;
@@ -61,13 +75,29 @@ static bool read_dump(const char *name, struct flight_dump *dump)
 }
 
 /* Return the answer, which the caller frees (cJSON_Delete). NULL: the error has been logged. */
+/* Restarts leave several records of a rank; two of them would make it look as if two ranks differ. */
+static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (dumps[i].rank == dumps[n].rank) {
+            log_error("%s: a second record of rank %d; left out", name, dumps[n].rank);
+            return true;
+        }
+    return false;
+}
+
 static cJSON *ctl_flight(const struct ctl_options *o)
 {
     cJSON *answer = NULL;
     size_t n = 0;
     struct flight_dump *dumps = calloc(o->n_files, sizeof(*dumps));
     for (size_t i = 0; dumps != NULL && i < o->n_files; i++)
-        n += read_dump(o->files[i], &dumps[n]);
+        if (read_dump(o->files[i], &dumps[n])) {
+            if (is_second(dumps, n, o->files[i]))
+                flight_dump_free(&dumps[n]);
+            else
+                n++;
+        }
     if (n > 0)
         answer = flight_compare(dumps, n);
     if (dumps == NULL || (n > 0 && answer == NULL))
@@ -147,7 +177,7 @@ static bool ctl_watch_wait(void)
 
 /* Reads and writes files; timeline.c interprets them. */
 
-enum { COMPLAINTS_MAX = 20, LOG_READ_BYTES = 64 << 10 };
+enum { COMPLAINTS_MAX = 20 };
 
 /* timeline.html, which the Makefile turns into an object file. */
 extern const char timeline_page[];
@@ -159,28 +189,10 @@ static void complain(void *user, const char *file, size_t line, const char *what
         log_warn("%s:%zu: %s; line skipped", file, line, what);
 }
 
-static bool read_stream(FILE *file, struct buf *out)
-{
-    size_t n;
-    do {
-        char *at = buf_reserve(out, LOG_READ_BYTES);
-        if (at == NULL)
-            return false;
-        n = fread(at, 1, LOG_READ_BYTES, file);
-        out->len += n;
-    } while (n > 0);
-    return ferror(file) == 0;
-}
-
 static bool read_events(struct timeline_events *events, const char *name)
 {
     struct buf text = { 0 };
-    FILE *file = fopen(name, "re");
-    bool ok = file != NULL && read_stream(file, &text);
-    if (!ok)
-        log_error("cannot read %s: %s", name, strerror(errno));
-    if (file != NULL)
-        fclose(file);
+    const bool ok = read_file(name, EVENTS_MAX, &text);
     if (ok && text.len > 0)
         timeline_read(events, name, buf_slice(&text));
     buf_free(&text);

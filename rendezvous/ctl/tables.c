@@ -592,7 +592,7 @@ static bool put_none_behind(const cJSON *answer, struct buf *out)
     const bool ok = has_some(answer, "missing")
                         ? buf_printf(out, "behind    none of the ranks with a record: ") &&
                               put_ranks(answer, "there", out) && buf_printf(out, " reached ")
-                        : buf_printf(out, "behind    none: all reached ");
+                        : buf_printf(out, "behind    none; the last call of all: ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 

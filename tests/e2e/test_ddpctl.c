@@ -520,3 +520,26 @@ Test(why, what_is_no_file_is_not_waited_for, .fini = why_end)
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "cannot be read on this host"));
 }
+
+#define FLIGHT "tests/data/flight/gloo_rank_"
+
+static void expect_flight(const char *third, const char *words)
+{
+    const char *argv[] = { bin("ddpctl"), "flight", FLIGHT "0", FLIGHT "1", third, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.out, "differ") != NULL && strstr(r.err, words) != NULL, "%s%s", r.out, r.err);
+    run_free(&r);
+}
+
+/* A FIFO without a writer does not end by itself, and restarts leave several records of a rank. */
+Test(flight, waits_for_no_fifo_and_takes_one_record_of_a_rank)
+{
+    char folder[] = "/tmp/ddp-ctl-XXXXXX", fifo[64];
+    temp_dir_make(folder);
+    snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
+    cr_assert_eq(mkfifo(fifo, 0600), 0);
+    expect_flight(fifo, fifo);
+    expect_flight(FLIGHT "0.json", FLIGHT "0.json: a second record of rank 0; left out");
+    temp_dir_remove(folder);
+}

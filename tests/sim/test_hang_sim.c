@@ -204,6 +204,25 @@ Test(hang_sim, a_job_that_moves_on_in_time_is_left_alone)
     cr_expect_gt(samples[0], 0);
 }
 
+/* A day of tests/data/hangs/worker.py's healthy job: uneven steps, each minute an evaluation of 20 s on rank 0, and in place of
+ * each third one a checkpoint of 40 s. The others wait meanwhile, and the samples show that. */
+Test(hang_sim, a_day_of_a_healthy_job_has_no_finding)
+{
+    uint32_t random = 1;
+    run_job("");
+    for (int minute = 1; minute <= 24 * 60; minute++) {
+        for (int s = 0; s < 60; s += 3) {
+            random = random * 1664525 + 1013904223;
+            live((random >> 30) * S, false);
+            live((3 - (random >> 30)) * S, true);
+        }
+        does = minute % 3 == 0 ? "sleeping in fdatasync" : "running";
+        live((minute % 3 == 0 ? 40 : 20) * S, false);
+    }
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    cr_expect_gt(samples[0], 0, "the first checkpoint is longer than the least limit");
+}
+
 Test(hang_sim, a_slow_job_is_left_alone)
 {
     run_job("");

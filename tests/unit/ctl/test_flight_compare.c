@@ -97,7 +97,7 @@ Test(flight_compare, all_at_one_place_is_said_so)
 {
     for (int rank = 0; rank < 4; rank++)
         give(rank, CALL(5, "all_reduce", 8, "started"));
-    expect("behind    none: all reached all_reduce #5 (f32 x 8, sum)\n");
+    expect("behind    none; the last call of all: all_reduce #5 (f32 x 8, sum)\n");
     cr_expect_null(strstr(compare(), "missing"));
 }
 

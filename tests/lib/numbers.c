@@ -4,7 +4,6 @@
 
 #include "core/half.h"
 #include "ranks.h"
-#include "train/cuda/cuda.h"
 #include "train/cuda/device.h"
 
 #include <criterion/criterion.h>

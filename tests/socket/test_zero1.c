@@ -3,7 +3,6 @@
 #include "core/half.h"
 #include "ddp/zero1.h"
 #include "ranks.h"
-#include "train/cuda/cuda.h"
 #include "train/shares.h"
 #include "train/train_options.h"
 

@@ -168,7 +168,7 @@ struct compute_ops {
     void (*close)(struct compute *c);
 };
 
-/* The one on the CPU. */
+/* The one on the CPU; cuda_open, below, makes one on a GPU. */
 extern struct compute compute_cpu;
 
 static inline struct compute *compute_of(const struct model_spec *spec)
@@ -202,5 +202,16 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
     const size_t row = compute_stride(c, n) * c->value_bytes;
     return rows > SIZE_MAX / row ? NULL : c->ops->alloc(c, rows * row);
 }
+
+/* --- cuda/cuda.c: the one on a GPU, with our own kernels (cuda/kernels.h) and cuBLASLt's products ----------- */
+
+/* Everything of NVIDIA's is loaded at run time: libcudart, libcuda, libcublasLt; the kernels from train_kernels.TYPE.fatbin beside the
+ * program, or in ../share/ddprun, or in the directory DDP_TRAIN_KERNELS. */
+
+/* Can `train` compute on a GPU here, and of how many? DDP_ERR_UNSUPPORTED says what is missing. Takes none. */
+ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
+
+/* Device `device` for this thread; `precision` is one of train_options.h. *out is yours, for its `close`. */
+ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp_err *err);
 
 #endif

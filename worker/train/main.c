@@ -3,7 +3,6 @@
  * The order of a run: read the options, meet the other ranks, open (data, model, checkpoint), train, close,
  * part. A rank that fails says why, frees the others with ddp_abort and exits; they then report which rank
  * freed them. */
-#include "train/cuda/cuda.h"
 #include "train/trainer.h"
 
 #include <signal.h>

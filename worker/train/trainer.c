@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "train/compute.h"
-#include "train/cuda/cuda.h"
 #include "train/files.h"
 #include "train/library.h"
 #include "train/models/llmc.h"

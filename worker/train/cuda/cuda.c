@@ -1,6 +1,4 @@
-/* cuda.c -- see cuda.h: opening and closing. */
-#include "train/cuda/cuda.h"
-
+/* cuda.c -- see compute.h: opens and closes the compute on a GPU. */
 #include "train/cuda/device.h"
 #include "train/journal.h"
 #include "train/train_options.h"

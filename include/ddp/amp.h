@@ -23,27 +23,28 @@
 extern "C" {
 #endif
 
-/* Write to[i] = from[i], n elements of F32, F16 or BF16 as float32; exact. This makes a master copy. DDP_ERR_ARG:
- * another type. With F32, `from` may be `to`. */
+/* Convert n elements of F32, F16 or BF16 to float32, exactly; for making the master copy. With F32, `from` may be
+ * `to`. DDP_ERR_ARG: another type. */
 DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
 
-/* Write to[i] = from[i] rounded to the nearest, ties to even; values that are too large become infinite, NaN stays
- * NaN. This copies a master copy back to the parameters. Errors as above. */
+/* Round n elements of float32 to `dtype`: to the nearest, ties to even; too large values become infinite, a NaN stays
+ * a NaN. For copying the master copy back to the parameters. Errors as for ddp_widen_f32. */
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
-/* Write to[i] = (float)from[i] * (float)(1 / scale), n elements of F32, F16 or BF16, with GradScaler's arithmetic and
- * subnormals flushed (context.h); with F32, `to` may be `from`. Return 1 when an element of `from` or 1 / scale is
- * infinite or NaN, else 0; -1 for another type. */
+/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of F32, F16 or BF16, with GradScaler's arithmetic
+ * and subnormals flushed (context.h). With F32, `to` may be `from`. Return 1 if an element of `from` or 1 / scale is
+ * infinite or NaN, otherwise 0; -1 for another type. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
-/* torch.cuda.amp.GradScaler for one optimiser: its constants and its states. Plain data, equal on all ranks as long
- * as all pass the same found_inf. After averaging with SUM or AVG they do, because infinities and NaN survive a sum. */
+/* torch.cuda.amp.GradScaler for one optimizer: its constants and its state. Plain data. It stays equal on all ranks
+ * if all pass the same found_inf. After averaging with SUM or AVG they do, because infinities and NaN survive a
+ * sum. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this; finite, above 0 */
     double growth;    /* factor after `interval` good steps, above 1 */
-    double backoff;   /* factor after a bad one, in (0, 1) */
+    double backoff;   /* factor after a bad step, in (0, 1) */
     int32_t interval; /* at least 1 */
     int32_t tracker;  /* good steps since the last change of the scale */
     ddp_scaler_stage stage;
@@ -55,31 +56,32 @@ typedef struct ddp_scaler {
         65536.0f, 2.0, 0.5, 2000, 0, (ddp_scaler_stage)0, 0 \
     }
 
-/* The effect of each call in each stage; "error" is DDP_ERR_ARG, names call and stage, and changes nothing:
+/* The effect of each call at each stage. "error" is DDP_ERR_ARG, which names call and stage and changes nothing:
  *
  *                 READY          UNSCALED         STEPPED
  *     unscaled    -> UNSCALED    error            error
  *     step        error          -> STEPPED       error
  *     update      error          -> READY         -> READY
  *
- * torch's step unscales by itself if needed. This one cannot, because it does not have the gradients. */
+ * torch's step unscales by itself if needed. This function cannot, because it does not have the gradients. */
 
-/* Report that this step's gradients have been unscaled; found_inf != 0: one of them, on any rank, was not finite. */
+/* Report that this step's gradients have been unscaled. found_inf != 0: a gradient on any rank was not finite. */
 DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err);
 
-/* Set *go = 1: update the parameters now; 0: skip the update, because the gradients are not usable. */
+/* Set *go to 1 if the parameters may be updated, or to 0 if the update must be skipped, because the gradients are not
+ * usable. */
 DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err);
 
-/* Set the scale of the next step: times `backoff` after a bad one; times `growth` (if the result is finite) after
- * `interval` good ones in a row. */
+/* Set the scale of the next step. It is multiplied by `backoff` after a bad step, and by `growth` (if the result is
+ * finite) after `interval` good steps in a row. */
 DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
 /* The state in a checkpoint: scale, growth, backoff, interval, tracker. */
 enum { DDP_SCALER_STATE = 5 };
 DDP_API void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE]);
 
-/* Continue from a saved state, at stage READY. DDP_ERR_CORRUPT names a number out of its limits; `scaler` is
- * unchanged then. */
+/* Continue from a saved state, at stage READY. DDP_ERR_CORRUPT names a number out of its limits; then `scaler` is
+ * unchanged. */
 DDP_API ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STATE],
                                    struct ddp_err *err);
 

@@ -1,13 +1,13 @@
 /* ckpt.h -- checkpoints that are written whole or not at all.
  *
- * Two forms. ddp_ckpt_save and _load: one file, written before the call returns. ddp_ckpts: a directory of
- * checkpoints, one per saved step, which a separate thread writes while training continues; old ones are
- * removed, damaged ones skipped. In both a block is whole, never a rank's part, so a run may continue with
- * any number of ranks.
+ * There are two forms. ddp_ckpt_save and ddp_ckpt_load use one file, written before the call returns. ddp_ckpts is a
+ * directory of checkpoints, one per saved step, which a separate thread writes while training continues; old
+ * checkpoints are removed, damaged ones skipped. In both forms a block is whole, never a rank's part, so a run may
+ * continue with any number of ranks.
  *
- * The single file holds named blocks of bytes, each with its length and CRC-32, and a CRC-32 of the header.
- * It is written under a temporary name, flushed to the disk (fsync of file and directory) and renamed. So a
- * crash or a full disk leaves the previous file untouched. Only one rank writes; the caller chooses it. */
+ * The single file has named blocks of bytes, each with its length and CRC-32, and a CRC-32 of the header. It is
+ * written under a temporary name, flushed to the disk (fsync of file and directory) and renamed. So a crash or a full
+ * disk leaves the previous file unchanged. Only one rank writes; the caller chooses it. */
 #ifndef DDP_CKPT_H
 #define DDP_CKPT_H
 
@@ -26,16 +26,16 @@ typedef struct ddp_ckpt_block {
     size_t bytes;
 } ddp_ckpt_block;
 
-/* Write `blocks` to `path`. DDP_ERR_IO names path, operation and errno; no partial file is left then. */
+/* Write `blocks` to `path`. DDP_ERR_IO names path, operation and errno; then no partial file is left. */
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Fill `blocks` from `path`: same names and sizes, else DDP_ERR_MISMATCH naming both; DDP_ERR_CORRUPT names path and
- * offset of the damage. On an error the blocks are unchanged. */
+/* Fill `blocks` from `path`, with the same names and sizes. DDP_ERR_MISMATCH names both sides of a difference,
+ * DDP_ERR_CORRUPT path and offset of the damage. After an error the blocks are unchanged. */
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Write any other file the same way: `path` has either the whole new content or the old one. */
+/* Write any other file in the same way: `path` has either the whole new content or the old one. */
 DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err);
 
 /* --- a directory of checkpoints -------------------------------------------------------------------
@@ -68,13 +68,13 @@ typedef struct ddp_ckpt_point {
 
 typedef struct ddp_ckpts ddp_ckpts;
 
-/* `words` is one sentence, valid during the call. The writing thread may call it. */
+/* Receives a warning. `words` is one sentence, valid during the call. The writing thread may call this function. */
 typedef void ddp_ckpt_warn(void *user, const char *words);
 
 typedef struct ddp_ckpts_options {
     size_t size;         /* sizeof, set by the INIT macro */
     const char *dir;     /* copied; the first save creates it if it is missing (not its parents) */
-    unsigned keep_last;  /* number of the newest that are kept, 0 = 3 */
+    unsigned keep_last;  /* number of the newest checkpoints that are kept, 0 = 3 */
     uint64_t keep_every; /* checkpoints of multiples of this step are never removed; 0 = none */
     size_t max_bytes;    /* largest copy to make, 0 = any; larger checkpoints are written before save
                           * returns */
@@ -89,39 +89,40 @@ typedef struct ddp_ckpts_options {
         sizeof(ddp_ckpts_options), NULL, 0, 0, 0, 0, NULL, NULL \
     }
 
-/* Create a handle; it reads, writes and starts nothing yet. DDP_OK: the caller owns *out until
- * ddp_ckpts_close. One thread at a time may use a handle. */
+/* Create a handle; nothing is read, written or started yet. After DDP_OK the caller owns *out until ddp_ckpts_close.
+ * One thread at a time may use a handle. */
 DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **out, struct ddp_err *err);
 
-/* Copy the blocks, let the thread write them as step point->step, and return; the thread then removes old
- * checkpoints. An earlier checkpoint of the same step is replaced. At most one copy exists: while the
- * previous one is still being written, this call waits for it. If that one failed, its error is returned and
- * *this checkpoint is not saved*; call again to continue. */
+/* Copy the blocks and return; the thread writes them as step point->step and then removes old checkpoints. An earlier
+ * checkpoint of the same step is replaced. There is at most one copy: if the previous checkpoint is still being
+ * written, this call waits. If that write has failed, its error is returned and *this checkpoint is not saved*; call
+ * again to continue. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 
-/* Wait until all saved checkpoints are on the disk. Return the error of the last save, once; or
- * DDP_ERR_TIMEOUT: it is still being written. */
+/* Wait until all saved checkpoints are on the disk. Return the error of the last save, once. DDP_ERR_TIMEOUT: the
+ * last one is still being written. */
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
-/* Fill the blocks (in any order; all that are in the checkpoint) from the newest undamaged one. *found =
- * 0: the directory has no checkpoint, and blocks and *point are unchanged. Damaged ones are skipped with a
- * warning and kept; if all are damaged, DDP_ERR_CORRUPT describes the newest. DDP_ERR_MISMATCH: other names
- * or sizes, both named. DDP_ERR_UNSUPPORTED: written by a later version. DDP_ERR_IO: the system cannot read
- * one (permissions, the disk); it does not fall back to an older one. Every byte is checked before the first block
- * is written. */
+/* Fill the blocks from the newest undamaged checkpoint. The caller passes all its blocks, in any order. *found = 0:
+ * the directory has no checkpoint; blocks and *point are unchanged.
+ *
+ * Damaged checkpoints are skipped with a warning and kept; if all are damaged, DDP_ERR_CORRUPT describes the newest.
+ * DDP_ERR_MISMATCH: other names or sizes; the text has both sides. DDP_ERR_UNSUPPORTED: written by a later version.
+ * DDP_ERR_IO: the system cannot read a checkpoint (permissions, the disk); no older one is used instead. Every byte
+ * is checked before the first block is written. */
 DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks, size_t n,
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 
-/* Collective. Rank 0 loads (its `ckpts`; NULL on the others), and all ranks get blocks, point and found from
- * it, or its error. Every rank passes blocks of the same sizes in the same order. The others wait while rank
- * 0 reads; that, and each broadcast of a block, must fit into the step timeout (ddp_options).
- * ddp_last_error() returns the text of an error. */
+/* Load on rank 0 and send to all ranks; collective. `ckpts` is rank 0's, NULL on the others. All ranks get blocks,
+ * point and found from rank 0, or its error. Every rank passes blocks of the same sizes in the same order. The other
+ * ranks wait while rank 0 reads; that time, and each broadcast of a block, must fit into the step timeout
+ * (ddp_options). ddp_last_error() returns the text of an error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 
-/* Wait, then free everything, even if the last save failed (its error is returned). DDP_ERR_TIMEOUT: the disk hangs,
- * and nothing is freed. NULL is allowed. */
+/* Wait, then free everything, even if the last save failed (then its error is returned). DDP_ERR_TIMEOUT: the disk
+ * hangs, and nothing is freed. NULL is allowed. */
 DDP_API ddp_status ddp_ckpts_close(ddp_ckpts *ckpts, struct ddp_err *err);
 
 #ifdef __cplusplus

@@ -31,7 +31,7 @@ extern "C" {
 #define DDP_VERSION_MAJOR 0
 #define DDP_VERSION_MINOR 1
 #define DDP_VERSION_PATCH 0
-#define DDP_VERSION_DATE  "2026-11-22" /* of this version, for the manual pages */
+#define DDP_VERSION_DATE  "2026-11-22" /* date of this version, for the manual pages */
 
 /* "0.1.0", from the three numbers. */
 #define DDP_VERSION                           DDP_VERSION_TEXT(DDP_VERSION_MAJOR, DDP_VERSION_MINOR, DDP_VERSION_PATCH)
@@ -51,35 +51,36 @@ typedef struct ddp_options {
     int device;               /* the GPU of this rank, by CUDA's number, or one of ddp_device_choice */
 } ddp_options;
 
-/* A group with a device accepts buffers in its memory as well as in the host's (group.h). For a device, libddp loads
- * the library libddp_cuda, which loads CUDA's runtime and NCCL: no NVIDIA software is needed to build, or on a
- * machine without a GPU. With backend "cpu" values pass through host memory: slower, but with the same bits as on
- * CPUs, and several ranks may share one GPU. */
+/* A group with a device accepts buffers in the device's memory as well as in the host's (group.h). For a device,
+ * libddp loads the library libddp_cuda, which loads CUDA's runtime and NCCL. So NVIDIA software is needed neither to
+ * build nor on a machine without a GPU. With backend "cpu" values pass through host memory. This is slower, but has
+ * the same bits as on CPUs, and several ranks may share one GPU. */
 typedef enum ddp_device_choice {
     DDP_DEVICE_NONE = -1, /* default: only host memory; with backend "nccl" like DDP_DEVICE_LOCAL */
     DDP_DEVICE_AUTO = -2, /* device LOCAL_RANK if a GPU can be used, else no device */
     DDP_DEVICE_LOCAL = -3 /* device LOCAL_RANK; DDP_ERR_UNSUPPORTED has the reason if there is no GPU */
 } ddp_device_choice;
 
-/* Every INIT macro of these headers lists all members in their order, because C++17 has no designated initializers. */
+/* Every INIT macro of these headers lists all members in order, because C++17 has no designated initializers. */
 #define DDP_OPTIONS_INIT                                 \
     {                                                    \
         sizeof(ddp_options), NULL, 0, 0, DDP_DEVICE_NONE \
     }
 
-/* Read the environment, connect to the store, meet the other ranks. Collective: returns when all ranks have joined.
- * `options` may be NULL. DDP_OK: the caller owns *out until ddp_finalize. DDP_ERR_ENV names the variable and its
- * value, DDP_ERR_TIMEOUT the ranks that did not join. */
+/* Read the environment, connect to the store, and join the other ranks; collective. `options` may be NULL. After
+ * DDP_OK the caller owns *out until ddp_finalize. DDP_ERR_ENV names the variable and its value, DDP_ERR_TIMEOUT the
+ * ranks that did not join. */
 DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 
 /* Wait for the other ranks (at most the step timeout), then free `ctx`, its groups, its store, and shared memory.
- * Everything is freed even if it returns an error; a broken context does not wait. Free each ddp_reducer and
- * ddp_zero1 first, because they use shared memory of the context. NULL is allowed. */
+ * Everything is freed even after an error; a broken context does not wait. Free each ddp_reducer and ddp_zero1 before
+ * this call, because they use shared memory of the context. NULL is allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
-/* Give up: write {"message": ...} to TORCHELASTIC_ERROR_FILE if it is set, make the calls of every waiting peer
- * return DDP_ERR_ABORTED with `why`, and return at once; with ranks on other hosts it notifies the store first, which
- * takes at most half a second. Any thread. The caller then exits with `code`. NULL is allowed and does nothing. */
+/* Give up and make every waiting peer's call return DDP_ERR_ABORTED with `why`. Writes {"message": ...} to
+ * TORCHELASTIC_ERROR_FILE if that is set. Returns at once; with ranks on other hosts, the store is notified first,
+ * which takes at most half a second. May be called on any thread. The caller then exits with `code`. NULL is allowed
+ * and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 /* Subnormal numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute with them many times
@@ -96,7 +97,7 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * it first in main if your program computes on the CPU. PyTorch calls it torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* These return -1 for a NULL ctx. */
+/* Return what this worker is; -1 for a NULL ctx. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
@@ -104,34 +105,35 @@ DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_device(const ddp_ctx *ctx); /* CUDA's number; -1 = none */
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
-/* Report to the launcher that step `step` is done, counted over all attempts (as a checkpoint's number). With
- * --max_restarts the launcher ends a job whose attempts make no progress. Call it after every step: it reads the
- * clock, and at most five times a second it sends a few bytes and waits for nothing (in a world of one the first call
- * connects). Without ddprun it does nothing. An error may be ignored. */
+/* Report to the launcher that step `step` is done, counted over all attempts (like a checkpoint's number). With
+ * --max_restarts the launcher ends a job whose attempts make no progress. Call this after every step. Each call reads
+ * the clock. At most five times a second it sends a few bytes, without waiting (in a world of one the first call
+ * connects). Without ddprun the call does nothing. An error may be ignored. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
-/* A larger world. Nodes that join a running elastic job (--nnodes=MIN:MAX) wait; with ddprun's --grow=agreed, the
- * default, they take part once every rank has agreed: then the launcher stops all workers (SIGTERM) and starts a
- * larger number of them with an empty store; this does not count as a restart. A program agrees where a restart costs
- * nothing, right after a checkpoint, and continues meanwhile:
+/* How a job grows. Nodes that join a running elastic job (--nnodes=MIN:MAX) wait. With ddprun's --grow=agreed, the
+ * default, they take part after every rank has agreed. Then the launcher stops all workers (SIGTERM) and starts a
+ * larger number of them with an empty store; this is not counted as a restart. A program should agree when a restart
+ * costs nothing, right after a checkpoint, and continue until it is stopped:
  *
  *     uint32_t nodes = 0;                                  // rank 0 asks, all do the same
  *     if (rank == 0) ddp_grow_waiting(ctx, &nodes);
  *     ddp_broadcast(ddp_world(ctx), &nodes, 1, DDP_I32, 0, NULL, NULL);
  *     if (nodes > 0) ddp_grow_agree(ctx);
  *
- * ddp_grow_waiting sets *nodes to the number of nodes that could join now; one short call to the store. Without
- * ddprun both return DDP_ERR_UNSUPPORTED, and *nodes is 0. */
+ * ddp_grow_waiting sets *nodes to the number of nodes that could join now, with one short call to the store. Without
+ * ddprun both functions return DDP_ERR_UNSUPPORTED, and *nodes is 0. */
 DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
 DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
 
-/* Return the connection to the store at MASTER_ADDR:MASTER_PORT (store.h); NULL in a world of one, or for a NULL ctx.
- * The context owns it. */
+/* Return the connection to the store at MASTER_ADDR:MASTER_PORT (store.h), which the context owns. NULL in a world of
+ * one, or for a NULL ctx. */
 struct ddp_store;
 DDP_API struct ddp_store *ddp_context_store(ddp_ctx *ctx);
 
-/* A named barrier of all ranks; each name is valid once (see ddp_store_barrier). With a store that is not ddprun's it
- * uses a counter, and a timeout then only reports how many ranks arrived. timeout_ms 0 = the step's. */
+/* Wait at a named barrier of all ranks. Each name can be used only once (see ddp_store_barrier). Other stores than
+ * ddprun's have no barriers; there a counter is used, and a timeout only reports how many ranks arrived. timeout_ms 0
+ * = the step timeout. */
 DDP_API ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms);
 
 #ifdef __cplusplus

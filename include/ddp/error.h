@@ -1,8 +1,8 @@
-/* error.h -- errors: each is a code and a sentence.
+/* error.h -- errors: each has a code and a sentence.
  *
  * Every call that can fail returns a ddp_status, and ddp_last_error() returns the sentence. Calls that need no
- * context (the store's, those for checkpoints, sampler and arithmetic) also copy both into a `struct ddp_err`, which
- * may be NULL. Nothing here allocates, prints or exits. */
+ * context (the store's, those for checkpoints, sampler and arithmetic) also copy code and sentence into a `struct
+ * ddp_err`, which may be NULL. Nothing here allocates, prints or exits. */
 #ifndef DDP_ERROR_H
 #define DDP_ERROR_H
 
@@ -18,7 +18,7 @@ extern "C" {
 #define DDP_API
 #endif
 
-/* All errors: name, value, text. Values are stable; add at the end. */
+/* All errors: name, value, text. Values never change; add new ones at the end. */
 #define DDP_STATUS_LIST(X)                                                \
     X(OK, 0, "ok")                                                        \
     X(IN_PROGRESS, 1, "in progress")                                      \
@@ -54,24 +54,25 @@ DDP_API const char *ddp_status_text(ddp_status status);
  * that rank and reports it as the cause, even if it ends later. (sysexits.h: EX_TEMPFAIL) */
 #define DDP_EXIT_PEER_LOST 75
 
-/* Return the sentence of the last failure on this thread: rank, operation, sequence number, the expected value. "" if
- * none. Valid until the next failing call on this thread; after a successful call it has no meaning. */
+/* Return the sentence of the last failure on this thread: rank, operation, sequence number, expected value. "" if
+ * there was no failure. Valid until the next failing call on this thread; after a successful call the sentence has no
+ * meaning. */
 DDP_API const char *ddp_last_error(void);
 
 /* Return an exit code for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG, DDP_EXIT_PEER_LOST for
- * DDP_ERR_PEER_LOST and DDP_ERR_ABORTED, else 1. */
+ * DDP_ERR_PEER_LOST and DDP_ERR_ABORTED, otherwise 1. */
 DDP_API int ddp_exit_code(ddp_status status);
 
 struct ddp_err {
     ddp_status code;
-    char msg[1024]; /* one sentence or a short list, no newline at the end; "" when code is DDP_OK */
+    char msg[1024]; /* one sentence or a short list, without a newline at the end; "" if code is DDP_OK */
 };
 
 /* Set `err` (may be NULL) and return `code`, so that `return ddp_fail(err, DDP_ERR_ARG, ...)` reads well. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Put text in front of that of `err` ("rank 3: connect to ...: refused"); return err->code. A text that is too long
- * loses its end, never its beginning. */
+/* Put text in front of the text of `err` ("rank 3: connect to ...: refused"); return err->code. A text that is too
+ * long loses its end, never its beginning. */
 DDP_API ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #ifdef __cplusplus

@@ -50,9 +50,9 @@ typedef enum ddp_dtype {
 #undef X
 } ddp_dtype;
 
-/* AVG divides the sum by the world size: floats with one correctly rounded division (f16 and bf16 still in f32),
- * integers towards zero. Integer sums and products wrap around; the sum inside an AVG of u8 does not. MIN and MAX
- * of a NaN and anything are NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero (context.h). */
+/* AVG divides the sum by the world size: floats with one correctly rounded division (f16 and bf16 in f32), integers
+ * towards zero. Integer sums and products wrap around; the sum inside an AVG of u8 does not. If one operand of MIN or
+ * MAX is a NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero (context.h). */
 /* name, text */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \
@@ -74,17 +74,17 @@ DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
 /* Return the group of all ranks. It belongs to the context; NULL for a NULL ctx. */
 DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 
-/* With a device: zeroed memory of the device. Otherwise zeroed, 256-byte aligned memory that all ranks of the
- * host share; collectives on it copy nothing inside a host.
+/* Allocate zeroed memory; collective. Every rank requests the same number of bytes and gets a separate block.
+ * ddp_shared_free (also collective) or ddp_finalize frees the block.
  *
- * Collective: every rank requests the same number of bytes and gets a separate block. ddp_shared_free
- * (collective, too) or ddp_finalize frees it. It lives in memory files without a name, so nothing remains,
- * however the job ends. */
+ * With a device, the block is in device memory. Otherwise it is 256-byte aligned host memory that all ranks of the
+ * host share, and collectives on it copy nothing inside a host. That memory is in files without a name, so nothing
+ * remains, however the job ends. */
 DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
 DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
 
-/* Copy between any memory of the host and of the group's device, after the operations on `stream`; done when
- * it returns. Without a device a memmove. Not collective. */
+/* Copy between any memory of the host and of the group's device, after the operations on `stream`. The copy is done
+ * when the call returns. Without a device this is a memmove. Not collective. */
 DDP_API ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream);
 
 /* Counts are in elements. `in` == `out` (in place) is allowed if both have equal sizes. */
@@ -101,19 +101,20 @@ DDP_API ddp_status ddp_gather(ddp_group *group, const void *in, void *out /* roo
                               ddp_dtype dtype, int root, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_scatter(ddp_group *group, const void *in /* root only */, void *out, size_t n_per_rank,
                                ddp_dtype dtype, int root, void *stream, ddp_work **work);
-/* in: n_per_rank * world elements; rank r gets the reduced r-th part. */
+/* in: n_per_rank * world elements; rank r gets part r of the reduced values. */
 DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank,
                                       ddp_dtype dtype, ddp_op op, void *stream, ddp_work **work);
 
-/* A barrier of the group. timeout_ms 0 = the step's. An error names the ranks that did not arrive. */
+/* Wait until all ranks of the group have called this. timeout_ms 0 = the step timeout. An error names the ranks that
+ * did not arrive. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
 /* Make the call's stream wait for the work; the host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* Wait on the host, at most timeout_ms (0 = until the call is done or has failed, because the call has a
- * deadline). DDP_IN_PROGRESS: it still runs. */
+/* Wait on the host for at most timeout_ms. 0 = until the call is done or has failed, which its own deadline limits.
+ * DDP_IN_PROGRESS: the call is still running. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
-/* Return 1 if the call is done, or has failed. */
+/* Return 1 if the call is done or has failed. */
 DDP_API int ddp_work_done(const ddp_work *work);
 DDP_API void ddp_work_free(ddp_work *work);
 

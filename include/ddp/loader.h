@@ -43,31 +43,32 @@ enum {
 /* A sample to read. */
 typedef struct ddp_loader_row {
     uint64_t index, epoch;
-    int is_pad;                  /* the sampler repeats it to fill up the last batch */
+    int is_pad;                  /* the sampler repeats this sample to fill the last batch */
     ddp_philox luck;             /* random numbers of this sample in this epoch */
-    void *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each, with the content of a former batch */
+    void *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each; they contain data of an earlier batch */
 } ddp_loader_row;
 
-/* Write sample row->index to row->to[]. Several threads call it at once, for different rows, in any order, with
- * subnormals flushed (context.h). A return value other than DDP_OK ends the epoch: ddp_loader_next returns it with
- * the text of *err when it reaches that batch. The function must return, because its thread cannot be stopped. */
+/* Write sample row->index to row->to[]. Several threads call this at the same time, for different rows, in any order,
+ * with subnormals flushed (context.h). A result other than DDP_OK ends the epoch: when the program reaches that
+ * batch, ddp_loader_next returns the result with the text of *err. The function must return, because its thread
+ * cannot be stopped. */
 typedef ddp_status (*ddp_loader_fill)(void *user, ddp_loader_row *row, struct ddp_err *err);
 
-/* Replaces the library's memory for batches, e.g. by pinned memory: return `bytes` bytes at an address that is a
- * multiple of 256, or NULL. ddp_loader_create calls it once, and ddp_loader_free calls `release` once. */
+/* Allocate the memory for batches, for example pinned memory: return `bytes` bytes at an address that is a multiple
+ * of 256, or NULL. ddp_loader_create calls this once, and ddp_loader_free calls `release` once. */
 typedef void *(*ddp_loader_alloc)(void *user, size_t bytes);
 typedef void (*ddp_loader_release)(void *user, void *memory, size_t bytes);
 
 typedef struct ddp_loader_options {
     size_t size;            /* sizeof, set by the INIT macro */
-    uint64_t samples;       /* as for ddp_sampler_create, as are the next four */
-    int world_size, rank;   /* of the division of samples */
-    uint64_t seed;          /* of the order, and of each sample's random numbers */
+    uint64_t samples;       /* as for ddp_sampler_create, like the next four */
+    int world_size, rank;   /* which samples this rank gets */
+    uint64_t seed;          /* seed of the order, and of each sample's random numbers */
     unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE ...; 0 = in order, padded */
     int streams; /* ranks rank .. rank + streams - 1 get one batch each in turn; 0 = 1. For shards of a batch */
     size_t batch;                        /* rows; the last batch of a stream may have fewer, or none */
     size_t arrays;                       /* number of arrays of a batch, at most DDP_LOADER_ARRAYS */
-    size_t row_bytes[DDP_LOADER_ARRAYS]; /* of each array */
+    size_t row_bytes[DDP_LOADER_ARRAYS]; /* bytes of a row of each array */
     ddp_loader_fill fill;
     void *user;         /* argument of fill, on all threads */
     int threads;        /* 0 = none: ddp_loader_next makes the batches */
@@ -76,7 +77,7 @@ typedef struct ddp_loader_options {
     int64_t timeout_ms; /* how long a batch may take; 0 = 300,000 */
     ddp_loader_alloc alloc;
     ddp_loader_release release; /* set both or neither */
-    void *memory_user;          /* argument of these two */
+    void *memory_user;          /* argument of `alloc` and `release` */
 } ddp_loader_options;
 
 #define DDP_LOADER_OPTIONS_INIT                                                                             \
@@ -84,35 +85,36 @@ typedef struct ddp_loader_options {
         sizeof(ddp_loader_options), 0, 1, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL \
     }
 
-/* Readable until `held` further batches have been handed out, or the loader is started or freed. */
+/* A batch. It is readable until `held` further batches were returned, or the loader is started or freed. */
 typedef struct ddp_batch {
     uint64_t number; /* from 0 at the start of the epoch; its stream is number % streams */
     int stream;
     size_t rows;
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
-    const uint64_t *index;          /* of each row */
+    const uint64_t *index;          /* for each row, its sample */
     const unsigned char *is_pad;
 } ddp_batch;
 
-/* Allocate memory and start threads; no sample is read yet. DDP_ERR_ARG names an invalid option, DDP_ERR_LIMIT: no
+/* Allocate memory and start threads; no sample is read yet. DDP_ERR_ARG names an invalid option. DDP_ERR_LIMIT: no
  * more threads are allowed. */
 DDP_API ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out);
 
-/* Begin epoch `epoch` after its first `done` samples (counted over all ranks, see ddp_sampler_resume), also in the
- * middle of another one, or after an error. Threads begin to work. DDP_ERR_TIMEOUT when one is still reading for the
- * previous epoch. */
+/* Begin epoch `epoch` after its first `done` samples (counted over all ranks, see ddp_sampler_resume). Allowed also
+ * in the middle of an epoch, or after an error. Threads begin to read. DDP_ERR_TIMEOUT: a thread is still reading for
+ * the previous epoch. */
 DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done);
 
-/* Return the next batch, in a fixed order; *out is NULL at the end of the epoch. Waits for it: DDP_ERR_TIMEOUT names
- * the missing sample. An error of fill is returned with its text after the sample. After an error all further calls
- * return the same, until ddp_loader_start. */
+/* Wait for the next batch and return it; batches have a fixed order. *out is NULL at the end of the epoch.
+ * DDP_ERR_TIMEOUT names the missing sample. An error of fill is returned with its text after the sample's number.
+ * After an error all further calls return the same error, until ddp_loader_start. */
 DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 
-/* Return the number of batches of the whole epoch, with those that were returned already. */
+/* Return the number of batches of the whole epoch, including those already returned. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
-/* Free it, even in the middle of an epoch; waits only for samples that are being read. DDP_ERR_TIMEOUT: a thread is
- * still in `fill`, and nothing has been freed; try again, or never free it and the data of `user`. NULL is allowed. */
+/* Free the loader, even in the middle of an epoch. Waits only for samples that are being read. DDP_ERR_TIMEOUT: a
+ * thread is still in `fill`, and nothing has been freed; call again, or never free the loader and the data of `user`.
+ * NULL is allowed. */
 DDP_API ddp_status ddp_loader_free(ddp_loader *loader);
 
 #ifdef __cplusplus

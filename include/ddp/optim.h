@@ -40,8 +40,8 @@ typedef enum ddp_rule {
 #undef X
 } ddp_rule;
 
-/* A rule with its numbers; fields that the rule does not name are ignored. Plain data: it may be copied and
- * saved. The numbers are doubles, because torch computes the factors of a step from Python's floats. */
+/* A rule with its numbers; fields that the rule does not use are ignored. Plain data: it may be copied and saved. The
+ * numbers are doubles, because torch computes the factors of a step from Python's floats. */
 typedef struct ddp_optim {
     ddp_rule rule;
     double lr; /* may change from step to step */
@@ -49,10 +49,10 @@ typedef struct ddp_optim {
     double momentum, dampening; /* SGD */
     int nesterov;               /* SGD: 0 or 1 */
     double beta1, beta2, eps;   /* Adam, AdamW */
-    int64_t step;               /* updates done so far; part of a checkpoint, as the state arrays are */
+    int64_t step;               /* updates so far; part of a checkpoint, like the state arrays */
 } ddp_optim;
 
-/* torch's defaults (SGD has no default rate there before 2.x; 1e-3 since). */
+/* torch's defaults. (Before 2.x torch had no default rate for SGD; since then it is 1e-3.) */
 #define DDP_SGD_INIT                                      \
     {                                                     \
         DDP_SGD, 1e-3, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0 \
@@ -73,12 +73,12 @@ DDP_API ddp_status ddp_optim_check(const ddp_optim *optim, struct ddp_err *err);
 /* Return "adamw"; "?" for a rule that is not in the list. */
 DDP_API const char *ddp_rule_name(ddp_rule rule);
 
-/* Return how many state arrays this optimiser keeps: 0 (SGD without momentum), 1 or 2. */
+/* Return how many state arrays this optimizer keeps: 0 (SGD without momentum), 1 or 2. */
 DDP_API int ddp_optim_states(const ddp_optim *optim);
 
-/* Call once per step, before the first update of that step; `step` then applies to all parameters. torch
+/* Begin a step; call this before the first update of each step. `step` then applies to all parameters, while torch
  * counts the steps of each parameter separately. If some parameters are skipped in some steps (find_unused in
- * reducer.h), give each parameter a separate ddp_optim, and call this only if that parameter is updated. */
+ * reducer.h), give each parameter its own ddp_optim, and call this only if that parameter is updated. */
 DDP_API void ddp_optim_begin(ddp_optim *optim);
 
 /* Update n parameters in place. s0 and s1 (n floats each, zero at the start, owned by the caller) are the
@@ -88,14 +88,14 @@ DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float 
                               size_t n);
 
 /* Return the square root of the sum of all squares of n arrays; array i has counts[i] elements. Squares are added in
- * double and in a fixed binary tree over blocks of 256 elements of each array, so the result has the same bits in
- * every run, and as ddp_zero1_clip for any world size. Infinite or NaN if an element is. */
+ * double and in a fixed binary tree over blocks of 256 elements of each array. So the result has the same bits in
+ * every run, and the same as ddp_zero1_clip for any world size. Infinite or NaN if an element is. */
 DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n);
 
-/* torch.nn.utils.clip_grad_norm_: multiply all gradients by min(1, max_norm / (norm + 1e-6)). The factor is
- * computed in float32, and applied even if it is 1, as in torch. Return the norm before that. If it is NaN
- * all gradients become NaN, if it is infinite 0 or NaN: check it (or use a ddp_scaler) before the update.
- * max_norm > 0. */
+/* Multiply all gradients by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. The factor is
+ * computed in float32, and applied even if it is 1, as in torch. Returns the norm before the multiplication. If the
+ * norm is NaN, all gradients become NaN; if it is infinite, they become 0 or NaN. So check the norm (or use a
+ * ddp_scaler) before the update. max_norm > 0. */
 DDP_API double ddp_clip_grad_norm(float *const grads[], const size_t counts[], size_t n, double max_norm);
 
 #ifdef __cplusplus

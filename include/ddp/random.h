@@ -17,10 +17,10 @@ enum { DDP_RANDOM_WORDS = 624 };
 
 typedef struct ddp_random {
     uint32_t word[DDP_RANDOM_WORDS];
-    unsigned at; /* next word to return; DDP_RANDOM_WORDS = make new ones first */
+    unsigned at; /* next word to return; DDP_RANDOM_WORDS = compute new words first */
 } ddp_random;
 
-/* Seed the generator. As in torch.manual_seed, only the low 32 bits of a seed count. */
+/* Seed the generator. Only the low 32 bits of a seed are used, as in torch.manual_seed. */
 DDP_API void ddp_random_seed(ddp_random *random, uint64_t seed);
 
 DDP_API uint32_t ddp_random_next(ddp_random *random);
@@ -33,11 +33,11 @@ DDP_API float ddp_random_uniform(ddp_random *random);
 typedef struct ddp_philox {
     uint32_t key[2], counter[4]; /* counter[0] counts blocks of four words */
     uint32_t word[4];
-    unsigned at; /* next word to return; 4 = make new ones first */
+    unsigned at; /* next word to return; 4 = compute new words first */
 } ddp_philox;
 
-/* Start the sequence of (seed, epoch, sample), which has 2^34 numbers. All 64 bits of seed and sample count, and the
- * low 32 of epoch. */
+/* Begin the sequence of (seed, epoch, sample), which has 2^34 numbers. All 64 bits of seed and sample are used, and
+ * the low 32 bits of epoch. */
 DDP_API void ddp_philox_seed(ddp_philox *random, uint64_t seed, uint64_t epoch, uint64_t sample);
 
 DDP_API uint32_t ddp_philox_next(ddp_philox *random);

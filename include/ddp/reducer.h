@@ -41,7 +41,7 @@ typedef struct ddp_reducer ddp_reducer;
 enum { DDP_MAX_DIMS = 8 };
 
 typedef struct ddp_param {
-    const char *name; /* for messages; must live as long as the reducer */
+    const char *name; /* for texts; must exist as long as the reducer */
     void *data;       /* the parameter itself, `count` elements, owned by the caller */
     size_t count;
     ddp_dtype dtype;
@@ -54,17 +54,17 @@ typedef struct ddp_param {
 typedef struct ddp_bucket {
     size_t index;
     int last;     /* true for the last bucket of this step */
-    void *grads;  /* `count` elements, the zeros between gradients included; reduced in place */
+    void *grads;  /* `count` elements, including the zeros between gradients; reduced in place */
     size_t count; /* elements */
     ddp_dtype dtype;
     size_t divisor; /* divisor of an average: the world size, or the number of active ranks */
     void *stream;   /* ddp_reducer_options.stream */
 } ddp_bucket;
 
-/* Replaces the reducer's all-reduce: called for each bucket in order, on the reducing thread, with subnormals flushed
- * (context.h). The bucket must be finished on return, and the hook divides for an average itself. It may call
- * collectives of `group`, the same on every rank, and must keep the zeros between gradients zero. An error ends the
- * step; ddp_reducer_finish returns it. */
+/* Replaces the reducer's all-reduce. It is called for each bucket in order, on the reducing thread, with subnormals
+ * flushed (context.h). The bucket must be finished on return; for an average the hook divides the sum itself. The
+ * hook may call collectives of `group`, the same on every rank, and must keep the zeros between gradients zero. An
+ * error ends the step; ddp_reducer_finish returns it. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
@@ -85,15 +85,16 @@ typedef struct ddp_reducer_options {
     size_t size;               /* sizeof, set by the INIT macro */
     size_t first_bucket_bytes; /* 0 = 1 MiB */
     size_t bucket_cap_bytes;   /* 0 = 25 MiB */
-    const ddp_param *buffers;  /* not trained, such as running means: rank 0 broadcasts its values. Copied */
+    const ddp_param *
+        buffers; /* not trained, such as running means: rank 0 broadcasts its values. Copied */
     size_t buffer_count;
-    int keep_buffers;    /* 1: do not broadcast them again at each forward */
+    int keep_buffers;    /* 1: do not broadcast buffers again at each forward */
     int keep_order;      /* 1: never rebuild buckets in the order of readiness */
     int find_unused;     /* 1: not every step uses every parameter; see ddp_reducer_unused */
     ddp_overlap overlap; /* may differ between ranks */
-    ddp_uneven uneven;   /* the same on all ranks, like all that follow */
-    int compress;        /* 1: gradients of f32 travel as `wire` */
-    ddp_dtype wire;      /* DDP_F16 or DDP_BF16; still summed in f32, and rounded once */
+    ddp_uneven uneven;   /* must be equal on all ranks, like all members that follow */
+    int compress;        /* 1: f32 gradients are sent as `wire` */
+    ddp_dtype wire;      /* DDP_F16 or DDP_BF16; summed in f32 and rounded once */
     double predivide;    /* 0 = sum, then divide by N; f = divide by f, sum, divide by N / f */
     ddp_comm_hook hook;  /* NULL = all_reduce */
     void *hook_user;     /* argument of the hook */
@@ -106,53 +107,54 @@ typedef struct ddp_reducer_options {
             0.0, NULL, NULL, NULL                                                                            \
     }
 
-/* Collective. `params` is copied (not the memory it points to). Compares count, names, shapes and types of parameters
- * and buffers, and the options, with rank 0 (DDP_ERR_MISMATCH names the difference), then overwrites every parameter
- * and buffer with rank 0's. */
+/* Create a reducer; collective. Compares count, names, shapes and types of parameters and buffers, and the options,
+ * with rank 0. DDP_ERR_MISMATCH names the difference. Then overwrites every parameter and buffer with rank 0's.
+ * `params` is copied, but not the memory that it points to. */
 DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                                       const ddp_reducer_options *options, ddp_reducer **out);
 
-/* Return the memory of parameter i's gradient, 256-byte aligned; zero at the start. ddp_reducer_forward moves it
- * (with its contents) once, so call this again after each forward. NULL: no parameter has the number i. */
+/* Return the memory of parameter i's gradient, 256-byte aligned and zero at the start. ddp_reducer_forward may move
+ * it once, with its contents, so call this again after each forward. NULL: there is no parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
 /* Begin a step. Collective if buffers are broadcast, buckets rebuilt (at the second step with sync), or inputs
- * uneven. DDP_ERR_ARG when the last step was not finished: names parameters and buckets. A program that has neither
- * buffers nor uneven inputs may leave it out; buckets then stay unchanged. */
+ * uneven. DDP_ERR_ARG if the last step was not finished; names parameters and buckets. A program without buffers and
+ * uneven inputs may leave this call out; then buckets are not rebuilt. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
-/* Mark the gradient of parameter i as complete in this step. Twice in one step is DDP_ERR_ARG, which names the
- * parameter. A full bucket is reduced in its turn, or passed to the thread that does it. In a step without sync it
- * only records that the parameter was used, and may be called again. */
+/* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG, which names
+ * the parameter. A full bucket is reduced when its turn comes, here or on the library's thread. In a step without
+ * sync the call only records that the parameter was used, and may be repeated. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
-/* With find_unused: mark parameter i as not used in this step, so that its bucket need not wait until finish, which
- * treats all unmarked parameters as unused. This rank counts as zero, unless it has accumulated an earlier gradient.
- * A parameter that no rank has used keeps its gradient; skip its optimiser update then (see ddp_reducer_used), and
- * its step (see ddp_optim_begin). */
+/* Mark parameter i as not used in this step (find_unused), so that its bucket need not wait until ddp_reducer_finish,
+ * which treats all unmarked parameters as unused. The gradient of this rank is zero then, unless the rank has
+ * accumulated an earlier gradient. A parameter that no rank has used keeps its gradient; skip its optimizer update
+ * (see ddp_reducer_used) and its step (see ddp_optim_begin). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names parameters that were not marked ready. */
 DDP_API ddp_status ddp_reducer_finish(ddp_reducer *reducer);
 
-/* Return whether any rank used parameter i in the last finished step; 1 without find_unused. */
+/* Return 1 if any rank used parameter i in the last finished step, otherwise 0; without find_unused always 1. */
 DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 
-/* Make steps from the next forward on average (1, the default) or only accumulate (0). The same on all ranks. */
+/* Set whether steps average (1, the default) or only accumulate (0), beginning with the next forward. Must be the
+ * same on all ranks. */
 DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
-/* Report that this rank has no more batches (`uneven` must be set, and steps begin with ddp_reducer_forward). It
- * takes part with zeros in the steps of the other ranks and returns when all ranks have joined, with the parameters
- * and buffers of the rank that joined last (of several the highest). Then all may begin again. DDP_UNEVEN_STOP:
- * DDP_ERR_ARG here and in the next forward of the others, naming the rank. */
+/* Report that this rank has no more batches. `uneven` must be set, and steps must begin with ddp_reducer_forward. The
+ * rank takes part with zeros in the steps of the other ranks. The call returns when all ranks have joined, with the
+ * parameters and buffers of the rank that joined last (if there are several, the highest). Then all may begin again.
+ * DDP_UNEVEN_STOP: DDP_ERR_ARG here and in the next forward of the other ranks, naming the rank. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
-/* Return the number of buckets; how many bytes bucket b has; which bucket parameter i is in. */
+/* Return the number of buckets; the bytes of bucket b; the bucket of parameter i. */
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer);
 DDP_API size_t ddp_reducer_bucket_bytes(const ddp_reducer *reducer, size_t b);
 DDP_API size_t ddp_reducer_bucket_of(const ddp_reducer *reducer, size_t i);
 
-/* Free it. Collective, because its shared memory is, and before ddp_finalize. NULL is allowed. */
+/* Free the reducer before ddp_finalize; collective, because its shared memory is. NULL is allowed. */
 DDP_API ddp_status ddp_reducer_free(ddp_reducer *reducer);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
 /* sampler.h -- the samples of this rank, with the same numbers as torch's DistributedSampler.
  *
- * With SHUFFLE the order is torch's randperm(n) from an mt19937 seeded with seed + epoch; the list is padded
- * with its own beginning (or cut with DROP_LAST) to a multiple of the world size and distributed in turn. NO_PAD is
- * for evaluation: every sample exactly once over all ranks, whose lengths may then differ by one. Pure: no clock, no
- * file, no thread. Source of algorithm and golden vectors: PyTorch torch/utils/data/distributed.py and aten
- * TensorFactories.cpp (randperm_cpu). */
+ * With SHUFFLE the order is torch's randperm(n) from an mt19937 seeded with seed + epoch. The list is padded with its
+ * own beginning (or cut with DROP_LAST) to a multiple of the world size, and the ranks get its samples in turn.
+ * NO_PAD is for evaluation: over all ranks each sample occurs exactly once, so the ranks' numbers of samples may
+ * differ by one. Pure: no clock, no file, no thread. Source of algorithm and golden vectors: PyTorch
+ * torch/utils/data/distributed.py and aten TensorFactories.cpp (randperm_cpu). */
 #ifndef DDP_SAMPLER_H
 #define DDP_SAMPLER_H
 
@@ -26,19 +26,20 @@ DDP_API ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint
                                       ddp_sampler **out, struct ddp_err *err);
 DDP_API void ddp_sampler_free(ddp_sampler *sampler);
 
-/* Start epoch `epoch` at its beginning. Call it before each epoch, as with torch. */
+/* Begin epoch `epoch`. Call this before each epoch, as with torch. */
 DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
 
-/* Start epoch `epoch` after its first `done` samples, counted over all ranks: the rest of the epoch's order is
+/* Begin epoch `epoch` after its first `done` samples, counted over all ranks. The rest of the epoch's order is
  * distributed, and padded or cut, like a whole list. With the same world size, and `done` a multiple of it, the epoch
- * continues exactly; with another one, each sample of the rest still occurs once. If `done` is the whole epoch or
- * more (padding counts), nothing is left. */
+ * continues exactly. With another world size, each sample of the rest still occurs once. If `done` is the whole epoch
+ * or more (with padding), nothing is left. */
 DDP_API void ddp_sampler_resume(ddp_sampler *sampler, uint64_t epoch, uint64_t done);
 
-/* Return the number of samples of this rank in an epoch, after ddp_sampler_resume in the rest of it. */
+/* Return the number of this rank's samples in an epoch; after ddp_sampler_resume, in the rest of it. */
 DDP_API uint64_t ddp_sampler_len(const ddp_sampler *sampler);
 
-/* Return 1 and the next sample in *index (and *is_pad = 1 when padding repeats it; may be NULL), or 0 at the end. */
+/* Return 1 and the next sample in *index, or 0 at the end. *is_pad (may be NULL) becomes 1 if padding repeats the
+ * sample. */
 DDP_API int ddp_sampler_next(ddp_sampler *sampler, uint64_t *index, int *is_pad);
 
 #ifdef __cplusplus

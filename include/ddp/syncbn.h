@@ -33,7 +33,7 @@ typedef struct ddp_syncbn {
     double momentum; /* share of the new batch in the running numbers; torch's default 0.1 */
     /* `channels` elements each, owned by the caller */
     const float *weight, *bias;        /* NULL: 1 and 0 */
-    float *running_mean, *running_var; /* NULL: not kept. The variance is the unbiased one, n/(n-1) */
+    float *running_mean, *running_var; /* NULL: not updated. The variance is the unbiased one, n/(n-1) */
     /* Passed from forward to backward: mean, then 1 / sqrt(variance + eps), 2 * channels elements, owned by the
      * caller; and the number of values of each channel over all ranks. */
     double *saved;
@@ -45,15 +45,15 @@ typedef struct ddp_syncbn {
         0, 1, 1e-5, 0.1, NULL, NULL, NULL, NULL, NULL, 0.0 \
     }
 
-/* Collective. Normalise, fill `saved` and `count`, update the running numbers. `y` may be `x` if no backward pass
- * follows. A NULL group means this rank alone (plain batch normalisation). Ranks' batches may be empty; if all are,
- * nothing changes. DDP_ERR_ARG on all ranks if there is only one value per channel in total, because it has no
- * variance. */
+/* Normalize, fill `saved` and `count`, and update the running numbers; collective. `y` may be `x` if no backward pass
+ * follows. A NULL group means this rank alone (plain batch normalization). Ranks' batches may be empty; if all are
+ * empty, nothing changes. DDP_ERR_ARG on all ranks if there is only one value per channel in total, because one value
+ * has no variance. */
 DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
 
-/* Collective, after a forward pass with the same x and n. dx: the gradient of the whole batch's loss, as one rank
- * would compute it. dweight and dbias (`channels` each, overwritten, NULL = not wanted): this rank's part, to be
- * averaged with the other gradients. `dx` may be `dy`. */
+/* Compute the gradients after a forward pass with the same x and n; collective. dx is the gradient of the whole
+ * batch's loss, as one rank would compute it; `dx` may be `dy`. dweight and dbias (`channels` each, overwritten, NULL
+ * = not needed) are this rank's part, to be averaged with the other gradients. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 

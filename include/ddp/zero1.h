@@ -50,43 +50,41 @@ typedef struct ddp_zero1_options {
 DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                                     const ddp_zero1_options *options, ddp_zero1 **out);
 
-/* Return where parameter i's gradient is accumulated: zero after create and zero_grad, 256-byte aligned,
- * stable. NULL: i is out of range. */
+/* Return where parameter i's gradient is accumulated: 256-byte aligned, and zero after create and zero_grad. The
+ * address never changes. NULL: i is out of range. */
 DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 
-/* Average all gradients over the ranks, each rank its share. DDP_ERR_ARG if called twice without zero_grad
- * between. */
+/* Average all gradients over the ranks; each rank gets its share. DDP_ERR_ARG if called twice without zero_grad. */
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
-/* After reduce: divide by the scaler's scale, detect non-finite values on any rank, and report them to the
- * scaler (ddp_scaler_unscaled), so that ddp_scaler_step returns the same on all ranks. If the scaler is not
- * at DDP_SCALER_READY, return DDP_ERR_ARG and divide nothing. */
+/* Divide by the scaler's scale after reduce, detect non-finite values on any rank, and report them to the scaler
+ * (ddp_scaler_unscaled). So ddp_scaler_step returns the same on all ranks. If the scaler is not at DDP_SCALER_READY,
+ * return DDP_ERR_ARG and divide nothing. */
 DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
 
-/* After reduce: ddp_clip_grad_norm over the whole model, with the same bits. *norm (may be NULL) is the norm
- * before that. */
+/* Clip after reduce, as ddp_clip_grad_norm over the whole model, with the same bits. *norm (may be NULL) is the norm
+ * before clipping. */
 DDP_API ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm);
 
-/* After reduce: the update. Gradient memory is scratch until zero_grad, which must precede the next reduce.
- * If a scaler skips a step, the caller simply does not call this. */
+/* Update the parameters after reduce. Gradient memory is undefined until zero_grad, which must precede the next
+ * reduce. If a scaler skips a step, the caller leaves this call out. */
 DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 
 DDP_API void ddp_zero1_zero_grad(ddp_zero1 *zero);
 
-/* Return the rule and its numbers, for changes of lr, and for `step` in a checkpoint; all ranks change the
- * same. It belongs to `zero`. A change that needs more state arrays than at create (a first momentum) returns
- * DDP_ERR_ARG in the next step. */
+/* Return the rule and its numbers, to change lr, and for `step` in a checkpoint; all ranks must make the same change.
+ * Owned by `zero`. A change that needs more state arrays than at create (a first momentum) makes the next step return
+ * DDP_ERR_ARG. */
 DDP_API ddp_optim *ddp_zero1_optim(ddp_zero1 *zero);
 
-/* For checkpoints that do not depend on the world size. Slot 0 is the float32 copy of the parameters, slots 1
- * and 2 are the optimiser's state arrays. Export writes whole arrays, out[i] of params[i].count floats; a
- * rank that does not need them passes out = NULL. Import reads whole arrays and keeps this rank's share; the
- * caller restores the parameters themselves (ddp_round_f32). DDP_ERR_ARG for a slot that the optimiser does
- * not have. */
+/* Save and restore the state, independently of the world size. Slot 0 is the float32 copy of the parameters, slots 1
+ * and 2 are the optimizer's state arrays. Export writes whole arrays, out[i] with params[i].count floats; a rank that
+ * does not need them passes out = NULL. Import reads whole arrays and keeps this rank's share; the caller restores
+ * the parameters themselves (ddp_round_f32). DDP_ERR_ARG: the optimizer does not have that slot. */
 DDP_API ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[]);
 DDP_API ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[]);
 
-/* Collective; must precede ddp_finalize. NULL is allowed. */
+/* Free the optimizer before ddp_finalize; collective. NULL is allowed. */
 DDP_API ddp_status ddp_zero1_free(ddp_zero1 *zero);
 
 #ifdef __cplusplus

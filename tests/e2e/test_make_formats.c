@@ -129,13 +129,13 @@ Test(make_formats, a_text_goes_on_from_file_to_file)
 Test(make_formats, what_cannot_be_made_is_refused)
 {
     make_fails("--format mp3 --out @/a", "--format 'mp3': expected idx or tokens");
-    make_fails("--format tokens --gzip --out @/a", "--gzip: tokens are read from where they lie");
+    make_fails("--format tokens --gzip --out @/a", "--gzip: files of tokens cannot be compressed");
     make_fails("--format cifar10 --out @/a", "--format 'cifar10': expected idx or tokens");
     make_fails("--samples 1000001 --out @/a", "idx has 1000000 samples at most");
     make_fails("--format tokens --samples 3 --files 4 --out @/a", "--files 4: more than the 3 tokens");
     make("--format tokens --samples 100 --files 2 --out @/b");
     make_fails("--format tokens --samples 100 --out @/b",
-               "text_train_000001.bin is left from a set of more files");
+               "text_train_000001.bin belongs to an earlier set with more files");
 }
 
 /* A thread that reads ahead detects it, and the step that needs it reports it. */
@@ -169,7 +169,7 @@ Test(make_formats, what_cannot_be_varied_is_refused)
     const char *argv[] = { bin("train"), "--data", data, "--augment", NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 2, "%s", r.err);
-    cr_expect(strstr(r.err, "--augment is for CIFAR-10's pictures; --data has the format idx"), "%s", r.err);
+    cr_expect(strstr(r.err, "--augment needs CIFAR-10's pictures; --data has the format idx"), "%s", r.err);
     run_free(&r);
 }
 

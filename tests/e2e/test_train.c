@@ -270,7 +270,7 @@ Test(train, wrong_words_are_a_usage_error)
     train_fails(1, "--epoch 3", 2, "train: there is no option '--epoch'");
     make_data("data", "500", NULL);
     train_fails(3, "--data @/data --global_batch 100", 2,
-                "--global_batch 100 cannot be shared evenly by 3 workers");
+                "--global_batch 100 cannot be divided evenly among 3 workers");
 }
 
 Test(train, missing_cut_and_foreign_data_are_refused_by_name)
@@ -316,9 +316,8 @@ Test(train, workers_that_were_told_different_things_are_told_what)
     make_data("data", "500", NULL);
     make_data("other", "499", NULL);
     const char *line = "--data @/data --limit_steps 2 --batch 20";
-    expect_difference_told(line, "--model seqnet",
-                           "--model differs: on rank 0 it is mlp, on rank 1 it is seqnet");
-    expect_difference_told(line, "--batch 10", "--batch differs: on rank 0 it is 20, on rank 1 it is 10");
+    expect_difference_told(line, "--model seqnet", "--model differs: mlp on rank 0, but seqnet on rank 1");
+    expect_difference_told(line, "--batch 10", "--batch differs: 20 on rank 0, but 10 on rank 1");
     char other[512];
     snprintf(other, sizeof(other), "--data %s", in_dir("other"));
     expect_difference_told(line, other, "--data differs: rank 0 has 500 samples for training");
@@ -331,7 +330,7 @@ Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
     make_data("data", "500", NULL);
     struct run_result r = run_line(1, "--data @/data --epochs 1 --summary @/none/summary.json");
     cr_expect_eq(r.exit_code, 1);
-    cr_expect(strstr(r.err, "--summary: ") && strstr(r.err, "/none: cannot write there: No such file"), "%s",
+    cr_expect(strstr(r.err, "--summary: ") && strstr(r.err, "/none: cannot write: No such file"), "%s",
               r.err);
     cr_expect_str_empty(r.out);
     run_free(&r);
@@ -381,7 +380,7 @@ Test(make_data, without_a_place_to_write_it_says_so)
     const char *none[] = { bin("make-data"), NULL };
     const char *file[] = { bin("make-data"), "--out", "/proc/no", NULL };
     struct run_result r = run_command(none, NULL);
-    cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: --out DIR is needed"), "%s", r.err);
+    cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: --out DIR is missing"), "%s", r.err);
     run_free(&r);
     r = run_command(file, NULL);
     cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: /proc/no: "), "%s", r.err);
@@ -430,9 +429,9 @@ Test(train_gpt2, an_exported_model_is_begun_with_by_all_workers)
 Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 {
     make_tokens();
-    train_fails(1, RECIPE "--export @/nowhere/model.bin", 1, "nowhere: cannot write there");
+    train_fails(1, RECIPE "--export @/nowhere/model.bin", 1, "nowhere: cannot write");
     train_fails(1, "--model mlp --export @/model.bin", 2, "--export: llm.c's models are GPT-2");
-    train_fails(1, RECIPE "--length 65", 2, "sequences of 65 tokens, 64 at most");
+    train_fails(1, RECIPE "--length 65", 2, "sequences of 65 tokens: must be at most 64");
 }
 
 /* --determinism world: after every step the same parameters, bit by bit, for every number of workers and
@@ -545,7 +544,7 @@ Test(world, what_cannot_be_equal_is_refused)
 {
     make_data("data", "200", NULL);
     train_fails(3, "--data @/data --global_batch 96 --determinism world", 2,
-                "3 workers; there can be 1, 2, 4 or 8");
+                "3 workers: must be 1, 2, 4 or 8");
     train_fails(1, "--data @/data --global_batch 100 --determinism world", 2,
                 "100 cannot be cut into 8 equal parts");
 }

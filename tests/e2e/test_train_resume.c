@@ -56,7 +56,7 @@ Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
     make_data("data", "500", NULL);
     struct run_result r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.out, "no checkpoint in") && strstr(r.out, "starting anew"), "%s", r.out);
+    cr_expect(strstr(r.out, "no checkpoint in") && strstr(r.out, "starting from the beginning"), "%s", r.out);
     run_free(&r);
     r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
     cr_expect(strstr(r.out, "all 1 epochs are done"), "%s", r.out);
@@ -71,9 +71,9 @@ Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
 {
     make_data("data", "500", NULL);
     train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
-    train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, now it is 7");
+    train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, but now is 7");
     train_fails(1, "--data @/data --model seqnet --checkpoint @/ckpt --resume", 1,
-                "--model was mlp, now it is seqnet");
+                "--model was mlp, but now is seqnet");
     change_file("ckpt/step-00000005/tensors.bin", 5000, 'x');
     train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1,
                 "/ckpt/step-00000005/tensors.bin: ");
@@ -290,7 +290,7 @@ static void expect_same_after_restart(const char *die, const char *hash)
             "--checkpoint_every", "3", "--checkpoint", ckpt, "--resume", "--summary", file);
     EXPECT(r, 0);
     cr_expect(strstr(r.err, "attempt 0 failed: ") && strstr(r.err, "SIGKILL"), "%s: %s", die, r.err);
-    cr_expect(strstr(r.out, "resume: going on "), "%s: %s", die, r.out);
+    cr_expect(strstr(r.out, "resume: continuing "), "%s: %s", die, r.out);
     cr_expect_str_eq(summary().hash, hash, "%s", die);
     cr_expect(job_witness_alone(&w), "%s: a process is left", die);
     run_free(&r);
@@ -319,7 +319,8 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
         JOB("--nproc_per_node=3", bin("tests/prog/train_dies"), "--data", data, "--global_batch", "60",
             "--epochs", "3", "--check_every", "3", "--checkpoint_every", "3", "--checkpoint", ckpt);
     EXPECT(r, 1);
-    cr_expect(strstr(r.err, "after step 6 rank 2 has other parameters than rank 0"), "%s", r.err);
+    cr_expect(strstr(r.err, "after step 6 the parameters of rank 2 differ from those of rank 0"), "%s",
+              r.err);
     cr_expect_neq(access(in_dir("ckpt/step-00000006"), F_OK), 0);
     /* The writing thread may still have that of step 4. */
     cr_expect_eq(access(in_dir("ckpt/step-00000003"), F_OK), 0);

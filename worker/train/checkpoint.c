@@ -1,7 +1,7 @@
 /* checkpoint.c -- see checkpoint.h.
  *
- * Files are libddp's (ddp/ckpt.h): it knows whether a checkpoint is whole and which is the newest, this module whether it
- * belongs to this run. */
+ * libddp reads and writes the files (ddp/ckpt.h), detects damage and finds the newest checkpoint. This module decides
+ * whether a checkpoint belongs to this run. */
 #include "train/checkpoint.h"
 
 #include "train/files.h"
@@ -36,7 +36,7 @@ struct small {
     double scaler[DDP_SCALER_STATE];
 };
 
-/* The blocks, in their order; returns how many. Loading writes to where these point. */
+/* Fill `block` in the order of the file, and return how many blocks there are. A load writes to the same places. */
 static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_block block[BLOCKS])
 {
     static const char *const names[OPTIMIZER_SLOTS] = { "params", "optimizer.0", "optimizer.1" };
@@ -55,7 +55,7 @@ static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_bloc
 
 /* --- saving ------------------------------------------------------------------------------------------ */
 
-/* A failure here ends the run: a user who requests checkpoints relies on them. */
+/* Save a checkpoint. A failure ends the run, because a user who requests checkpoints relies on them. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err)
 {
     struct checkpoint copy = *c;
@@ -82,9 +82,10 @@ ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err)
     return ddp_ckpts_close(ckpts, err);
 }
 
-/* --- what is there ----------------------------------------------------------------------------------- */
+/* --- the newest checkpoint ---------------------------------------------------------------------------- */
 
-/* Names have as many digits as they need, eight at least: the longer is the later, then the greater. */
+/* Return true if `name` has a later step than `than`. Steps have at least eight digits, so a longer name is later,
+ * and names of equal length are in order. */
 static bool is_later(const char *name, const char *than)
 {
     size_t len = strlen(name), than_len = strlen(than);
@@ -122,14 +123,14 @@ int checkpoint_exists(const char *dir, char newest[64])
 
 /* --- files of earlier versions ----------------------------------------------------------------------- */
 
-enum { OLD_FACTS = FACT_SAMPLES + 1 }; /* float32 Adam was all there was */
+enum { OLD_FACTS = FACT_SAMPLES + 1 }; /* earlier versions had only float32 and Adam */
 
 static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_err *err)
 {
     struct optimizer *o = c->optimizer;
     const size_t bytes = o->model->params.count * sizeof(float);
     if (o->slots != OPTIMIZER_SLOTS)
-        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: is of a run with --optimizer adam", path);
+        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: comes from a run with --optimizer adam", path);
     const ddp_ckpt_block block[] = { { "facts", c->fact, OLD_FACTS * sizeof(c->fact[0]) },
                                      { "loss", &c->loss, sizeof(c->loss) },
                                      { "params", o->slot[0], bytes },
@@ -142,12 +143,12 @@ static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_er
     c->fact[FACT_UPDATES] = c->fact[FACT_STEPS];
     if (status == DDP_ERR_CORRUPT)
         snprintf(err->msg + strlen(err->msg), sizeof(err->msg) - strlen(err->msg),
-                 "; remove it to start anew, or put back a copy");
+                 "; remove the file to start from the beginning, or replace it by a copy");
     return status;
 }
 
-/* The old file stays for a return to the older version; from now on the new checkpoint is found first. The
- * optimizer's arrays are filled from the new one afterwards. */
+/* Convert the old file to a new checkpoint. The old file is kept for a return to the older version; from now on the
+ * new checkpoint is found first. The optimizer's arrays are filled from the new checkpoint afterwards. */
 static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimizer *optimizer,
                                 struct ddp_err *err)
 {
@@ -163,7 +164,7 @@ static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimi
     return status == DDP_OK ? ddp_ckpts_wait(ckpts, err) : status;
 }
 
-/* In one write, as it may come from the thread that writes. */
+/* Print a warning with one write, because the writing thread may print it too. */
 static void warn(void *user, const char *words)
 {
     (void)user;
@@ -186,9 +187,9 @@ ddp_status checkpoint_open(const struct train_options *options, struct optimizer
     return take_over_old(*out, o.dir, optimizer, err);
 }
 
-/* --- going on ---------------------------------------------------------------------------------------- */
+/* --- resuming ---------------------------------------------------------------------------------------- */
 
-/* As the user would write it. The value may come from a file and be any number. */
+/* Return a fact's value as the user would write it. The value may come from a file and be any number. */
 static const char *fact_words(int fact, int64_t value, char number[24])
 {
     const char *word = NULL;
@@ -200,26 +201,29 @@ static const char *fact_words(int fact, int64_t value, char number[24])
     return word != NULL ? word : number;
 }
 
-/* A run that goes on with another seed, batch or data set would not be the run it claims to be. */
+/* Check that this run has the same seed, batch and data set: otherwise it would not continue the saved run. */
 static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     char was[24], is[24];
     for (int i = 0; i < FACTS; i++) {
         if (facts[i].must_match && theirs[i] != ours[i])
-            return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "%s: %s was %s, now it is %s; give the same, or another --checkpoint directory "
-                            "for a new run",
-                            dir, facts[i].text, fact_words(i, theirs[i], was), fact_words(i, ours[i], is));
+            return ddp_fail(
+                err, DDP_ERR_MISMATCH,
+                "%s: %s was %s, but now is %s; use the same value, or another --checkpoint directory "
+                "for a new run",
+                dir, facts[i].text, fact_words(i, theirs[i], was), fact_words(i, ours[i], is));
     }
     return DDP_OK;
 }
 
-/* Another size of the model or another optimiser shows in the blocks, before there are facts. */
+/* Explain a mismatch of blocks. Another model size or optimizer has other blocks, which are compared before the
+ * facts. */
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(
-        err, "not of this --model, --data and --optimizer; give those of that run, or another --checkpoint "
-             "directory for a new one");
+        err,
+        "made with another --model, --data or --optimizer; use the same as that run, or another --checkpoint "
+        "directory for a new run");
 }
 
 static ddp_status take_over(struct checkpoint *c, const struct checkpoint *theirs, const struct small *small,
@@ -257,7 +261,7 @@ ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoin
     if (status != DDP_OK || !*found)
         return status;
     c->samples = point.samples;
-    if (ckpts != NULL) /* one rank's words are enough */
+    if (ckpts != NULL) /* the error of one rank is enough */
         status = compare(dir, theirs.fact, c->fact, err);
     return status == DDP_OK ? take_over(c, &theirs, &small, err) : status;
 }

@@ -1,19 +1,19 @@
-/* checkpoint.h -- a training run as a checkpoint in a directory, so that the next run goes on exactly where this one was, also
- * in the middle of an epoch and with another number of ranks.
+/* checkpoint.h -- a training run as a checkpoint in a directory. The next run continues exactly where this run was,
+ * also in the middle of an epoch and with another number of ranks.
  *
  *     rank 0:     checkpoint_open -> checkpoint_save now and then -> checkpoint_close
  *     all ranks:  checkpoint_resume
  *
- * What is saved is the same on every rank and does not depend on their number: parameters in float32, the model's buffers, the
- * optimiser's state, the loss's scale and the facts below. */
+ * The saved data is the same on every rank and does not depend on the number of ranks: parameters in float32, the
+ * model's buffers, the optimizer's state, the scale of the loss, and the facts below. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
 #include "ddp/ckpt.h"
 #include "train/optimizer.h"
 
-/* Name, what it is, 1 if a run that goes on must have the same. Order and size are the file's: add at the
- * end. */
+/* Name, text, 1 if a resumed run must have the same value. Order and size are those of the file, so new facts go to
+ * the end. */
 #define CHECKPOINT_FACTS(X)                                                       \
     X(EPOCHS, "epochs done", 0)                                                   \
     X(STEPS, "steps done", 0)                                                     \
@@ -36,30 +36,31 @@ enum checkpoint_fact {
 
 struct checkpoint {
     int64_t fact[FACTS];
-    double loss;                 /* of the last whole epoch, so that a finished run can still tell it */
-    double epoch_loss;           /* summed over the samples of the epoch that has begun, all ranks */
-    uint64_t samples;            /* of that epoch that are done, over all ranks */
-    struct optimizer *optimizer; /* borrowed; its slots are whole arrays */
+    double loss;       /* mean of the last whole epoch, so that a finished run can still report it */
+    double epoch_loss; /* sum over the samples of the current epoch so far, all ranks */
+    uint64_t samples;  /* samples of the current epoch so far, all ranks */
+    struct optimizer *optimizer; /* borrowed; its slots must be whole arrays */
 };
 
-/* Return whether `dir` has a checkpoint, and the name of the newest one. A checkpoint that cannot be read
- * counts as present, so that no run starts anew over it. */
+/* Return whether `dir` has a checkpoint, and the newest one's name. A checkpoint that cannot be read also exists, so
+ * that no run overwrites it. */
 int checkpoint_exists(const char *dir, char newest[64]);
 
-/* For rank 0. DIR/train.ckpt, as earlier versions wrote it, becomes a checkpoint of today's kind when it is alone. */
+/* Open `dir` on rank 0. If it has only DIR/train.ckpt, which earlier versions wrote, that file is converted. */
 ddp_status checkpoint_open(const struct train_options *options, struct optimizer *optimizer, ddp_ckpts **out,
                            struct ddp_err *err);
 
-/* Returns when all is copied; a thread writes it. Its error comes with the next call. `world` is for people. */
+/* Copy everything and return; a thread writes the copy. An error of the thread is returned by the next call. `world`
+ * is saved for information. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err);
 
-/* Until all that was saved is on the disk. */
+/* Wait until all saved checkpoints are on the disk. */
 ddp_status checkpoint_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err);
 
-/* Collective; `ckpts` is rank 0's, NULL elsewhere. Fill `c`, whose facts must hold those of this run, and the optimizer with
- * what the newest good checkpoint has. None is DDP_OK with *found = 0. DDP_ERR_MISMATCH names the fact and both values,
- * DDP_ERR_CORRUPT path, offset and what to do. */
+/* Load the newest undamaged checkpoint into `c` and the optimizer; collective. `ckpts` is NULL on all ranks but 0.
+ * `c` must contain the facts of this run. Without a checkpoint the result is DDP_OK with *found = 0. DDP_ERR_MISMATCH
+ * names the fact and both values; DDP_ERR_CORRUPT path, offset and remedy. */
 ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoint *c, int *found,
                              struct ddp_err *err);
 

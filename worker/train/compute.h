@@ -1,10 +1,10 @@
-/* compute.h -- where a model computes: the layers, and memory for them, on the CPU or on a GPU.
+/* compute.h -- where a model computes: the layers and their memory, on the CPU or on a GPU.
  *
- * Arrays of values (activations, the weights that layers read) are `void *`: float on the CPU, on a GPU what
- * --precision says. All else is float. A row of n values takes compute_stride(c, n) of them. Calls queue work
- * in order; on a GPU they return before it is done. `end` reports a call that failed.
+ * Arrays of values (activations, and the weights that layers read) are `void *`: float on the CPU, the type of
+ * --precision on a GPU. Everything else is float. A row of n values takes compute_stride(c, n) of them. Calls queue
+ * work in order; on a GPU they return before the work is done. `end` reports a call that failed.
  *
- * The CPU's are the functions of layers/, with the same meaning: see there. Pure. */
+ * The CPU's functions are those of layers/, with the same meaning; see there. Pure. */
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 
@@ -13,60 +13,60 @@
 
 #include "ddp/optim.h"
 
-/* y = x W^T: of `rows` rows. */
+/* y = x W^T, for `rows` rows. */
 struct linear {
     size_t rows, in, out;
 };
 
-/* Batch normalisation of rows x channels x spatial values: ddp/syncbn.h. */
+/* Batch normalization of rows x channels x spatial values: ddp/syncbn.h. */
 struct batch_norm {
     size_t channels, spatial;
     double eps, momentum;
-    const void *weight, *bias;         /* values */
-    float *running_mean, *running_var; /* both NULL: they stay as they are */
-    double *saved; /* from forward to backward: mean, 1 / deviation, count: batch_norm_numbers */
+    const void *weight, *bias;         /* arrays of values */
+    float *running_mean, *running_var; /* both NULL: no running numbers are updated */
+    double *saved; /* from forward to backward: mean, 1 / deviation, count; batch_norm_numbers of them */
 };
 
 /* Results since the last report. */
 struct compute_report {
     double loss; /* sum over all targets */
-    double norm; /* of the gradients, the last time that compute_ops.norm was called */
+    double norm; /* norm of the gradients in the last call of compute_ops.norm */
 };
 
 struct compute {
     const struct compute_ops *ops;
     size_t value_bytes;
-    size_t pack;        /* rows begin at multiples of it */
-    bool remote;        /* memory is not the host's, losses come later, gradients and their update are here */
-    double peak_tflops; /* of its arithmetic, at most; 0 = not known */
+    size_t pack;        /* rows begin at multiples of this number of values */
+    bool remote;        /* a device: its memory is not the host's, and losses are returned later */
+    double peak_tflops; /* its peak rate; 0 = unknown */
 };
 
 enum {
-    COMPUTE_APART = 128,  /* where a device has parameters they begin at multiples of so many elements */
-    COMPUTE_LEAF = 16384, /* elements whose squares are added up first */
+    COMPUTE_APART = 128,  /* on a device, each parameter begins at a multiple of this many elements */
+    COMPUTE_LEAF = 16384, /* elements of one leaf of the norm */
     COMPUTE_ROWS = 8,
 };
 
-/* Elements of some parameters, or of a part of one, and what goes with them. */
+/* Elements of some parameters, or of a part of one, with their gradients and state. */
 struct compute_update {
-    float *p; /* the masters */
-    void *w;  /* what layers read, NULL = the masters */
+    float *p; /* the float masters */
+    void *w;  /* the copies that layers read; NULL = they read the masters */
     const float *g;
-    float *m, *v; /* as the rule has them */
+    float *m, *v; /* state of the rule */
     size_t n;
 };
 
 struct compute_ops {
-    /* Zeroed; NULL when there is no more. */
+    /* Returns zeroed memory, or NULL if there is none. */
     void *(*alloc)(struct compute *c, size_t bytes);
     void (*release)(struct compute *c, void *memory);
     void (*zero)(struct compute *c, void *at, size_t bytes);
 
-    /* Before each forward pass: `on` is the batch where the layers can read it, until the next. `pixels` of a row, 0 for
-     * tokens. */
+    /* Called before each forward pass. `on` becomes the batch as the layers can read it, valid until the next call.
+     * `pixels` is the number in a row, 0 for tokens. */
     ddp_status (*begin)(struct compute *c, const struct model_batch *from, size_t pixels,
                         struct model_batch *on, struct ddp_err *err);
-    /* After a pass: could all of it be carried out, or be put on its way? */
+    /* Called after a pass. Returns an error if a call since `begin` has failed or could not be queued. */
     ddp_status (*end)(struct compute *c, struct ddp_err *err);
 
     void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
@@ -95,12 +95,12 @@ struct compute_ops {
     void (*activation_forward)(struct compute *c, const struct activation *f, void *y, size_t rows, size_t n);
     void (*activation_backward)(struct compute *c, const struct activation *f, void *d, const void *y,
                                 size_t rows, size_t n);
-    /* Of pictures, channel by channel. scratch: conv_columns numbers */
+    /* Convolution of pictures, channel by channel. scratch: conv_columns numbers */
     void (*conv_forward)(struct compute *c, const struct conv *conv, void *y, const void *x,
                          const void *weight, size_t rows, float *scratch);
     void (*conv_backward_params)(struct compute *c, const struct conv *conv, float *dweight, const void *dy,
                                  const void *x, size_t rows, float *scratch);
-    /* dx = or, with `add`, dx += */
+    /* Sets dx, or adds to dx if `add` is true. */
     void (*conv_backward_input)(struct compute *c, const struct conv *conv, void *dx, const void *dy,
                                 const void *weight, size_t rows, bool add, float *scratch);
     void (*shortcut_forward)(struct compute *c, const struct shortcut *s, void *y, const void *x,
@@ -109,66 +109,72 @@ struct compute_ops {
                               size_t rows);
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* d becomes the gradient of z, which may be z itself; the sum of the losses, 0 where that comes later (compute_report). `wide`: of
-     * many classes, and d is z. */
+    /* Sets d to the gradient of z; d may be z. Returns the sum of the losses, or 0 if a device returns it later
+     * (compute_report). `wide`: there are many classes, and d is z. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
-    /* For tests: the sum of the losses. A device waits for it, and says how many targets have the largest logit. */
+    /* For tests: returns the sum of the losses. A device waits for the sum, and *correct is the number of targets
+     * with the largest logit. */
     double (*examine)(struct compute *c, void *z, const struct model_batch *batch, size_t classes,
                       size_t *correct);
 
     void (*add)(struct compute *c, float *left, const float *right, size_t n); /* left += right */
 
-    /* --- of those whose memory is not the host's; NULL in others ----------------------------------------------- */
+    /* --- only on a device; NULL on the CPU -------------------------------------------------------------------- */
 
-    void *(*stream)(struct compute *c); /* on which all of it happens */
+    void *(*stream)(struct compute *c); /* returns the stream of all work */
 
-    /* The parts of batch normalisation between which ranks tell each other what they have: normalise.h, which is for the CPU, too.
-     * A record is a rank's means, sums of squared distances from them, and count: batch_norm_numbers doubles. */
+    /* Parts of batch normalization, between which ranks exchange numbers (normalise.h, which also serves the CPU).
+     * A record has a rank's means, its sums of squared distances from them, and its count: batch_norm_numbers
+     * doubles. */
     void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
                          size_t rows);
-    /* From the records of all ranks, in order: n->saved, and the running numbers. */
+    /* Computes n->saved and the running numbers from all ranks' records, in the order of ranks. */
     void (*norm_learn)(struct compute *c, const struct batch_norm *n, const double *records, size_t ranks);
-    /* From n->saved, or as a test does from the running numbers. */
+    /* Normalizes with n->saved; in a test with the running numbers. */
     void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test);
-    /* sums: of dy, and of dy times the distance of x from its mean, 2 * channels doubles. The gradients of weight and bias are
-     * this rank's. */
+    /* Computes the sums of dy, and of dy times the distance of x from its mean: 2 * channels doubles. The gradients
+     * of weight and bias are only this rank's. */
     void (*norm_sums)(struct compute *c, const struct batch_norm *n, double *sums, float *dweight,
                       float *dbias, const void *dy, const void *x, size_t rows);
-    /* With the sums of all ranks; dx may be dy. */
+    /* Computes dx from the sums of all ranks; dx may be dy. */
     void (*norm_gradient)(struct compute *c, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows);
 
-    /* Set master and weights of all tensors: memory on the device, one array of each, filled from the values here. Parameters begin
-     * compute_room after compute_room, and their number is rounded up to `multiple`. Without `masters` there are only weights. */
+    /* Allocates masters and weights of all tensors on the device, one array of each, and fills them from the values
+     * here. Each parameter takes compute_room elements, and the total is rounded up to `multiple`. Without `masters`
+     * there are only weights. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, bool masters,
                         struct ddp_err *err);
-    ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err); /* values */
-    ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);      /* weights */
-    /* Refresh the weights from the masters, which another module has written. */
+    ddp_status (*send)(struct compute *c, const struct model_tensors *t,
+                       struct ddp_err *err);                                              /* host to device */
+    ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err); /* device to host */
+    /* Recomputes the weights from the masters, which another module has changed. */
     void (*refresh)(struct compute *c, const struct model_tensors *t);
-    /* Floats, to the device or from it; waits. */
+    /* Copies floats to or from the device, and waits. */
     ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
-    /* The norm of n gradients times `unscale`; then their updates are clipped to `most`. */
+    /* Computes the norm of n gradients times `unscale`. The updates that follow are clipped to `most`. */
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);
-    ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for it */
-    /* The same in two steps: leaf[k] = the sum of the squares of the k-th COMPUTE_LEAF elements of x; then the norm of all leaves. */
+    ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for the norm */
+    /* Compute the norm in two steps: leaf[k] is the sum of the squares of the k-th COMPUTE_LEAF elements of x; then
+     * the norm of all leaves. */
     void (*squares)(struct compute *c, double *leaf, const float *x, size_t n);
     void (*join_squares)(struct compute *c, const double *leaf, size_t leaves, double most, double unscale);
-    /* to = the sum of `many` rows, COMPUTE_ROWS at most, that begin `stride` apart, as the tree ((0+1)+(2+3))+... */
+    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS, that begin `stride` apart. They are added as the
+     * tree ((0+1)+(2+3))+... */
     void (*sum_rows)(struct compute *c, float *to, const float *rows, size_t n, size_t stride, int many);
-    /* After ddp_optim_begin. */
+    /* Updates parameters; call ddp_optim_begin first. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);
-    /* What has been computed up to the last call but one: the device is not waited for as long as it is a step behind.
-     * `now`: of everything, and wait. */
+    /* Returns what has been computed up to the last call but one, so that the host need not wait for the device.
+     * `now`: wait, and return everything. */
     ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
-    void (*wait)(struct compute *c); /* until all is done that has been asked for, or has failed */
+    void (*wait)(struct compute *c); /* waits until all queued work is done or has failed */
     void (*close)(struct compute *c);
 };
 
-/* The one on the CPU; cuda_open, below, makes one on a GPU. */
+/* The compute of the CPU; cuda_open, below, opens one on a GPU. */
 extern struct compute compute_cpu;
 
 static inline struct compute *compute_of(const struct model_spec *spec)
@@ -196,7 +202,7 @@ static inline size_t compute_stride(const struct compute *c, size_t n)
     return (n + c->pack - 1) / c->pack * c->pack;
 }
 
-/* Memory for rows of n values; NULL when there is no more. */
+/* Return memory for rows of n values, or NULL if there is none. */
 static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
 {
     const size_t row = compute_stride(c, n) * c->value_bytes;

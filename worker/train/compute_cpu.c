@@ -1,4 +1,4 @@
-/* compute_cpu.c -- see compute.h: the layers as they are. */
+/* compute_cpu.c -- see compute.h: passes each call to the layers. */
 #include "train/compute.h"
 
 #include "train/layers/layers.h"
@@ -97,7 +97,7 @@ static void cpu_attention_forward(struct compute *c, void *y, float *log_sum, co
     attention_forward(y, log_sum, qkv, scratch, a);
 }
 
-/* The output `y` is not needed: the scores contain it. */
+/* Ignore the output `y`, because the scores contain it. */
 static void cpu_attention_backward(struct compute *c, void *dqkv, const void *dy, const void *y,
                                    const void *qkv, const float *log_sum, float *scratch,
                                    const struct attention *a)
@@ -194,7 +194,7 @@ static double cpu_examine(struct compute *c, void *z, const struct model_batch *
     return cross_entropy(NULL, z, b->target, b->weight, b->rows, b->length, classes);
 }
 
-/* One rounding for each element, with or without fused arithmetic inside BLAS, as the factor is 1. */
+/* Add with one rounding for each element. The factor is 1, so fused arithmetic in BLAS makes no difference. */
 static void cpu_add(struct compute *c, float *left, const float *right, size_t n)
 {
     (void)c;

@@ -1,7 +1,7 @@
 /* dataset.c -- see dataset.h: a table of formats.
  *
- * Every rank opens the whole set: any may need any sample. Pictures are read into memory (CIFAR-10 is 180 MB), as that is
- * cheaper than handing parts around; tokens stay in their files. */
+ * Every rank opens the whole set, because it may need any sample. Pictures are read into memory (CIFAR-10 has 180
+ * MB), because sending parts between ranks would be slower. Tokens stay in their files. */
 #include "train/dataset.h"
 
 #include "train/data/pictures.h"
@@ -15,7 +15,7 @@ struct dataset_format {
     const char *name;
     enum model_input input;
     bool varies;
-    bool (*is_there)(const char *where); /* the last row of an input takes what no other has taken */
+    bool (*is_there)(const char *where); /* NULL: used if no other format is found */
     ddp_status (*load)(struct dataset *set, const char *where, enum dataset_part part,
                        const struct dataset_request *request, struct ddp_err *err);
     ddp_status (*read)(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
@@ -25,7 +25,7 @@ struct dataset_format {
 
 /* --- IDX --------------------------------------------------------------------------------------------------- */
 
-/* From the rows of DATASET_FILES. */
+/* Return a file's name from the rows of DATASET_FILES. */
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
 {
     static const char *const name[2][2] = {
@@ -36,29 +36,30 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* Leaves the name of the file in `path`, for the messages of the checks that follow. */
+/* Load a file. Its path stays in `path`, for errors of later checks. */
 static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part part, enum dataset_kind kind,
                             char *path, struct ddp_err *err)
 {
     ddp_status status = whole_file_find(path, dir, dataset_file_name(part, kind), err);
     if (status == DDP_ERR_IO)
-        return ddp_fail(err, status,
-                        "%s/%s: not found, nor its .gz; name the directory of the data with --data, or make "
-                        "a set with the program beside train: make-data --out %s",
-                        dir, dataset_file_name(part, kind), dir);
+        return ddp_fail(
+            err, status,
+            "%s/%s: neither this file nor its .gz exists; set the directory of the data with --data, or "
+            "create a set with `make-data --out %s`",
+            dir, dataset_file_name(part, kind), dir);
     return status == DDP_OK ? idx_load(idx, path, kind == DATASET_IMAGES ? 3 : 1, err) : status;
 }
 
-/* The number of pictures is what it is; their size is part of the model. */
+/* Check the size of the pictures, because the model depends on it. Their number may be any. */
 static ddp_status check_images(const struct idx *images, const char *path, struct ddp_err *err)
 {
     if (images->dim[1] == PICTURE_SIDE && images->dim[2] == PICTURE_SIDE)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_CORRUPT, "%s: offset 8: pictures of %" PRIu32 "x%" PRIu32 ", expected %dx%d",
+    return ddp_fail(err, DDP_ERR_CORRUPT, "%s: offset 8: pictures of %" PRIu32 "x%" PRIu32 ": must be %dx%d",
                     path, images->dim[1], images->dim[2], PICTURE_SIDE, PICTURE_SIDE);
 }
 
-/* A label outside the classes would be an index outside an array, one step later. */
+/* Check the labels: a label outside the classes would later be an index outside an array. */
 static ddp_status check_labels(const struct idx *labels, uint32_t pictures, const char *path,
                                struct ddp_err *err)
 {
@@ -67,7 +68,7 @@ static ddp_status check_labels(const struct idx *labels, uint32_t pictures, cons
                         path, labels->dim[0], pictures);
     for (uint32_t i = 0; i < pictures; i++) {
         if (labels->values[i] >= CLASSES)
-            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: offset %zu: label %d, expected 0 to %d", path,
+            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: offset %zu: label %d: must be between 0 and %d", path,
                             idx_header_bytes(1) + i, labels->values[i], CLASSES - 1);
     }
     return DDP_OK;
@@ -79,7 +80,7 @@ static void idx_set_free(struct dataset *set)
     idx_free(&set->idx.labels);
 }
 
-/* Images first: they are what a user most likely has, or has not. */
+/* Load the set. Images come first, because a user who has only some of the files usually has the images. */
 static ddp_status idx_set_load(struct dataset *set, const char *dir, enum dataset_part part,
                                const struct dataset_request *request, struct ddp_err *err)
 {
@@ -100,7 +101,8 @@ static ddp_status idx_set_load(struct dataset *set, const char *dir, enum datase
     return status;
 }
 
-/* Scaled as torchvision's ToTensor does it, by a division and not by a product with 1/255: other bits. */
+/* Read a sample. As in torchvision's ToTensor, values are divided by 255; a product with 1/255 would give other
+ * bits. */
 static ddp_status idx_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                int32_t *target, struct ddp_err *err)
 {
@@ -137,7 +139,7 @@ static ddp_status cifar_set_load(struct dataset *set, const char *dir, enum data
     return status;
 }
 
-/* Mean and deviation of each colour over the 50,000 training pictures, the usual constants. */
+/* Normalize with mean and deviation of each colour over the 50,000 training pictures, the usual constants. */
 static void normalise(const uint8_t *from, float *to)
 {
     static const float mean[] = { 0.4914f, 0.4822f, 0.4465f }, deviation[] = { 0.2470f, 0.2435f, 0.2616f };
@@ -148,7 +150,8 @@ static void normalise(const uint8_t *from, float *to)
     }
 }
 
-/* Moved and mirrored before it is scaled, so what comes in over the edge is black, as with torchvision. */
+/* Read a sample. It is moved and mirrored before it is normalized, so new pixels at the edge are black, as in
+ * torchvision. */
 static ddp_status cifar_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                  int32_t *target, struct ddp_err *err)
 {

@@ -1,11 +1,11 @@
-/* dataset.h -- samples to learn from, whatever format their files have.
+/* dataset.h -- samples for training and test, in any supported file format.
  *
- *     dataset_load(&set, "data", DATASET_TRAIN, &request, &err)      looks what is there
+ *     dataset_load(&set, "data", DATASET_TRAIN, &request, &err)    finds the format and loads
  *     dataset_read(&set, i, luck, values, target, &err)           sample i, into one row of a batch
  *     dataset_free(&set)
  *
- * A picture is channels x height x width floats, a sample of tokens `length` int32. Data that are read into
- * memory are checked completely when they are loaded; errors name file, offset and value. */
+ * A picture is channels x height x width floats; a sample of tokens is `length` int32. Data in memory is checked
+ * completely when it is loaded. Errors name file, offset and value. */
 #ifndef TRAIN_DATASET_H
 #define TRAIN_DATASET_H
 
@@ -18,7 +18,7 @@
 
 enum { PICTURE_SIDE = 28, PICTURE_PIXELS = PICTURE_SIDE * PICTURE_SIDE, CLASSES = 10 };
 
-/* The four files of Fashion-MNIST: set (as in enum dataset_part), what, name. */
+/* The four files of Fashion-MNIST: part (enum dataset_part), kind, name. */
 #define DATASET_FILES(X)                        \
     X(TRAIN, IMAGES, "train-images-idx3-ubyte") \
     X(TRAIN, LABELS, "train-labels-idx1-ubyte") \
@@ -30,18 +30,18 @@ enum dataset_kind { DATASET_IMAGES, DATASET_LABELS };
 
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 
-/* The format that the model needs. */
+/* What the model needs. */
 struct dataset_request {
     enum model_input input;
-    size_t length, vocabulary; /* for tokens: tokens of a sample, and the limit of their values */
+    size_t length, vocabulary; /* for tokens: tokens of a sample; every token is below `vocabulary` */
 };
 
 struct dataset {
     const struct dataset_format *format;
-    size_t n;                       /* samples */
-    size_t length;                  /* targets of a sample: 1 for a picture */
-    size_t classes;                 /* targets are below */
-    size_t channels, height, width; /* of a picture; 0 for tokens */
+    size_t n;                       /* number of samples */
+    size_t length;                  /* number of targets of a sample; 1 for a picture */
+    size_t classes;                 /* every target is below this number */
+    size_t channels, height, width; /* size of a picture; 0 for tokens */
     union {
         struct {
             struct idx images, labels;
@@ -51,24 +51,24 @@ struct dataset {
     };
 };
 
-/* Load one part of the set in `where`, a directory (for tokens also a pattern). Pictures: CIFAR-10's binary
- * files if they exist, else IDX. For a missing file the error names the program that makes a set. On an error
- * the caller frees nothing. */
+/* Load one part of the set in `where`: a directory, for tokens also a pattern. For pictures, CIFAR-10's binary files
+ * are used if they exist, otherwise IDX files. If a file is missing, the error names the program that creates a set.
+ * After an error nothing needs to be freed. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
                         const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);
 
-/* "idx", "cifar10", "tokens" */
+/* Return "idx", "cifar10" or "tokens". */
 const char *dataset_format_name(const struct dataset *set);
 
-/* Does dataset_read look at `luck`? */
+/* Return true if samples depend on `luck`. */
 bool dataset_varies(const struct dataset *set);
 
-/* Bytes of one sample's values. */
+/* Return the bytes of one sample's values. */
 size_t dataset_row_bytes(const struct dataset *set);
 
-/* Sample `index` (< n): float or int32 values, `length` targets. `luck` is for what may look different each time (pictures.h, for
- * pictures in colour); NULL: as it is. Several threads may read at once. */
+/* Read sample `index` (< n): float or int32 values, and `length` targets. `luck` gives the random numbers for
+ * augmentation (colour pictures only); NULL = no augmentation. Several threads may read at the same time. */
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                         int32_t *target, struct ddp_err *err);
 

@@ -1,7 +1,7 @@
 /* feed.c -- see feed.h.
  *
- * One stream of the loader per shard, each with its own sampler and order (4 bytes per sample). So shard s
- * gets, by construction, the samples that torch gives to rank s. */
+ * The loader has one stream per shard, each with its own sampler and order (4 bytes per sample). So shard s gets the
+ * samples that torch gives to rank s. */
 #include "train/feed.h"
 
 #include "train/library.h"
@@ -9,15 +9,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* All of it follows from the size of the batch, of the set and of the world; ranks need not talk to agree. */
+/* Everything here depends only on the sizes of the batch, the set and the world, so all ranks compute the same
+ * without communication. */
 
 static bool is_power_of_two(int n)
 {
     return (n & (n - 1)) == 0;
 }
 
-/* World divides the batch already, so if it is a power of two up to the limit, it divides what comes out
- * here. */
+/* Return the number of shards. The world divides the batch; if it is a power of two up to the limit, it also divides
+ * this number. */
 static int shards_of(uint64_t global_batch, int world_size)
 {
     if (!is_power_of_two(world_size) || world_size > SPLIT_SHARDS)
@@ -33,23 +34,24 @@ static uint64_t divided_up(uint64_t n, uint64_t by)
     return n / by + (n % by != 0);
 }
 
-/* The same number of shards whatever the world: it and the batch must fit. */
+/* Check that the fixed number of shards suits the batch and the world. */
 static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int world_size, struct ddp_err *err)
 {
     uint64_t parts = SPLIT_WORLD_SHARDS * accumulate;
     if (!is_power_of_two(world_size) || world_size > SPLIT_WORLD_SHARDS)
-        return ddp_fail(err, DDP_ERR_ARG, "--determinism world: %d workers; there can be 1, 2, 4 or %d",
+        return ddp_fail(err, DDP_ERR_ARG, "--determinism world: %d workers: must be 1, 2, 4 or %d",
                         world_size, SPLIT_WORLD_SHARDS);
     if (global_batch % parts != 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--determinism world: a global batch of %" PRIu64 " cannot be cut into %" PRIu64
-                        " equal parts (%d shards, --accumulate %" PRIu64 "); %" PRIu64 " can",
+                        "--determinism world: a global batch of %" PRIu64 " cannot be divided into %" PRIu64
+                        " equal parts (%d shards, --accumulate %" PRIu64 "); use %" PRIu64,
                         global_batch, parts, SPLIT_WORLD_SHARDS, accumulate,
                         divided_up(global_batch, parts) * parts);
     return DDP_OK;
 }
 
-/* A worker that accumulates has said into how many parts its share is cut; nothing is cut further then. */
+/* Return the number of shards. With --accumulate the user has chosen how the share of a worker is divided, so the
+ * share is not divided further. */
 static ddp_status count_shards(const struct split_request *request, uint64_t global_batch, int world_size,
                                int *shards, struct ddp_err *err)
 {
@@ -61,7 +63,7 @@ static ddp_status count_shards(const struct split_request *request, uint64_t glo
     if (global_batch % (world * accumulate) != 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--global_batch %" PRIu64
-                        " cannot be shared evenly by %d workers%s; the nearest that can is %" PRIu64,
+                        " cannot be divided evenly among %d workers%s; the nearest possible is %" PRIu64,
                         global_batch, world_size, accumulate > 1 ? " with --accumulate" : "",
                         divided_up(global_batch, world * accumulate) * world * accumulate);
     *shards =
@@ -92,14 +94,15 @@ ddp_status split_make(struct split *split, const struct split_request *request, 
     return DDP_OK;
 }
 
-/* The last step of an epoch may have less than a batch, but never nothing, because steps are counted so. */
+/* Return the samples of a step. The last step of an epoch may have fewer than a batch, but at least one, because the
+ * number of steps is rounded up. */
 uint64_t split_samples(const struct split *split, uint64_t step)
 {
     uint64_t left = split->samples - step * split->global_batch;
     return left < split->global_batch ? left : split->global_batch;
 }
 
-/* Rounded up: where the shards do not come out even, the sampler pads, and the padding weighs nothing. */
+/* Return the rows of a shard, rounded up. If shards are unequal, the sampler adds padding, whose weight is 0. */
 size_t split_rows(const struct split *split, uint64_t step)
 {
     return divided_up(split_samples(split, step), (uint64_t)split->shards);
@@ -107,7 +110,7 @@ size_t split_rows(const struct split *split, uint64_t step)
 
 enum { VALUES, TARGETS, ARRAYS };
 
-/* On any thread. */
+/* Read one row; called on any thread. */
 static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
 {
     const struct feed *feed = user;
@@ -115,7 +118,7 @@ static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
                         row->to[TARGETS], err);
 }
 
-/* Batches of `rows`, dealt out as `o` says. */
+/* Open the loader for batches of `rows`; `o` defines the streams. */
 static ddp_status open_loader(struct feed *feed, ddp_loader_options *o, size_t rows, struct ddp_err *err)
 {
     o->samples = feed->set->n;
@@ -126,20 +129,21 @@ static ddp_status open_loader(struct feed *feed, ddp_loader_options *o, size_t r
     o->fill = read_row;
     o->user = feed;
     feed->weight = calloc(rows, sizeof(float));
-    ddp_status status = feed->weight != NULL ? library(ddp_loader_create(o, &feed->loader), err)
-                                             : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu rows", rows);
+    ddp_status status = feed->weight != NULL
+                            ? library(ddp_loader_create(o, &feed->loader), err)
+                            : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %zu rows", rows);
     if (status != DDP_OK)
         feed_free(feed);
     return status;
 }
 
-/* A shard cannot hold more than its share of the set, however large a batch the user names. */
+/* Initialize. A shard is never larger than its share of the set, even if the user requests a larger batch. */
 ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
                      const struct feed_options *options, struct ddp_err *err)
 {
     ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
     if (options->augment && !dataset_varies(set))
-        return ddp_fail(err, DDP_ERR_ARG, "--augment is for CIFAR-10's pictures; --data has the format %s",
+        return ddp_fail(err, DDP_ERR_ARG, "--augment needs CIFAR-10's pictures, but --data has the format %s",
                         dataset_format_name(set));
     *feed = (struct feed){
         .set = set, .split = split, .augment = options->augment, .sum = (float)split->world_size
@@ -165,7 +169,7 @@ ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int worl
     return status == DDP_OK ? library(ddp_loader_start(feed->loader, 0, 0), err) : status;
 }
 
-/* A thread that does not come back from a disk keeps its loader, and what that points to; the program ends anyway. */
+/* Free the feed. If a thread hangs in a read, the loader and everything it uses are kept; the program ends anyway. */
 bool feed_free(struct feed *feed)
 {
     if (ddp_loader_free(feed->loader) != DDP_OK)
@@ -175,13 +179,13 @@ bool feed_free(struct feed *feed)
     return true;
 }
 
-/* The epoch is part of the shuffle's seed; a loop that forgets it always sees the same order. */
+/* Begin an epoch. The epoch is part of the shuffle's seed; otherwise every epoch would have the same order. */
 ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err)
 {
     return library(ddp_loader_start(feed->loader, epoch, step * feed->split->global_batch), err);
 }
 
-/* Padding weighs nothing. */
+/* Return the loader's batch as a model's batch; the weight of padding is 0. */
 static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, float weight)
 {
     for (size_t row = 0; row < b->rows; row++)
@@ -194,9 +198,9 @@ static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, 
                                  .weight = feed->weight };
 }
 
-/* sum / targets: the reducer divides the sum of all ranks by world, which leaves 1 / targets for each. For
- * a world that is a power of two both steps are exact, so the weights do not bring the number of workers into
- * the result. */
+/* Load a shard. Weights are sum / targets: the reducer divides the sum of all ranks by the world size, which leaves 1
+ * / targets. If the world is a power of two, both operations are exact, so the result does not depend on the number
+ * of workers. */
 ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
                      struct ddp_err *err)
 {
@@ -204,7 +208,7 @@ ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_b
     const float weight = feed->sum / (float)(split_samples(feed->split, step) * feed->set->length);
     ddp_status status = library(ddp_loader_next(feed->loader, &b), err);
     if (status == DDP_OK && (b == NULL || b->stream != shard))
-        status = ddp_fail(err, DDP_ERR_ARG, "shard %d was taken out of order", shard);
+        status = ddp_fail(err, DDP_ERR_ARG, "shard %d was requested out of order", shard);
     if (status != DDP_OK)
         return status;
     *batch = batch_of(feed, b, weight);

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* snprintf returns what it would have liked to write, so a path that was cut is noticed. */
+/* Join two names. snprintf returns the length without the limit, so a cut path is detected. */
 ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err)
 {
     int len = snprintf(to, PATH_MAX, "%s/%s", dir, name);
@@ -21,14 +21,15 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
     return DDP_OK;
 }
 
-/* mkdir -p, and a look whether it can be written to: better now than after the first epoch. */
+/* Create a directory and its parents, and check that it is writable: an error now is better than one after the first
+ * epoch. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err)
 {
     char part[PATH_MAX];
     struct stat s;
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof(part))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.100s' cannot be the name of a directory", path);
+        return ddp_fail(err, DDP_ERR_ARG, "'%.100s' is not a valid name for a directory", path);
     for (size_t end = 1; end <= len; end++) {
         if (path[end] != '/' && path[end] != '\0')
             continue;
@@ -38,14 +39,14 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
             return ddp_fail(err, DDP_ERR_IO, "%s: mkdir: %s", part, strerror(errno));
     }
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
-        return ddp_fail(err, DDP_ERR_IO, "%s: is not a directory", path);
+        return ddp_fail(err, DDP_ERR_IO, "%s: not a directory", path);
     if (access(path, W_OK | X_OK) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write there: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write to this directory: %s", path, strerror(errno));
     return DDP_OK;
 }
 
-/* Only regular files are replaced; others are written in place. A link is followed, so its own directory does
- * not matter. */
+/* Return true if the file is replaced through a rename: only regular files are. Others are written in place. A link
+ * is followed, so the link's own directory does not matter. */
 static bool is_replaced(const char *path)
 {
     struct stat s;
@@ -63,9 +64,9 @@ ddp_status files_may_write(const char *path, struct ddp_err *err)
     memcpy(dir, slash != NULL ? path : ".", len);
     dir[len] = '\0';
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: is a directory", path);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: a directory, not a file", path);
     if (is_replaced(path) && access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write there: %s", len > 0 ? dir : "/", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write: %s", len > 0 ? dir : "/", strerror(errno));
     return DDP_OK;
 }
 
@@ -95,28 +96,29 @@ ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *
     return DDP_OK;
 }
 
-/* Both ways: a file that is too long is as wrong as one that is too short, it only fails later. */
+/* Compare the length. A file that is too long is also an error, because it would fail later. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err)
 {
     if (bytes < asked)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %" PRIu64 ": the file ends here, its header asks for %" PRIu64 " bytes",
+                        "offset %" PRIu64 ": the file ends here, but its header requires %" PRIu64 " bytes",
                         bytes, asked);
     if (bytes > asked)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": %s, but the file goes on", asked, end);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": %s, but the file is longer", asked, end);
     return DDP_OK;
 }
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 
-/* Zlib's gz functions pass plain files through, so there is one path for both. */
+/* zlib's gz functions also read plain files, so the same code reads both. */
 
-enum { CHUNK = 1 << 20 }; /* how much is read at once */
+enum { CHUNK = 1 << 20 }; /* bytes of one read */
 
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    int fd = open(path,
+                  O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait for a writer */
     *f = (struct whole_file){ 0 };
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
@@ -128,10 +130,10 @@ ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_er
     if (f->file != NULL)
         return DDP_OK;
     close(fd);
-    return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to read it", path);
+    return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for reading", path);
 }
 
-/* Room for one more chunk behind what has been read; doubles, so that growing stays cheap. */
+/* Make room for one more chunk. The memory doubles, so that few reallocations are needed. */
 static uint8_t *reserve(struct whole_file *f, size_t chunk)
 {
     if (f->capacity - f->len < chunk) {
@@ -145,7 +147,7 @@ static uint8_t *reserve(struct whole_file *f, size_t chunk)
     return f->bytes + f->len;
 }
 
-/* zlib puts the file's name in front, and so do our callers. */
+/* Remove the file's name from the beginning, because zlib adds it and the callers do too. */
 static const char *without_name(const char *why)
 {
     const char *colon = strrchr(why, ':');
@@ -159,14 +161,14 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
         size_t chunk = want - f->len < CHUNK ? want - f->len : CHUNK;
         uint8_t *to = reserve(f, chunk);
         if (to == NULL)
-            return ddp_fail(err, DDP_ERR_NOMEM, "no memory for more than %zu bytes", f->len);
+            return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for more than %zu bytes", f->len);
         int n = gzread(f->file, to, (unsigned)chunk);
         const char *why = gzerror(f->file, &code);
         if (code == Z_ERRNO)
             return ddp_fail(err, DDP_ERR_IO, "offset %zu: read: %s", f->len, strerror(errno));
-        if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the packed stream stops short */
-            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or cut: %s", f->len,
-                            without_name(why));
+        if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the compressed stream ends too early */
+            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or incomplete: %s",
+                            f->len, without_name(why));
         if (n == 0)
             break;
         f->len += (size_t)n;
@@ -180,7 +182,8 @@ void whole_file_close(struct whole_file *f)
     f->file = NULL;
 }
 
-/* The plain file first: data sets are published packed, and people unpack them beside. */
+/* Find a file. The plain one comes first, because data sets are published compressed, and users unpack them in the
+ * same directory. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
 {
     static const char *const ending[] = { "", ".gz" };
@@ -191,5 +194,5 @@ ddp_status whole_file_find(char *path, const char *dir, const char *name, struct
         if (access(path, F_OK) == 0)
             return DDP_OK;
     }
-    return ddp_fail(err, DDP_ERR_IO, "%s/%s: not found, nor %s.gz", dir, name, name);
+    return ddp_fail(err, DDP_ERR_IO, "%s/%s: neither this file nor %s.gz exists", dir, name, name);
 }

@@ -1,19 +1,19 @@
 /* gradient.c -- see gradient.h.
  *
- * The left part of every sum is computed where the result belongs, the right part in separate memory
- * (gradient.h); so a tree of depth d needs d spare gradients, and the root ends up in the reducer's buckets
- * without a copy.
+ * The left part of every sum is computed where the result belongs, the right part in separate memory. So a tree of
+ * depth d needs d spare gradients, and the final sum is in the reducer's buckets without a copy.
  *
- * The gradient after the last shard is added parameter by parameter, as the backward pass gives them: then
- * each is ready while the next is still computed. */
+ * The gradient of the last shard is added parameter by parameter during its backward pass. So each parameter is ready
+ * while the next one is being computed. */
 #include "train/gradient.h"
 
 #include "train/compute.h"
 
 #include <stdlib.h>
 
-/* Walk from the root: each turn to the right leaves a sum in its buffer and goes on in the next one. When the part is
- * done, so are all trees whose last part it is: as many as there were turns to the right without one to the left behind. */
+/* Return where a part is computed and how often it is merged. Walking down from the root, each step to the right uses
+ * the next buffer. A finished part also finishes all trees whose last part it is: one for each step to the right
+ * after the last step to the left. */
 struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -32,13 +32,14 @@ struct tree_part tree_part(int n, int part)
     return p;
 }
 
-/* The right half is never the smaller one, so the last part is the deepest. */
+/* Return the number of buffers. The right half is never the smaller one, so the last part is the deepest. */
 int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;
 }
 
-/* Each gradient begins where a product of a GPU may write it: at a multiple of 256 bytes, as in the reducer's memory. */
+/* Return the elements of a gradient, rounded up to 256 bytes, because a GPU's product writes only to such
+ * addresses. */
 static size_t room_of(const struct model_tensor *t)
 {
     enum { APART = 64 };
@@ -94,7 +95,7 @@ static bool is_last(const struct gradient *g)
     return g->shard == g->feed->split->shards_here - 1;
 }
 
-/* Parameter i of this shard: all sums that end with it. */
+/* Add parameter i of this shard to all sums that end with this shard. */
 static ddp_status param_done(void *user, size_t i, struct ddp_err *err)
 {
     struct gradient *g = user;
@@ -115,7 +116,7 @@ static void begin(const struct gradient *g, enum phase phase)
         g->watch->phase(g->watch->user, phase);
 }
 
-/* Data, forward, backward: the gradient of one shard. */
+/* Compute the gradient of one shard: data, forward, backward. */
 static ddp_status one_shard(struct gradient *g, uint64_t step, struct ddp_err *err)
 {
     const struct model_ready done = { param_done, g };

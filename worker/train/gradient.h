@@ -6,62 +6,64 @@
 #include "train/models/model.h"
 #include "train/profile.h"
 
-/* In which order parts are added up as a binary tree, with little memory. Pure arithmetic.
+/* The order in which parts are added as a binary tree with little memory. Pure arithmetic.
  *
- * A tree of n parts is (left half) + (right half), the left one being n / 2 parts, down to single parts. For n = 4:
- * ((p0+p1)+(p2+p3)). Parts come one after the other. Each is made in a buffer that the tree names, and then added to the
- * buffer below as often as the tree says; the sum of all ends up in buffer 0:
+ * A tree of n parts is (left half) + (right half), down to single parts; the left half has n / 2 parts. For n = 4:
+ * ((p0+p1)+(p2+p3)). The parts are computed in order. Each is computed in the buffer that the tree names, then added
+ * to the next lower buffer as often as the tree requires. The final sum is in buffer 0:
  *
  *     part 0   in buffer 0
  *     part 1   in buffer 1      1 -> 0                 p0+p1
  *     part 2   in buffer 1                             p2
  *     part 3   in buffer 2      2 -> 1, 1 -> 0         p2+p3, (p0+p1)+(p2+p3)
  *
- * When n is a power of two times k, the upper part of the tree is that of a power of two, whatever k is: ranks that own equal
- * shares of the parts can go on with the tree where each of them has ended. */
+ * If n is k times a power of two, the upper levels are those of a power of two, for any k. So ranks with equal shares
+ * of the parts can continue the tree between them. */
 
 struct tree_part {
-    int buffer; /* where it is made */
-    int merges; /* how often then: add the buffer to the one below, go down */
+    int buffer; /* the buffer in which the part is computed */
+    int merges; /* how many times the buffer is then added to the one below */
 };
 
-/* Part `part` (< n) of n. */
+/* Return the place of part `part` (< n) of n. */
 struct tree_part tree_part(int n, int part);
 
-/* How many buffers a tree of n parts needs, buffer 0 included. */
+/* Return how many buffers a tree of n parts needs, including buffer 0. */
 int tree_buffers(int n);
 
-enum { GRADIENT_BUFFERS = 32 }; /* of a tree of as many shards as there can be */
+enum { GRADIENT_BUFFERS = 32 }; /* enough for the largest number of shards */
 
 /* Callbacks that observe or change gradients; each may be NULL. */
 struct gradient_watch {
-    /* The gradient of parameter i of one shard is computed, and not added to anything yet. */
+    /* Called when the gradient of parameter i of one shard is computed, before it is added to others. */
     ddp_status (*part)(void *user, size_t i, float *grad, struct ddp_err *err);
-    /* The gradient of parameter i of all shards is complete: while the backward pass of the last one still runs. */
+    /* Called when the gradient of parameter i is the sum of all shards, while the backward pass of the last shard
+     * still runs. */
     ddp_status (*whole)(void *user, size_t i, struct ddp_err *err);
-    /* Phase `phase` begins, and the one before it ends. PHASES: it only ends. */
+    /* Called when phase `phase` begins and the previous one ends. PHASES: no phase begins. */
     void (*phase)(void *user, enum phase phase);
     void *user;
 };
 
 struct gradient {
-    struct model *model; /* borrowed, as is the feed */
+    struct model *model; /* borrowed, like the feed */
     struct feed *feed;
-    float *memory;                       /* ours: buffers 1 and up of the tree */
-    float **views;                       /* into it, for each parameter */
-    float *const *sum[GRADIENT_BUFFERS]; /* each buffer: pointers to all parameters. [0] is the caller's */
-    double loss[GRADIENT_BUFFERS];       /* added up as the gradients are */
-    struct tree_part part;               /* of the shard that is computed, */
-    int shard;                           /* from 0 */
+    float *memory; /* owned: buffers 1 and up of the tree */
+    float **views; /* owned: pointers into `memory` for each parameter */
+    float *const
+        *sum[GRADIENT_BUFFERS];    /* for each buffer, pointers to all parameters; [0] is the caller's */
+    double loss[GRADIENT_BUFFERS]; /* for each buffer, the sum of losses */
+    struct tree_part part;         /* the shard in progress: its place in the tree */
+    int shard;                     /* number of the shard, from 0 */
     const struct gradient_watch *watch;
 };
 
-/* Return false when memory is short; the caller then frees nothing. */
+/* Initialize. False if memory is short; then nothing needs to be freed. */
 bool gradient_init(struct gradient *g, struct model *model, struct feed *feed);
 void gradient_free(struct gradient *g);
 
-/* Overwrite `into`, a pointer for each parameter, with the sum over this worker's shards of step `step`; *loss is the sum
- * of the samples' losses. */
+/* Compute this worker's gradient of step `step`, the sum over its shards, into `into` (a pointer for each parameter).
+ * *loss is the sum of the samples' losses. */
 ddp_status gradient_compute(struct gradient *g, uint64_t step, float *const into[],
                             const struct gradient_watch *watch, double *loss, struct ddp_err *err);
 

@@ -1,8 +1,8 @@
 /* journal.c -- see journal.h.
  *
- * Lines go to stdout, where a user redirects them; the bar goes to a terminal only (train's own, or
- * ddprun's), so a log never contains one. In JSON a number that is not finite becomes null, as JSON has no
- * word for it. */
+ * Lines go to stdout, where a user may redirect them. The progress bar goes only to a terminal (train's own, or
+ * ddprun's), so a log never contains a bar. In JSON, a number that is not finite becomes null, because JSON cannot
+ * express it. */
 #include "train/journal.h"
 
 #include "ddp/ckpt.h"
@@ -16,10 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Figures are NVIDIA's, from the page that each row names; where that has a figure "with sparsity" only, half of
- * it. */
+/* The figures come from NVIDIA's documents, which each row names. If a document only has a figure "with sparsity",
+ * half of it is used. */
 
-/* The driver's name, with what follows it where it ends with *; 16 bits; float32. */
+/* The driver's name (* matches any ending); TFLOP/s in 16 bits; in float32. */
 static const struct row {
     const char *name;
     double narrow, is_float;
@@ -70,9 +70,10 @@ double peaks_tflops(const char *name, bool is_float)
     return 0;
 }
 
-enum { BAR_CELLS = 30 }; /* leaves room for the numbers in 80 columns */
+enum { BAR_CELLS = 30 }; /* width that leaves room for the numbers in 80 columns */
 
-/* The terminal, through the stream of the lines when there is a choice: bar and lines then keep their order. */
+/* Return the stream of the terminal. If the lines go to a terminal too, their stream is used, so that bar and lines
+ * keep their order. */
 static FILE *bar_stream(void)
 {
     if (isatty(STDOUT_FILENO))
@@ -80,7 +81,7 @@ static FILE *bar_stream(void)
     return isatty(STDERR_FILENO) || getenv("DDPRUN_TERMINAL") != NULL ? stderr : NULL;
 }
 
-/* "e": not inherited by anything that a library may start. */
+/* "e": close-on-exec, because a library may start a process. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
@@ -103,8 +104,8 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err)
 
 /* --- for people -------------------------------------------------------------------------------------- */
 
-/* The bar has left the cursor in the first column: delete to the end, the next line must not stand before it. The
- * \r behind tells ddprun that nothing is left to show. */
+/* Erase the bar. The bar leaves the cursor in the first column, so everything up to the end of the line is deleted.
+ * The final \r tells ddprun that there is nothing to show. */
 static void wipe_bar(struct journal *r)
 {
     if (r->bar_shown >= 0)
@@ -125,7 +126,7 @@ void journal_line(struct journal *r, const char *fmt, ...)
     fflush(stdout);
 }
 
-/* Draws at every full percent only; a terminal is slow, a step may take a millisecond. */
+/* Draw the bar at full percents only, because a terminal is slow and a step may take a millisecond. */
 void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64_t done, uint64_t total)
 {
     char cells[BAR_CELLS + 1];
@@ -144,27 +145,27 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 
 /* --- for programs ------------------------------------------------------------------------------------ */
 
-/* An accuracy of nothing is 0, not a NaN. */
+/* Return a ratio; 0 instead of NaN if nothing was counted. */
 static double ratio(int64_t part, int64_t whole)
 {
     return whole > 0 ? (double)part / (double)whole : 0;
 }
 
-/* One JSON line; takes `json` over. */
+/* Write one JSON line and free `json`. */
 static ddp_status put_line(struct journal *r, cJSON *json, struct ddp_err *err)
 {
     char *text = cJSON_PrintUnformatted(json);
     cJSON_Delete(json);
     if (text == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a line of metrics");
-    /* A line at a time, so that a reader, also after a crash, finds whole lines. */
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a line of metrics");
+    /* Write line by line, so that a reader finds only whole lines, even after a crash. */
     bool failed = fprintf(r->metrics, "%s\n", text) < 0 || fflush(r->metrics) != 0;
     free(text);
     return failed ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: write: %s", r->metrics_path, strerror(errno))
                   : DDP_OK;
 }
 
-/* 64 bits as a text: a JSON number has 53. */
+/* Add 64 bits as text, because a JSON number has only 53. */
 static void add_hash(cJSON *json, uint64_t hash)
 {
     char text[17];
@@ -201,7 +202,7 @@ ddp_status journal_step(struct journal *r, const struct journal_step *s, struct 
     return put_line(r, json, err);
 }
 
-/* How well it did the test, if there was one. */
+/* Add the test's results, if there was a test. */
 static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
 {
     if (tested == 0)
@@ -210,7 +211,7 @@ static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
     cJSON_AddNumberToObject(json, "test_loss", loss);
 }
 
-/* For people and for programs at once. Programs tell the two kinds of lines apart by "epoch_loss". */
+/* Print a line and write a JSON line. Programs distinguish the two kinds of JSON lines by "epoch_loss". */
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
 {
     char test[64] = "";
@@ -257,9 +258,9 @@ ddp_status journal_summary(const char *path, const struct journal_summary *s, st
     char *text = cJSON_Print(json);
     cJSON_Delete(json);
     if (text == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the summary");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the summary");
     size_t len = strlen(text);
-    text[len] = '\n'; /* in place of the NUL: a text file ends with a newline */
+    text[len] = '\n'; /* replaces the NUL, because a text file ends with a newline */
     ddp_status status = ddp_file_replace(path, text, len + 1, err);
     free(text);
     if (status != DDP_OK)

@@ -1,7 +1,7 @@
 /* library.c -- see library.h.
  *
- * libddp keeps its words per thread and puts "rank N: " in front; this program puts the rank in front of every
- * error itself, in main.c, so here the library's is taken off again. */
+ * libddp keeps its last error per thread and begins it with "rank N: ". main.c also begins every error with the rank,
+ * so the library's prefix is removed here. */
 #include "train/library.h"
 
 #include "ddp/context.h"

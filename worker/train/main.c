@@ -1,8 +1,8 @@
 /* main.c -- the program train: data-parallel training on libddp.
  *
- * The order of a run: read the options, meet the other ranks, open (data, model, checkpoint), train, close,
- * part. A rank that fails says why, frees the others with ddp_abort and exits; they then report which rank
- * freed them. */
+ * The order of a run: read the options, join the other ranks, open (data, model, checkpoint), train, close, leave. A
+ * rank that fails prints the reason, releases the other ranks with ddp_abort and exits. The others then report which
+ * rank released them. */
 #include "train/trainer.h"
 
 #include <signal.h>
@@ -12,12 +12,12 @@
 
 enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
-/* All threads of this process flush subnormals, because threads inherit the mode. It is set before the constructors of shared
- * libraries run: OpenBLAS starts its threads in one. */
+/* All threads of this process flush subnormals, because threads inherit the mode. It is set before the constructors
+ * of shared libraries run, because OpenBLAS starts its threads in a constructor. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
-/* A rank that fails because another failed exits after that one, so that an observer of the processes sees
- * the cause before its consequences. ddprun also reads the exit code; other launchers do not. */
+/* Exit after the rank that failed first, so that an observer of the processes sees the cause before its consequences.
+ * ddprun also reads the exit code; other launchers do not. */
 static void give_way(ddp_status status)
 {
     const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
@@ -33,7 +33,7 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
     return ddp_exit_code(err->code);
 }
 
-/* From here on the other ranks receive an error. */
+/* From here on, an error of this rank reaches the other ranks. */
 static int train(const struct train_options *options, ddp_ctx *ctx)
 {
     struct trainer trainer;
@@ -49,15 +49,14 @@ static int train(const struct train_options *options, ddp_ctx *ctx)
 
 static void say_waiting(int sig)
 {
-    static const char words[] =
-        "train: still waiting for the other ranks, or for the store that MASTER_ADDR names\n";
+    static const char words[] = "train: still waiting for the other ranks, or for the store at MASTER_ADDR\n";
     (void)sig;
     if (write(STDERR_FILENO, words, sizeof(words) - 1) < 0)
-        return; /* no reader */
+        return; /* stderr has no reader */
 }
 
-/* A rank that never comes is an error only after a minute, and a library does not print: so the program says after
- * some seconds what it waits for. */
+/* Join the other ranks. A missing rank is an error only after a minute, and libraries must not print. So this program
+ * reports after some seconds what it is waiting for. */
 static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
     const struct sigaction say = { .sa_handler = say_waiting, .sa_flags = SA_RESTART };
@@ -70,15 +69,15 @@ static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
     return status;
 }
 
-/* Workers that share what this process sees of the host, as the launcher tells them. */
+/* Return how many workers share the cores that this process may use, as the launcher reports. */
 static int workers_here(void)
 {
     const char *value = getenv("LOCAL_WORLD_SIZE");
     return value != NULL && getenv("DDPRUN_OWN_GPU") == NULL ? atoi(value) : 1;
 }
 
-/* A group with a device where this process is to compute on one. All workers ask the same, and come to the same; `auto` shares no
- * GPU. */
+/* Choose the device of the context. All workers have the same options and reach the same result; `auto` never shares
+ * a GPU. */
 static ddp_status choose_device(const struct train_options *options, ddp_options *context,
                                 struct ddp_err *err)
 {
@@ -93,7 +92,7 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
     return DDP_OK;
 }
 
-/* Before there is a context, and after it is gone, no other rank can receive an error. */
+/* Run everything. Before the context exists, and after it is closed, other ranks cannot receive an error. */
 static int run_training(const struct train_options *options)
 {
     ddp_options context = DDP_OPTIONS_INIT;

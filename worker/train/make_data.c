@@ -1,4 +1,5 @@
-/* make_data.c -- the program make-data: a learnable set of digits or of tokens for train, under the names that are usual. */
+/* make_data.c -- the program make-data: creates a set of digits or of tokens that train can learn, under the usual
+ * file names. */
 #include "base/options.h"
 #include "train/data/makers.h"
 #include "ddp/context.h"
@@ -9,7 +10,7 @@
 #include <stdio.h>
 
 struct make_options {
-    struct maker_order order; /* `out` is borrowed from argv */
+    struct maker_order order; /* order.out is borrowed from argv */
     int format;
     uint64_t seed;
     bool help, version;
@@ -22,7 +23,8 @@ enum { MOST = 1 << 30, MOST_FILES = 10000 };
 static const struct option_words formats = { .list = maker_names };
 
 static const struct option_row rows[] = {
-    { ROW(out, order.out, TEXT), .value = "DIR", .help = "directory to write to; made if it is not there" },
+    { ROW(out, order.out, TEXT), .value = "DIR",
+      .help = "directory to write to; created if it does not exist" },
     { ROW(format, format, WORD), .value = "NAME", .preset = "idx", .words = &formats,
       .help = "idx: digits, 28x28, Fashion-MNIST's four files; "
               "tokens: letters of a made-up language, llm.c's files" },
@@ -31,11 +33,11 @@ static const struct option_row rows[] = {
     { ROW(test_samples, order.test_samples, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "pictures or tokens for the test (default: 2000, 50000)" },
     { ROW(files, order.files, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST_FILES,
-      .help = "of tokens for training" },
+      .help = "number of files with tokens for training" },
     { ROW(seed, seed, COUNT), .value = "S", .preset = "1", .min = 0, .max = UINT32_MAX,
       .help = "equal seeds give equal files" },
-    { ROW(gzip, order.gzip, FLAG), .help = "write .gz files (pictures)" },
-    { ROW(help, help, FLAG), .letter = 'h', .help = "print this" },
+    { ROW(gzip, order.gzip, FLAG), .help = "write compressed files (.gz; pictures only)" },
+    { ROW(help, help, FLAG), .letter = 'h', .help = "print this list" },
     { ROW(version, version, FLAG), .help = "print the version" },
 };
 static const struct option_table table = OPTION_TABLE(rows, OPTIONS_EXPECTED);
@@ -50,7 +52,7 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
     if (o->order.test_samples == 0)
         o->order.test_samples = maker->test_samples;
     if (o->order.samples > maker->most || o->order.test_samples > maker->most)
-        return ddp_fail(err, DDP_ERR_ARG, "--samples, --test_samples: %s has %" PRIu64 " %s at most",
+        return ddp_fail(err, DDP_ERR_ARG, "--samples, --test_samples: %s can have at most %" PRIu64 " %s",
                         maker->name, maker->most, maker->unit);
     ddp_status status = files_make_dir(o->order.out, err);
     return status == DDP_OK ? maker->make(&o->order, &luck, err) : status;
@@ -59,14 +61,14 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
 static void print_help(void)
 {
     printf("usage: make-data --out DIR [options]\n"
-           "Write a made-up set for train to learn.\n\n");
+           "Create a synthetic data set for train.\n\n");
     struct buf help = { 0 };
     if (options_help(&table, &help))
         fwrite(help.data, 1, help.len, stdout);
     buf_free(&help);
 }
 
-/* Exit: 0 done, 1 could not write, 2 wrong option. */
+/* Exit code: 0 done, 1 could not write, 2 wrong option. */
 int main(int argc, char **argv)
 {
     struct make_options o = { 0 };
@@ -81,7 +83,8 @@ int main(int argc, char **argv)
         return 0;
     }
     if (status == DDP_OK && o.order.out == NULL)
-        status = ddp_fail(&err, DDP_ERR_ARG, "--out DIR is needed: where to write; --help lists all options");
+        status = ddp_fail(&err, DDP_ERR_ARG,
+                          "--out DIR is missing: the directory to write to; --help lists all options");
     if (status == DDP_OK)
         status = make(&o, &err);
     if (status != DDP_OK) {

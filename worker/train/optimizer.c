@@ -1,9 +1,9 @@
 /* optimizer.c -- see optimizer.h.
  *
- * World-wide equal bits (--determinism world) need a sum that is not divided: a gradient so small that float32 has few digits
- * left for it would lose others of them when 8 workers' shares are larger than one worker's. So the weights are those of the
- * whole batch from the beginning, and the reducer's hook only adds. (ZeRO-1 knows averages only: there both are exact powers
- * of two apart, but for such numbers.) */
+ * Equal bits for any number of ranks (--determinism world) require a sum that is not divided. A very small gradient
+ * has few digits in float32, and a division would lose digits that depend on the number of ranks. So the weights are
+ * those of the whole batch from the beginning, and the reducer's hook only adds. (ZeRO-1 only averages; except for
+ * very small gradients the results differ by exact powers of two.) */
 #include "train/optimizer.h"
 
 #include "train/library.h"
@@ -14,19 +14,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parameters, gradients and the rule's state are in the memory of a device, and so is the norm;
- * the host only says in which order. With fp16 it waits for the norm once a step, as that decides whether the step is made. */
+/* On a device: parameters, gradients and the rule's state are in device memory, and so is the norm; the host only
+ * queues the work. With fp16 the host waits for the norm once a step, because the norm decides whether the step is
+ * made. */
 
 /* --- opening ----------------------------------------------------------------------------------------- */
 
-/* Every rank has the state of a share only. */
+/* Return true if every rank has only its share of the state. */
 static bool is_shared_out(const struct optimizer *o)
 {
     return o->options->zero1 || (o->device != NULL && o->options->determinism == DETERMINISM_WORLD);
 }
 
-/* Where parameters go, before the ranks compare them; what is there besides, when they are equal.
- * With shares a rank has the masters of its share only, unless they are what layers read. */
+/* Place the parameters before the ranks compare them, and everything else when the parameters are equal. With shares
+ * a rank has only the masters of its share, unless layers read the masters. */
 static ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *err)
 {
     const size_t multiple = is_shared_out(o) ? shares_multiple((size_t)ddp_world_size(o->ctx)) : 1;
@@ -40,7 +41,8 @@ static ddp_status open_states(struct optimizer *o, struct ddp_err *err)
         o->state[slot - 1] = o->device->ops->alloc(o->device, params->count * sizeof(float));
         if (o->state[slot - 1] == NULL)
             return ddp_fail(err, DDP_ERR_NOMEM,
-                            "no device memory for the optimiser's state of %zu parameters", params->count);
+                            "out of device memory for the optimizer's state of %zu parameters",
+                            params->count);
     }
     return DDP_OK;
 }
@@ -62,7 +64,7 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return shares_open(&o->shares, &request, err);
 }
 
-/* Rank 0's parameters have been written over the masters; without masters, over the values. */
+/* Fill in the values of rank 0: the masters were overwritten by them; without masters the values were. */
 static ddp_status optimizer_fill(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -102,7 +104,7 @@ static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A sum of squares that is finite has only finite terms. */
+/* Check the gradients by their norm: if a sum of squares is finite, all its terms are finite. */
 static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = o->device->ops->norm_now(o->device, &o->norm, err);
@@ -113,8 +115,8 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
     return status == DDP_OK ? ddp_scaler_update(&o->scaler, err) : status;
 }
 
-/* Decide on an update, update each parameter by `rule` (o->optim, or that without weight decay), then end it.
- * Calls that failed are reported here, whether the step is made or not. */
+/* Decide on an update, update each parameter by its rule (o->optim, or the rule without weight decay), and end the
+ * update. Failed calls are reported here, whether or not the step is made. */
 static ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = check_norm(o, err);
@@ -152,7 +154,7 @@ static ddp_status optimizer_device_made(struct optimizer *o, struct ddp_err *err
 
 /* --- checkpoints ------------------------------------------------------------------------------------- */
 
-/* Of all parameters, one after the other on the host. */
+/* Copy the masters of all parameters to the host, one after the other. */
 static ddp_status fetch_masters(struct optimizer *o, float *flat, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -162,7 +164,7 @@ static ddp_status fetch_masters(struct optimizer *o, float *flat, struct ddp_err
     return status;
 }
 
-/* Masters of all, which every rank has, or those of its share. */
+/* Gather one slot: from the masters that every rank has, or from each rank's share. */
 static ddp_status gather_one(struct optimizer *o, int slot, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -191,7 +193,7 @@ static ddp_status restore_one(struct optimizer *o, int slot, struct ddp_err *err
                                             o->model->params.count, err);
 }
 
-/* into o->slot */
+/* fills o->slot */
 static ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;
@@ -220,14 +222,14 @@ static ddp_dtype dtype_of(const struct optimizer *o)
     return o->options->precision == PRECISION_FP16 ? DDP_F16 : DDP_BF16;
 }
 
-/* There and back: what 16 bits leave of `from`. */
+/* Round `from` to 16 bits and back. */
 static ddp_status round_into(struct optimizer *o, const float *from, float *to, size_t n, struct ddp_err *err)
 {
     ddp_status status = ddp_round_f32(from, o->rounded, dtype_of(o), n, err);
     return status == DDP_OK ? ddp_widen_f32(o->rounded, dtype_of(o), to, n, err) : status;
 }
 
-/* The sums of all ranks are divided by this number. */
+/* Return the number by which the sums of all ranks are divided. */
 static float divisor_of(const struct optimizer *o)
 {
     return only_adds(o) ? 1 : (float)ddp_world_size(o->ctx);
@@ -240,8 +242,7 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* Multiply after the rounding, because 16 bits have little room, and the number of ranks must not change
- * which values fit. */
+/* Round, then multiply. 16 bits have a small range, and the number of ranks must not affect which values fit. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);
@@ -253,7 +254,7 @@ ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct dd
     return status;
 }
 
-/* The model computes with what 16 bits leave of `from`, an array of all parameters. */
+/* Make the model compute with the 16-bit values of `from`, an array of all parameters. */
 static ddp_status round_model(struct optimizer *o, const float *from, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -275,7 +276,7 @@ static size_t largest(const struct model_tensors *t)
     return most;
 }
 
-/* Whole arrays. Slot 0 is the model's own memory where that has all bits. */
+/* Allocate whole arrays. Slot 0 is the model's own memory if that has full precision. */
 static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
 {
     size_t count = o->model->params.count;
@@ -285,7 +286,7 @@ static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
         return DDP_OK;
     o->memory = calloc(own * count + 1, sizeof(float));
     if (o->memory == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu arrays of %zu parameters", own, count);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %zu arrays of %zu parameters", own, count);
     for (int i = borrows; i < o->slots; i++)
         o->slot[i] = o->memory + (size_t)(i - borrows) * count;
     if (borrows)
@@ -293,7 +294,8 @@ static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* ddp_param wants names and memory; both are the model's. A device without masters gets the values later. Free it. */
+/* Return a list for libddp with the model's names and memory; the caller frees the list. On a device without masters
+ * the values come later. */
 static ddp_param *list_of(const struct model_tensors *t)
 {
     ddp_param *list = calloc(t->n + 1, sizeof(*list));
@@ -332,7 +334,7 @@ static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
     return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
 }
 
-/* A reducer with which to compare and to send; gradients are the shares'. */
+/* Create a reducer only to compare and to send the model; gradients belong to the shares. */
 static ddp_status only_compare(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
 {
     ddp_status status = open_reducer(o, params, buffers);
@@ -349,14 +351,14 @@ static ddp_status open_way(struct optimizer *o, const ddp_param *params, const d
     return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
 }
 
-/* Compares the models of all ranks and overwrites them with rank 0's: from here on they are equal, and as all compute the
- * same steps they stay so. */
+/* Compare the models of all ranks and overwrite them with rank 0's. From here on they are equal, and stay equal,
+ * because all ranks compute the same steps. */
 static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
 {
     ddp_param *params = list_of(&o->model->params), *buffers = list_of(&o->model->buffers);
     ddp_status status = DDP_ERR_NOMEM;
     if (params == NULL || buffers == NULL)
-        ddp_fail(err, status, "no memory for a list of %zu parameters", o->model->params.n);
+        ddp_fail(err, status, "out of memory for a list of %zu parameters", o->model->params.n);
     else
         status = library(open_way(o, params, buffers), err);
     free(params);
@@ -372,7 +374,7 @@ static ddp_status make_lists(struct optimizer *o, struct ddp_err *err)
     o->no_decay = calloc(params->n, 1);
     o->rounded = malloc(is_rounded(o) ? largest(params) * sizeof(*o->rounded) : 1);
     if (o->grad == NULL || o->count == NULL || o->no_decay == NULL || o->rounded == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a list of %zu gradients", params->n);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a list of %zu gradients", params->n);
     for (size_t i = 0; i < params->n; i++) {
         o->count[i] = params->each[i].count;
         o->no_decay[i] = !model_decays(&params->each[i]);
@@ -426,7 +428,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
 
 /* --- one step ---------------------------------------------------------------------------------------- */
 
-/* They are one piece of memory, also on a device. */
+/* Send rank 0's buffers; they are one array, also on a device. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx)
 {
     const struct model_tensors *buffers = &model->buffers;
@@ -444,7 +446,7 @@ static float *grad_of(const struct optimizer *o, size_t i)
     return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : ddp_reducer_grad(o->reducer, i);
 }
 
-/* Gradients live in memory of the reducer, and may have moved there. Only it knows buffers. */
+/* Begin a step. The reducer owns the gradients' memory and may have moved them. Only the reducer knows buffers. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status =
@@ -470,7 +472,7 @@ ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err)
     return library(o->zero1 != NULL ? ddp_zero1_reduce(o->zero1) : ddp_reducer_finish(o->reducer), err);
 }
 
-/* All ranks have the same averages, so all find the same. */
+/* Divide by the scale. All ranks have the same averages, so all find the same infinities. */
 static ddp_status unscale(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -489,7 +491,7 @@ static void norm_and_clip(struct optimizer *o, bool clips)
                     : ddp_grad_norm((const float *const *)o->grad, o->count, n);
 }
 
-/* A limit that no norm reaches clips nothing. */
+/* Limit the norm. An infinite limit only computes the norm. */
 static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
 {
     bool clips = o->options->clip > 0;
@@ -502,7 +504,7 @@ static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_er
     return DDP_OK;
 }
 
-/* The same gradients, the same state, the same order of operations on every rank: nothing need be sent. */
+/* Update every parameter. All ranks have the same gradients, state and order of operations, so nothing is sent. */
 static void update_each(struct optimizer *o,
                         void (*update)(struct optimizer *, const ddp_optim *rule, size_t i))
 {
@@ -521,7 +523,8 @@ static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
-/* ZeRO-1 has gathered all bits of the parameters into the model; its own copies keep them. */
+/* Make the step. ZeRO-1 has gathered all bits of the parameters into the model; its own copies keep full
+ * precision. */
 static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -534,7 +537,7 @@ static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
     return round_model(o, o->zero1 != NULL ? o->model->params.values : o->slot[0], err);
 }
 
-/* With a scaled loss: is this step to be made? */
+/* Decide whether a step with a scaled loss is made. */
 static ddp_status check_scale(struct optimizer *o, bool wants_norm, int *go, struct ddp_err *err)
 {
     bool scales = o->options->precision == PRECISION_FP16;
@@ -587,7 +590,7 @@ ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
     return make_slots(o, err);
 }
 
-/* Where each parameter begins in slot `slot`; all in one piece of memory, to be freed. */
+/* Return pointers to each parameter in slot `slot`. They are one block of memory, which the caller frees. */
 static float **views_of(struct optimizer *o, int slot)
 {
     float **view = calloc(o->model->params.n, sizeof(*view));
@@ -600,7 +603,7 @@ static ddp_status export_slot(struct optimizer *o, int slot, bool first, struct 
 {
     float **view = first ? views_of(o, slot) : NULL;
     if (first && view == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a checkpoint");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a checkpoint");
     ddp_status status = library(ddp_zero1_export(o->zero1, slot, view), err);
     free(view);
     return status;
@@ -621,13 +624,13 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
 {
     float **view = views_of(o, slot);
     if (view == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to read a checkpoint");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory to read a checkpoint");
     ddp_status status = library(ddp_zero1_import(o->zero1, slot, (const float *const *)view), err);
     free(view);
     return status;
 }
 
-/* Whole arrays are what ZeRO-1 is there to avoid. */
+/* Free whole arrays, because ZeRO-1 is used to avoid them. */
 void optimizer_forget(struct optimizer *o)
 {
     if (!is_shared_out(o))

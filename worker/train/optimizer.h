@@ -19,68 +19,69 @@
 
 #include <stdint.h>
 
-enum { OPTIMIZER_SLOTS = 3 }; /* of float32 arrays as long as the model: its parameters, the rule's state */
+enum { OPTIMIZER_SLOTS = 3 }; /* float32 arrays as long as the model: its parameters, the rule's states */
 
 struct optimizer {
-    const struct train_options *options; /* borrowed, as are the next two */
+    const struct train_options *options; /* borrowed, like the next two */
     struct model *model;
     ddp_ctx *ctx;
-    ddp_optim optim; /* with --zero1 only until it is opened: ask optimizer_rule */
+    ddp_optim optim; /* with --zero1 only before opening; use optimizer_rule */
     ddp_scaler scaler;
-    ddp_reducer *reducer; /* one of these three */
+    ddp_reducer *reducer; /* one of these three is used */
     ddp_zero1 *zero1;
     struct shares *shares;
-    float **grad;                 /* of each parameter: where to write it in this step */
-    size_t *count;                /* of each parameter */
-    struct compute *device;       /* the model's, when that is none of the CPU; NULL = it is */
-    float *state[2];              /* of the rule, in the device's memory; whole arrays, without --zero1 */
-    unsigned char *no_decay;      /* of each parameter: 1 = without weight decay */
-    float *memory;                /* ours; the next lie in it */
+    float **grad;                 /* for each parameter, where this step's gradient is written */
+    size_t *count;                /* for each parameter, its number of elements */
+    struct compute *device;       /* the model's device; NULL = the CPU */
+    float *state[2];              /* states of the rule, whole arrays in device memory; not with --zero1 */
+    unsigned char *no_decay;      /* for each parameter: 1 = no weight decay */
+    float *memory;                /* owned: memory of the next members */
     float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only while a checkpoint is written or read */
     int slots;
-    uint16_t *rounded; /* room for the largest parameter, 16 bits each; NULL with fp32 */
-    double norm;       /* of the last step's gradients, before clipping; NAN: not requested */
-    uint64_t skipped;  /* steps, as their gradients were not finite */
+    uint16_t *rounded; /* room for the largest parameter in 16 bits; NULL with fp32 */
+    double norm;       /* norm of the last step's gradients, before clipping; NAN: not requested */
+    uint64_t skipped;  /* number of steps that were skipped, because gradients were not finite */
 };
 
-/* Collective. Compares the ranks' models and overwrites them with rank 0's. On an error call optimizer_close, too. */
+/* Compare the ranks' models and overwrite them with rank 0's; collective. After an error optimizer_close is still
+ * required. */
 ddp_status optimizer_open(struct optimizer *o, const struct train_options *options, struct model *model,
                           ddp_ctx *ctx, struct ddp_err *err);
-/* Collective. Safe on a zeroed one. */
+/* Free everything; collective. May be called with a zeroed struct. */
 ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err);
 
-/* Collective where the model has buffers. Sets o->grad. */
+/* Begin a step and set o->grad; collective if the model has buffers. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 
-/* Collective where the model has buffers: they become rank 0's. */
+/* Set all buffers to rank 0's; collective if the model has buffers. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
 
-/* Return the sum that the weights of all samples of a step must have, over all ranks: a number that divides
- * the sums afterwards, or the scale of the loss. */
+/* Return the sum that the weights of all samples of a step must have, over all ranks. It cancels a later division,
+ * and includes the scale of the loss. */
 float optimizer_weight(const struct optimizer *o);
 
-/* The gradient of parameter i of one shard, before it is added to others: rounded as kernels of --precision would have left
- * it. */
+/* Round the gradient of parameter i of one shard to the precision that --precision's kernels have, before it is added
+ * to others. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err);
 
-/* The gradient of parameter i is complete. */
+/* Note that the gradient of parameter i is complete. */
 ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err);
 
-/* Collective. All gradients are averages (with --zero1: each rank's share) when this returns. */
+/* Wait until all gradients are averages (with --zero1: each rank's share); collective. */
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err);
 
-/* Collective with --zero1. Clip, update, and round. `wants_norm`, the same on all ranks: set o->norm. */
+/* Clip, update and round; collective with --zero1. `wants_norm`, equal on all ranks: set o->norm. */
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err);
 
-/* Rule, numbers and updates done; for checkpoints. */
+/* Return the rule, its numbers and its number of updates; for checkpoints. */
 ddp_optim *optimizer_rule(struct optimizer *o);
 
-/* For a checkpoint: o->slot[0 .. o->slots - 1] are whole arrays when this returns, on rank 0. Collective with --zero1. */
+/* Fill o->slot[0 .. o->slots - 1] with whole arrays on rank 0, for a checkpoint; collective with --zero1. */
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 
 /* Make room in o->slot, which a checkpoint fills; then continue with those values. */
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
-void optimizer_forget(struct optimizer *o); /* there was nothing to fill it from */
+void optimizer_forget(struct optimizer *o); /* frees the room, if there is no checkpoint */
 
 #endif

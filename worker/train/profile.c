@@ -1,7 +1,7 @@
 /* profile.c -- see profile.h.
  *
- * Ranks send their pieces to rank 0 after each step, when they have met anyway: so one file shows which rank
- * waits for which, and stays readable after a crash. */
+ * Ranks send their pieces to rank 0 after each step, because they communicate there anyway. So one file shows which
+ * rank waits for which, and the file is readable after a crash. */
 #include "train/profile.h"
 
 #include "base/clock.h"
@@ -42,7 +42,7 @@ void phases_begin(struct phases *p, enum phase phase, uint64_t now_us)
     p->depth++;
 }
 
-/* A clock that went back, which none should, is a phase of nothing. */
+/* End a phase. If the clock goes backwards, its duration is zero. */
 void phases_end(struct phases *p, uint64_t now_us)
 {
     assert(p->depth > 0);
@@ -61,7 +61,7 @@ void phases_end(struct phases *p, uint64_t now_us)
 
 const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
-/* Names come from tables of this program: they need no escapes, and fit. */
+/* Check the length of a line. Names come from this program's tables, so they need no escapes and fit. */
 static size_t fits(int len)
 {
     return len < 0 ? 0 : len < TRACE_LINE ? (size_t)len : TRACE_LINE - 1;
@@ -115,7 +115,7 @@ ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struc
     p->all = calloc(world * PHASES_PIECES, sizeof(*p->all));
     p->count = calloc(world, sizeof(*p->count));
     if (p->all == NULL || p->count == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the trace of %zu ranks", world);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the trace of %zu ranks", world);
     return begin_file(p, err);
 }
 
@@ -131,7 +131,7 @@ static void write_rank(struct profile *p, int rank, uint64_t step)
     }
 }
 
-/* As bytes: the layout is the same in all copies of one program. */
+/* Gather structs as bytes, because all ranks run the same program. */
 static ddp_status gather(struct profile *p, const void *mine, void *all, size_t bytes, struct ddp_err *err)
 {
     return library(ddp_gather(ddp_world(p->ctx), mine, all, bytes, DDP_U8, 0, NULL, NULL), err);

@@ -12,15 +12,14 @@
  *
  *     phases_start(&p)                                  a new step
  *     phases_begin(&p, PHASE_BACKWARD, now)
- *         phases_begin(&p, PHASE_EXPOSED, now)          inside: does not count as backward
+ *         phases_begin(&p, PHASE_EXPOSED, now)          nested: does not count as backward
  *         phases_end(&p, now)
  *     phases_end(&p, now)
  *
- * Sums are exact, however often a phase comes. Single pieces are kept for a trace as long as there is room;
- * what is shorter than PHASES_SHORT_US and inside of another is left out there, because it would not be
- * visible. */
+ * Sums are exact, however often a phase occurs. Single pieces are kept for a trace while there is room. Nested pieces
+ * shorter than PHASES_SHORT_US are not kept, because a trace would not show them. */
 
-/* name, in a trace, in metrics. EXPOSED: the program waits for communication, instead of computing meanwhile. */
+/* name, in a trace, in metrics. EXPOSED: the program waits for communication and computes nothing meanwhile. */
 #define PHASE_LIST(X)                              \
     X(DATA, "data", "data")                        \
     X(FORWARD, "forward", "fwd")                   \
@@ -43,10 +42,10 @@ struct phases_piece {
 };
 
 struct phases {
-    uint64_t us[PHASES]; /* of each phase, without what was inside of it */
-    uint64_t count;      /* of pieces */
+    uint64_t us[PHASES]; /* microseconds of each phase, without nested phases */
+    uint64_t count;      /* number of pieces */
     struct phases_piece piece[PHASES_PIECES];
-    /* Phases that are open, innermost last. */
+    /* number of open phases, the innermost last */
     int depth;
     struct {
         enum phase phase;
@@ -60,39 +59,39 @@ void phases_end(struct phases *p, uint64_t now_us);
 
 /* --- trace ------------------------------------------------------------------------------------------------ */
 
-/* The format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), one JSON object a line. Pure.
+/* The format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), one JSON object per line. Pure.
  *
  *     [
  *     {"name":"process_name","ph":"M","pid":0,"args":{"name":"rank 0"}},
  *     {"name":"forward","ph":"X","pid":0,"tid":0,"ts":12,"dur":340,"args":{"step":1}},
  *
- * The viewers take a list that is not closed, so that the file of a run that was killed can be looked at, too. */
+ * The viewers accept a list that is not closed, so the file of a killed run can be viewed too. */
 
-enum { TRACE_LINE = 256 }; /* room for any line that is made here */
+enum { TRACE_LINE = 256 }; /* bytes of the longest line */
 
-/* Both write a line with its newline and NUL into `to`, and return its length without NUL. */
+/* Write a line with its newline and NUL into `to`; return its length without the NUL. */
 size_t trace_rank(char to[TRACE_LINE], int rank);
 size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
                    uint64_t step);
 
-/* Text before the first line and after the last one. The last line's comma needs a successor. */
+/* Text before the first line and after the last one. The last line ends with a comma, so an object must follow. */
 extern const char trace_begin[], trace_end[];
 
 struct profile {
     ddp_ctx *ctx;
-    const char *path;         /* NULL: no profile, all calls do nothing */
-    FILE *file;               /* rank 0's */
-    struct phases_piece *all; /* rank 0's: room for the pieces of all ranks */
+    const char *path;         /* NULL: no profile; all functions do nothing */
+    FILE *file;               /* on rank 0 */
+    struct phases_piece *all; /* on rank 0: room for the pieces of all ranks */
     uint64_t *count;
     int64_t
-        shift_us; /* from this machine's monotonic clock to the time of day, which other hosts have, too */
+        shift_us; /* added to this machine's monotonic clock to get the time of day, which is common to all hosts */
 };
 
-/* `path` is borrowed, and may be NULL. On an error call profile_close, too. */
+/* Open the profile. `path` is borrowed and may be NULL. After an error profile_close is still required. */
 ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struct ddp_err *err);
 ddp_status profile_close(struct profile *p, struct ddp_err *err);
 
-/* Collective: step `step` of all ranks. */
+/* Write step `step` of all ranks; collective. */
 ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t step, struct ddp_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* schedule.c -- see schedule.h.
  *
- * The warm-up is llm.c's: step 0 has lr / warmup, not 0, which would be a step for nothing, and step warmup - 1 has lr. */
+ * The warm-up is llm.c's: step 0 has lr / warmup, because a rate of 0 would waste the step; step warmup - 1 has
+ * lr. */
 #include "train/schedule.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ const char *const schedule_name[SCHEDULES + 1] = {
 
 static const double pi = 3.14159265358979323846;
 
-/* 0 at the end of the warm-up, 1 at the end of the run. */
+/* Return the position between the end of the warm-up (0) and the end of the run (1). */
 static double position(const struct schedule *s, uint64_t step)
 {
     if (step >= s->steps || s->steps <= s->warmup)

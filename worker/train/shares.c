@@ -74,7 +74,7 @@ size_t shares_mine(const struct shares_plan *p, size_t b)
     return shares_begin(p, b) + p->rank * shares_of_rank(p, b);
 }
 
-/* All buckets before this one are whole. */
+/* Return the place in the shard. All buckets before this one are full. */
 size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - shares_mine(p, b);
@@ -90,26 +90,26 @@ struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t f
     return (struct shares_piece){ begin - p->at[i], begin, end - begin };
 }
 
-enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20 /* elements */, ROWS = 2 };
+enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20 /* elements of a bucket */, ROWS = 2 };
 
-/* A bucket that is on its way. */
+/* A bucket whose collective is in progress. */
 struct flight {
-    ddp_work *work; /* NULL = none is */
+    ddp_work *work; /* NULL = none */
     size_t bucket;
-    float *rows; /* of the device: the bucket as each rank has it */
+    float *rows; /* on the device: the bucket of each rank */
 };
 
 struct shares {
     struct shares_request request;
     struct shares_plan plan;
-    float *grads;              /* of the device, as are the next two */
-    float *slot[SHARES_SLOTS]; /* this rank's shard of each */
-    double *leaves;            /* of the norm */
-    float *room;               /* of the device, for a bucket, while a checkpoint is written */
-    size_t *waits;             /* parameters of each bucket that are not ready */
+    float *grads;              /* on the device, like the next two */
+    float *slot[SHARES_SLOTS]; /* this rank's shard of each slot */
+    double *leaves;            /* leaves of the norm */
+    float *room;               /* on the device: room for a bucket while a checkpoint is written */
+    size_t *waits;             /* for each bucket, the number of parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* of those that come one after the other */
+    ddp_work *last; /* the last of the calls, which run one after the other */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static bool alone(const struct shares *s)
     return s->request.world == 1;
 }
 
-/* Layers read the masters themselves. */
+/* Return true if there are separate masters; otherwise layers read the masters. */
 static bool has_masters(const struct shares *s)
 {
     return s->request.device->value_bytes != sizeof(float);
@@ -157,7 +157,8 @@ ddp_status shares_open(struct shares **out, const struct shares_request *request
 {
     struct shares *s = *out = calloc(1, sizeof(*s));
     if (s == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for shares of %zu parameters", request->params->count);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for shares of %zu parameters",
+                        request->params->count);
     s->request = *request;
     if (shares_plan_make(&s->plan, request->count, request->params->n, (size_t)request->world,
                          (size_t)request->rank, request->any_world ? BUCKET_OF_ROWS : BUCKET) &&
@@ -165,11 +166,11 @@ ddp_status shares_open(struct shares **out, const struct shares_request *request
         return DDP_OK;
     shares_close(s);
     *out = NULL;
-    return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for gradients and state of %zu parameters",
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for gradients and state of %zu parameters",
                     request->params->count);
 }
 
-/* Wait, because a call under way may still use the memory; calls of a broken group are over. */
+/* Wait for a call before its memory is freed. Calls of a broken group are already over. */
 static void end(ddp_work *work)
 {
     if (work == NULL)
@@ -201,7 +202,7 @@ float *shares_grad(const struct shares *s, size_t i)
 
 /* --- sums over the ranks ------------------------------------------------------------------------------------------ */
 
-/* Calls of one group come one after the other, so to wait for the last is to wait for all. */
+/* Keep the last call. Calls of one group run one after the other, so waiting for the last one waits for all. */
 static void keep(struct shares *s, ddp_work *work)
 {
     if (s->last != NULL)
@@ -209,7 +210,7 @@ static void keep(struct shares *s, ddp_work *work)
     s->last = work;
 }
 
-/* The stream waits; the host does not. */
+/* Make the stream wait for the call; the host does not wait. */
 static ddp_status follow(ddp_work **work, struct ddp_err *err)
 {
     ddp_status status = *work != NULL ? ddp_work_wait(*work) : DDP_OK;
@@ -219,7 +220,8 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* The gradients of all ranks for the bucket are here at this point of the stream: their sum replaces this rank's share. */
+/* Replace this rank's share by the sum of all ranks. At this point of the stream, the gradients of all ranks for the
+ * bucket have arrived. */
 static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err)
 {
     const struct shares_plan *p = &s->plan;
@@ -234,7 +236,7 @@ static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err
     return DDP_OK;
 }
 
-/* The rows are free when their last bucket has been added up. */
+/* Send a bucket. Its memory for rows is free when the previous bucket in it has been added. */
 static ddp_status send_rows(struct shares *s, size_t b, struct ddp_err *err)
 {
     struct flight *f = &s->flight[s->launched++ % ROWS];
@@ -280,7 +282,7 @@ void shares_start(struct shares *s)
     }
 }
 
-/* The backward pass has the same order on all ranks, and so have the calls. */
+/* Note that a gradient is ready. The backward pass has the same order on all ranks, so the calls do too. */
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -301,7 +303,8 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------------------- */
 
-/* Each leaf is one rank's, zero on all others: a sum of it and zeros is it, in whatever order. */
+/* Compute the norm. Each leaf is computed by one rank and is zero on all others, so the sum over the ranks is exact
+ * in any order. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;
@@ -366,7 +369,7 @@ ddp_status shares_send(struct shares *s, struct ddp_err *err)
 
 /* --- checkpoints --------------------------------------------------------------------------------------------------- */
 
-/* From the room for a bucket into its parameters' places on the host. */
+/* Copy a bucket from the device's room to its parameters' places on the host. */
 static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, float *flat, struct ddp_err *err)
 {
     const size_t begin = shares_begin(&s->plan, b);
@@ -380,7 +383,7 @@ static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, flo
     return status;
 }
 
-/* One bucket at a time: no device needs room for a second model. */
+/* Export one bucket, so that no device needs room for a second model. */
 static ddp_status export_bucket(struct shares *s, int slot, size_t b, float *flat, struct ddp_err *err)
 {
     const float *mine = s->slot[slot] + shares_in_shard(&s->plan, b, shares_mine(&s->plan, b));
@@ -397,7 +400,7 @@ ddp_status shares_export(struct shares *s, int slot, float *flat, struct ddp_err
     ddp_status status = DDP_OK;
     if (flat != NULL && !alone(s) && s->room == NULL &&
         !take(s, (void **)&s->room, s->plan.bucket, sizeof(float)))
-        return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for a checkpoint");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for a checkpoint");
     for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && s->slot[slot] != NULL; b++)
         status = export_bucket(s, slot, b, flat, err);
     ops(s)->release(s->request.device, s->room);

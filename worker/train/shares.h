@@ -18,60 +18,62 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* All parameters of a model as one flat array on a device, cut into buckets, and each bucket into an equal
+/* All parameters of a model as one flat array on a device. It is divided into buckets, and each bucket into an equal
  * share for every rank. Pure arithmetic.
  *
- * Parameters lie in it as compute_ops.place has them. A bucket may begin in the middle of a parameter, and is
- * reduced as soon as all parameters that it touches are ready. Each share is a multiple of COMPUTE_LEAF
- * elements, so that every division has the same leaves of the norm. Zeros after the last parameter fill the
- * last share. A rank's shares, bucket after bucket, are one array: its shard. */
+ * compute_ops.place defines where parameters are. A bucket may begin in the middle of a parameter; it is reduced when
+ * all parameters in it are ready. Each share is a multiple of COMPUTE_LEAF elements, so that the norm has the same
+ * leaves for every number of ranks. Zeros after the last parameter fill the last share. A rank's shares, bucket after
+ * bucket, are one array: its shard. */
 
 struct shares_plan {
-    size_t n;               /* parameters */
-    const size_t *elements; /* of each; borrowed */
-    size_t *at;             /* where each begins; ours */
-    size_t count;           /* parameters and the zeros after them */
-    size_t bucket, buckets; /* elements of each but the last, which may have fewer; how many */
+    size_t n;               /* number of parameters */
+    const size_t *elements; /* for each, its elements; borrowed */
+    size_t *at;             /* for each, where it begins; owned */
+    size_t count;           /* elements of the flat array, with the zeros at the end */
+    size_t bucket, buckets; /* elements of a bucket (the last may have fewer); number of buckets */
     size_t world, rank;
 };
 
 /* A part of a parameter. */
 struct shares_piece {
-    size_t first; /* in the parameter */
-    size_t at;    /* in the flat array */
+    size_t first; /* first element in the parameter */
+    size_t at;    /* place in the flat array */
     size_t n;     /* elements; 0 = none */
 };
 
-/* Buckets of `most` elements, or the next size that can be shared out; a small model has eight. False: no memory. */
+/* Make a plan with buckets of about `most` elements, rounded up so that they can be divided. A small model has eight
+ * buckets. False: memory is short. */
 bool shares_plan_make(struct shares_plan *p, const size_t elements[], size_t n, size_t world, size_t rank,
                       size_t most);
 void shares_plan_free(struct shares_plan *p);
 
-/* Return the alignment of parameters in elements, so that the flat array has as many as the plan. */
+/* Return the multiple to which compute_ops.place must round the number of elements. */
 size_t shares_multiple(size_t world);
 
-/* Elements of bucket b; those of a rank's share of it; where it begins, and where this rank's share does. */
+/* Return the elements of bucket b; of a rank's share of it; where the bucket begins; where this rank's share
+ * begins. */
 size_t shares_of_bucket(const struct shares_plan *p, size_t b);
 size_t shares_of_rank(const struct shares_plan *p, size_t b);
 size_t shares_mine(const struct shares_plan *p, size_t b);
 
-/* Where an element of this rank's share of bucket b is in its shard. */
+/* Return where an element of this rank's share of bucket b is in its shard. */
 size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at);
 
-/* Of parameter i, what lies in the `many` elements from `from` on. */
+/* Return the part of parameter i that is in the `many` elements from `from` on. */
 struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t from, size_t many);
 
 enum { SHARES_SLOTS = 3 };
 
 struct shares_request {
-    ddp_group *group; /* borrowed, as are the next three */
+    ddp_group *group; /* borrowed, like the next three */
     struct compute *device;
-    const struct model_tensors *params; /* placed at a multiple of shares_multiple(world) */
-    const size_t *count;                /* elements of each */
+    const struct model_tensors *params; /* placed with shares_multiple(world) */
+    const size_t *count;                /* for each parameter, its elements */
     int world, rank;
-    ddp_dtype dtype; /* of what layers read */
+    ddp_dtype dtype; /* type of what layers read */
     bool any_world;
-    int slots; /* masters, and the rule's states */
+    int slots; /* masters and the rule's states */
 };
 
 struct shares;
@@ -81,22 +83,22 @@ void shares_close(struct shares *s); /* NULL is allowed */
 
 float *shares_grad(const struct shares *s, size_t i);
 
-/* Start a step; mark the gradient of parameter i complete at this point of the stream; wait for all.
- * Collective. */
+/* Begin a step; note that the gradient of parameter i is complete at this point of the stream; wait for all
+ * gradients. Collective. */
 void shares_start(struct shares *s);
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err);
 ddp_status shares_average(struct shares *s, struct ddp_err *err);
 
-/* As compute_ops.norm, of all gradients. Collective. */
+/* Compute the norm of all gradients, as compute_ops.norm does; collective. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err);
 
-/* Update the part of parameter i that is in this rank's share; then gather from all ranks what layers read. */
+/* Update the part of parameter i in this rank's share; then gather the weights that layers read from all ranks. */
 void shares_update(struct shares *s, const ddp_optim *rule, size_t i);
 ddp_status shares_send(struct shares *s, struct ddp_err *err);
 
-/* Slot 0 is the masters, 1 and 2 are the rule's states. `flat`: all parameters one after the other, on the host.
- * Export is collective and for rank 0, the others pass NULL; import keeps this rank's shares. Masters that layers read are the
- * model's own, and are not imported. */
+/* Export or import a slot: 0 is the masters, 1 and 2 are the rule's states. `flat` has all parameters one after the
+ * other, on the host. Export is collective; only rank 0 passes a buffer, the others pass NULL. Import keeps this
+ * rank's shares. If layers read the masters, these are the model's and are not imported. */
 ddp_status shares_export(struct shares *s, int slot, float *flat, struct ddp_err *err);
 ddp_status shares_import(struct shares *s, int slot, const float *flat, struct ddp_err *err);
 

@@ -1,6 +1,6 @@
 /* train_options.c -- see train_options.h.
  *
- * An option is a row here and a field there. Names are those of the torch world where it has one. */
+ * An option is a row here and a field in the struct. Names are those of PyTorch programs if such a name exists. */
 #include "train/train_options.h"
 
 #include "train/models/llmc.h"
@@ -12,7 +12,7 @@
 
 /* The option and its field have the same name. */
 #define ROW(field, kind) .name = #field, .type = OPTION_##kind, .at = offsetof(struct train_options, field)
-enum { MOST = 1 << 30 }; /* of anything that is counted: products of two still fit in 64 bits */
+enum { MOST = 1 << 30 }; /* limit of every number, so that the product of two fits in 64 bits */
 
 #define RULE_NAME(name, word, states) word,
 #define PRECISION_NAME(name, word)    word,
@@ -25,73 +25,79 @@ static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu"
 
 static const struct option_row rows[] = {
     { ROW(data, TEXT), .value = "DIR", .preset = "data",
-      .help = "Fashion-MNIST's four files or CIFAR-10's binary ones, plain or .gz; llm.c's tokens, also as a "
+      .help = "directory of Fashion-MNIST's four files, CIFAR-10's binary files (both plain or .gz) or "
+              "llm.c's tokens; or a "
               "pattern" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
-      .help = "threads that read batches ahead; 0 = each is read when it is needed" },
-    { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, each time anew" },
+      .help = "number of threads that read batches ahead; 0 reads each batch when it is needed" },
+    { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, differently in each epoch" },
     { ROW(length, COUNT), .value = "N", .min = 1, .max = 1 << 20,
-      .help = "tokens of a sample (default: the model's)" },
+      .help = "number of tokens in a sample (default: the model's)" },
     { ROW(model, WORD), .value = "NAME", .preset = "mlp", .words = &model_words,
       .help = "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax); resnet20; GPT-2 as gpt2:SIZE, "
               "tiny or 10M (bytes as tokens), 124M, 355M, 774M, 1558M" },
     { ROW(init_from, TEXT), .value = "FILE",
-      .help = "begin with the parameters of a model of llm.c, e.g. gpt2_124M.bin" },
+      .help = "begin with the parameters of this file of llm.c, for example gpt2_124M.bin" },
     { .name = "export",
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = offsetof(struct train_options, export_to),
-      .help = "at the end write the parameters as a model of llm.c (float32)" },
+      .help = "write the parameters to a file of llm.c at the end (float32)" },
     { ROW(batch, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "samples per worker and step (default: 100)" },
+      .help = "number of samples per worker and step (default: 100)" },
     { ROW(global_batch, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "samples per step of all workers together, in place of --batch" },
+      .help = "number of samples per step of all workers together, instead of --batch" },
     { ROW(accumulate, COUNT), .value = "N", .preset = "1", .min = 1, .max = 1024,
-      .help = "go through N batches one after the other before each update" },
+      .help = "compute N batches one after the other before each update" },
     { ROW(epochs, COUNT), .value = "N", .preset = "10", .min = 1, .max = MOST,
-      .help = "passes over the training set" },
+      .help = "number of passes over the training set" },
     { ROW(optimizer, WORD), .value = "NAME", .preset = "adam", .words = &rule_words,
-      .help = "sgd, adam or adamw, as torch's" },
+      .help = "sgd, adam or adamw, as in PyTorch" },
     { ROW(lr, REAL), .value = "X", .preset = "0.01", .help = "learning rate" },
     { ROW(schedule, WORD), .value = "NAME", .preset = "constant", .words = &schedule_words,
-      .help = "of the rate until the last epoch's end: constant, cosine or linear" },
+      .help = "learning rate over the run: constant, cosine or linear" },
     { ROW(warmup, COUNT), .value = "N", .preset = "0", .min = 0, .max = MOST,
-      .help = "steps in which the rate grows up to --lr" },
-    { ROW(final_lr, REAL_0), .value = "X", .preset = "0", .help = "where cosine and linear end" },
-    { ROW(clip, REAL), .value = "X", .help = "shorten gradients whose norm is above X" },
-    { ROW(weight_decay, REAL_0), .value = "X", .help = "(default: adamw 0.01, others 0)" },
-    { ROW(momentum, REAL_0), .value = "X", .preset = "0", .help = "of sgd" },
-    { ROW(nesterov, FLAG), .help = "Nesterov's momentum, of sgd" },
-    { ROW(beta1, REAL_0), .value = "X", .preset = "0.9", .help = "of adam and adamw" },
-    { ROW(beta2, REAL_0), .value = "X", .preset = "0.999", .help = "of adam and adamw" },
-    { ROW(zero1, FLAG), .help = "each worker keeps its share of the optimiser's state only (ZeRO-1)" },
+      .help = "number of steps in which the learning rate grows up to --lr" },
+    { ROW(final_lr, REAL_0), .value = "X", .preset = "0",
+      .help = "learning rate at the end of cosine and linear" },
+    { ROW(clip, REAL), .value = "X", .help = "scale gradients down to norm X if their norm is larger" },
+    { ROW(weight_decay, REAL_0), .value = "X",
+      .help = "weight decay (default: 0.01 for adamw, otherwise 0)" },
+    { ROW(momentum, REAL_0), .value = "X", .preset = "0", .help = "momentum of sgd" },
+    { ROW(nesterov, FLAG), .help = "use Nesterov's momentum with sgd" },
+    { ROW(beta1, REAL_0), .value = "X", .preset = "0.9",
+      .help = "decay of the first moment of adam and adamw" },
+    { ROW(beta2, REAL_0), .value = "X", .preset = "0.999",
+      .help = "decay of the second moment of adam and adamw" },
+    { ROW(zero1, FLAG), .help = "keep only a share of the optimizer's state on each worker (ZeRO-1)" },
     { ROW(precision, WORD), .value = "NAME", .preset = "fp32", .words = &precision_words,
-      .help = "fp32, bf16 or fp16, with parameters kept in fp32; fp16 scales the loss" },
+      .help = "fp32, bf16 or fp16; parameters stay in fp32, and fp16 scales the loss" },
     { ROW(determinism, WORD), .value = "NAME", .preset = "run", .words = &determinism_words,
-      .help = "run: the same run gives the same bits; world: and so do 1, 2, 4 and 8 workers" },
-    { ROW(sync_bn, FLAG), .help = "of resnet20: batch normalisation over the batches of all workers" },
+      .help =
+          "run: a repeated run gives the same bits; world: 1, 2, 4 and 8 workers give the same bits too" },
+    { ROW(sync_bn, FLAG), .help = "with resnet20, normalize over the batches of all workers" },
     { ROW(device, WORD), .value = "NAME", .preset = "auto", .words = &device_words,
-      .help = "cpu, cuda (one GPU for each worker; says what is missing), or auto: cuda where it is there" },
+      .help = "cpu, cuda (one GPU for each worker), or auto (cuda if a GPU can be used)" },
     { ROW(seed, COUNT), .value = "S", .preset = "0", .min = 0, .max = UINT32_MAX,
-      .help = "of first parameters and of the shuffling" },
+      .help = "seed of the initial parameters and of the shuffling" },
     { ROW(threads, COUNT), .value = "N", .min = 1, .max = 1024,
-      .help = "BLAS threads per worker (default: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
-    { ROW(checkpoint, TEXT), .value = "DIR", .help = "save DIR/step-N after each epoch, and at the end" },
-    { ROW(checkpoint_every, COUNT), .value = "N", .min = 1, .max = MOST, .help = "and after each N steps" },
+      .help = "number of BLAS threads per worker (default: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
+    { ROW(checkpoint, TEXT), .value = "DIR", .help = "save DIR/step-N after each epoch and at the end" },
+    { ROW(checkpoint_every, COUNT), .value = "N", .min = 1, .max = MOST,
+      .help = "save a checkpoint every N steps too" },
     { ROW(keep_last, COUNT), .value = "N", .preset = "3", .min = 1, .max = MOST,
       .help = "remove all but the newest N checkpoints" },
     { ROW(keep_every, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "but not those of steps that are a multiple of N" },
+      .help = "with --keep_last, also keep checkpoints whose step is a multiple of N" },
     { ROW(resume, FLAG), .help = "continue from the newest checkpoint" },
-    { ROW(grow, FLAG), .help = "after each epoch's checkpoint, restart with nodes that joined late" },
-    { ROW(eval, FLAG), .help = "only test the newest checkpoint" },
+    { ROW(grow, FLAG), .help = "after each epoch's checkpoint, restart with the nodes that are waiting" },
+    { ROW(eval, FLAG), .help = "test the newest checkpoint and do not train" },
     { ROW(eval_every, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST,
-      .help = "test after each N epochs, and after the last one" },
+      .help = "test every N epochs and after the last one" },
     { ROW(check_every, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help =
-          "compare the parameters of all workers after each N steps; at the end they are compared anyway" },
+      .help = "compare the parameters of all workers every N steps (they are always compared at the end)" },
     { ROW(metrics, TEXT), .value = "FILE", .help = "write a JSON line for each step and epoch" },
-    { ROW(hash_steps, FLAG), .help = "with the parameters' hash in the line of each step" },
+    { ROW(hash_steps, FLAG), .help = "include the parameters' hash in the line of each step" },
     { ROW(peak_tflops, REAL), .value = "X",
       .help =
           "peak TFLOP/s of a worker's device, for the metric mfu (default: NVIDIA's figure for known GPUs)" },
@@ -100,9 +106,9 @@ static const struct option_row rows[] = {
     { ROW(summary, TEXT), .value = "FILE", .help = "write one JSON object at the end" },
     { ROW(limit_steps, COUNT), .value = "N", .min = 1, .max = MOST, .help = "stop after N steps" },
     { ROW(dump_gradients, TEXT), .value = "FILE",
-      .help = "write the averaged gradient of each step as raw float32" },
+      .help = "write the averaged gradients of each step as raw float32" },
     { ROW(quiet, FLAG), .help = "print errors only" },
-    { ROW(help, FLAG), .letter = 'h', .help = "print this" },
+    { ROW(help, FLAG), .letter = 'h', .help = "print this list" },
     { ROW(version, FLAG), .help = "print the version" },
 };
 static const struct option_table table = OPTION_TABLE(rows, OPTIONS_EXPECTED);
@@ -118,8 +124,8 @@ const char *train_options_word(const char *name, int64_t value)
     return NULL;
 }
 
-/* Options of one worker alone: they change no parameter, only rank 0 uses them, or another place compares
- * them. */
+/* Return true for options of one worker: they change no parameter, only rank 0 uses them, or they are compared
+ * elsewhere. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "data",    "loader_threads", "init_from", "export",         "device",
@@ -131,7 +137,7 @@ static bool is_own(const char *name)
     return false;
 }
 
-/* The value of the row, as a number that can be compared with another process's: of a text only whether there is one. */
+/* Return a row's value as a number that can be compared between processes. A text is only given or not given. */
 static uint64_t option_fact(const struct option_row *row, const void *from)
 {
     const void *field = (const char *)from + row->at;
@@ -163,8 +169,8 @@ static const char *choice_word(const struct option_row *row, uint64_t value)
                                                                                      : "unknown";
 }
 
-/* Such a number as text: "0.01", "adamw", "given". A number that the row rejects stands for an option that
- * was not given. */
+/* Print such a number: "0.01", "adamw", "given". A number outside the row's range means that the option was not
+ * given. */
 static void print_fact(const struct option_row *row, uint64_t fact, char to[32])
 {
     const bool is_given = (row->type == OPTION_FLAG || row->type == OPTION_TEXT) && fact != 0;
@@ -202,8 +208,8 @@ ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t th
     print_fact(&rows[row], (uint64_t)first[row], here);
     print_fact(&rows[row], (uint64_t)theirs[row], there);
     return ddp_fail(err, DDP_ERR_ARG,
-                    "--%s differs: on rank 0 it is %s, on rank %d it is %s; all workers need the same",
-                    rows[row].name, here, rank, there);
+                    "--%s differs: %s on rank 0, but %s on rank %d; use the same value on all workers",
+                    rows[row].name, here, there, rank);
 }
 
 ddp_optim train_options_optim(const struct train_options *o)
@@ -226,7 +232,7 @@ static ddp_status check_optimizer(const struct train_options *o, struct ddp_err 
 {
     ddp_optim optim = train_options_optim(o);
     if (o->optimizer != DDP_SGD && (o->momentum != 0 || o->nesterov))
-        return ddp_fail(err, DDP_ERR_ARG, "--momentum and --nesterov are for --optimizer sgd; %s has --beta1",
+        return ddp_fail(err, DDP_ERR_ARG, "--momentum and --nesterov need --optimizer sgd; %s uses --beta1",
                         ddp_rule_name(optim.rule));
     ddp_status status = ddp_optim_check(&optim, err);
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "--optimizer %s", ddp_rule_name(optim.rule));
@@ -235,24 +241,26 @@ static ddp_status check_optimizer(const struct train_options *o, struct ddp_err 
 static ddp_status check_files(const struct train_options *o, struct ddp_err *err)
 {
     if ((o->resume || o->eval) && o->checkpoint == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "--%s needs --checkpoint DIR: %s", o->eval ? "eval" : "resume",
-                        o->eval ? "what to test" : "where to go on from");
+        return ddp_fail(err, DDP_ERR_ARG, "--%s needs --checkpoint DIR, %s", o->eval ? "eval" : "resume",
+                        o->eval ? "the directory of the checkpoint to test"
+                                : "the directory of the run to continue");
     if (o->checkpoint == NULL && (o->checkpoint_every != 0 || o->keep_every != 0))
-        return ddp_fail(err, DDP_ERR_ARG, "--%s needs --checkpoint DIR: where to save",
+        return ddp_fail(err, DDP_ERR_ARG, "--%s needs --checkpoint DIR, the directory to save to",
                         o->checkpoint_every != 0 ? "checkpoint_every" : "keep_every");
     if (o->sync_bn && o->determinism == DETERMINISM_WORLD)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--sync_bn makes batches as large as the number of workers, which --determinism "
-                        "world must not depend on; leave one of them out");
+                        "--sync_bn makes results depend on the number of workers, but --determinism "
+                        "world must not; use only one of them");
     if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--dump_gradients writes what the reducer averages in fp32; leave out --zero1 and "
+                        "--dump_gradients writes the reducer's averages in fp32; remove --zero1 and "
                         "--precision");
     if ((o->init_from != NULL || o->export_to != NULL) && !llmc_knows(&models[o->model]))
-        return ddp_fail(err, DDP_ERR_ARG, "--%s: llm.c's models are GPT-2; --model %s is none",
+        return ddp_fail(err, DDP_ERR_ARG, "--%s: must be used with a GPT-2 model; --model %s is none",
                         o->init_from != NULL ? "init_from" : "export", models[o->model].name);
     if (o->hash_steps && o->metrics == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "--hash_steps needs --metrics FILE: where to write them");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--hash_steps needs --metrics FILE, the file to write the hashes to");
     return DDP_OK;
 }
 
@@ -261,16 +269,17 @@ static ddp_status check_model(const struct train_options *o, struct ddp_err *err
 {
     const struct model_kind *kind = &models[o->model];
     if (o->length != 0 && kind->input != MODEL_TOKENS)
-        return ddp_fail(err, DDP_ERR_ARG, "--length is for models of tokens; --model %s is one of pictures",
+        return ddp_fail(err, DDP_ERR_ARG, "--length needs a model for tokens; --model %s is for pictures",
                         kind->name);
     if (o->sync_bn && !kind->normalises)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--sync_bn: --model %s has no batch normalisation; leave it out, or --model resnet20",
-                        kind->name);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--sync_bn: --model %s has no batch normalization; remove --sync_bn or use --model resnet20",
+            kind->name);
     return DDP_OK;
 }
 
-/* Return the option in use that only the CPU has, or NULL. */
+/* Return an option in use that only the CPU supports, or NULL. */
 static const char *only_on_cpu(const struct train_options *o)
 {
     return o->dump_gradients != NULL ? "--dump_gradients" : NULL;
@@ -285,12 +294,11 @@ static ddp_status check_device(const struct train_options *o, struct ddp_err *er
 {
     if (o->device != DEVICE_CUDA || train_options_may_use_gpu(o))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "--device cuda: %s is not there on a GPU yet; --device cpu or auto computes on the CPU",
+    return ddp_fail(err, DDP_ERR_ARG, "--device cuda: %s is not supported on a GPU; use --device cpu or auto",
                     only_on_cpu(o));
 }
 
-/* Check the rules of several rows: options that exclude or need each other. */
+/* Parse the options, and check rules of several rows: options that exclude or need each other. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err)
 {
     *o = (struct train_options){ .weight_decay = -1 };
@@ -306,12 +314,12 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
     if (status != DDP_OK)
         return status;
     if (o->batch != 0 && o->global_batch != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "--batch and --global_batch: give one of them, not both");
+        return ddp_fail(err, DDP_ERR_ARG, "--batch and --global_batch exclude each other; use one of them");
     if (o->grow && (!o->resume || o->global_batch == 0))
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--grow needs --checkpoint DIR and --resume, to go on from, and --global_batch N: with "
-            "--batch it would change with the number of workers");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--grow needs --checkpoint DIR and --resume, to continue after the restart, and "
+                        "--global_batch N, because with "
+                        "--batch the batch size would change with the number of workers");
     if (o->batch == 0 && o->global_batch == 0)
         o->batch = 100;
     return DDP_OK;
@@ -321,11 +329,11 @@ void train_options_help(FILE *to)
 {
     fprintf(to, "usage: train [options]                            one worker\n"
                 "       ddprun --nproc_per_node=4 train [options]  four\n"
-                "Train a classifier of pictures or a GPT-2, data-parallel over all workers.\n\n");
+                "Train an image classifier or a GPT-2, data-parallel over all workers.\n\n");
     struct buf help = { 0 };
     if (options_help(&table, &help))
         fwrite(help.data, 1, help.len, to);
     buf_free(&help);
-    fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option or a loss that is no number, 75 another\n"
+    fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option or a loss that is not finite, 75 another\n"
                 "worker failed.\n");
 }

@@ -26,49 +26,50 @@ enum determinism { DETERMINISM_RUN, DETERMINISM_WORLD };
 enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 
 struct train_options {
-    int model; /* row of models.h */
+    int model; /* number of a row of models.h */
     const char *data;
-    uint64_t batch, global_batch; /* one of them is 0 */
+    uint64_t batch, global_batch; /* one of the two is 0 */
     uint64_t accumulate;
     uint64_t epochs;
     uint64_t seed;
-    int optimizer, schedule, precision, determinism, device; /* enum ddp_rule, schedule_kind, ... */
-    double lr, final_lr, clip;                               /* clip: 0 = no */
-    double momentum, weight_decay, beta1, beta2;             /* weight_decay: -1 = not said */
+    int optimizer, schedule, precision, determinism,
+        device;                                  /* values of enum ddp_rule, schedule_kind and so on */
+    double lr, final_lr, clip;                   /* clip: 0 = off */
+    double momentum, weight_decay, beta1, beta2; /* weight_decay: -1 = not given */
     uint64_t warmup;
     bool nesterov, zero1, sync_bn;
-    uint64_t checkpoint_every, keep_every, check_every; /* 0 = no */
+    uint64_t checkpoint_every, keep_every, check_every; /* 0 = off */
     uint64_t keep_last, eval_every;
-    double peak_tflops; /* 0 = not said */
+    double peak_tflops; /* 0 = not given */
     bool eval, hash_steps;
-    const char *profile;               /* NULL = no */
-    const char *init_from, *export_to; /* NULL = no */
-    uint64_t threads;                  /* 0 = not said */
-    uint64_t loader_threads, length;   /* length: 0 = not said */
+    const char *profile;               /* NULL = off */
+    const char *init_from, *export_to; /* NULL = off */
+    uint64_t threads;                  /* 0 = not given */
+    uint64_t loader_threads, length;   /* length: 0 = not given */
     bool augment;
     uint64_t limit_steps;                                        /* 0 = no limit */
-    const char *metrics, *summary, *checkpoint, *dump_gradients; /* NULL = no */
+    const char *metrics, *summary, *checkpoint, *dump_gradients; /* NULL = off */
     bool resume, grow, quiet, help, version;
 };
 
-/* Texts are borrowed from argv. DDP_ERR_ARG says which word is wrong. */
+/* Parse the options. Strings are borrowed from argv. DDP_ERR_ARG names the wrong argument. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err);
 
 /* Return the text of choice `value` of option `name`, or NULL. */
 const char *train_options_word(const char *name, int64_t value);
 
 /* The options that must be equal on all workers, as numbers to compare. */
-enum { TRAIN_FACTS = 64 }; /* at most; those that are left are 0 */
+enum { TRAIN_FACTS = 64 }; /* maximum number; unused ones are 0 */
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
 
-/* DDP_ERR_ARG names the first option in which `rank` differs from rank 0, and both values. */
+/* Compare with rank 0. DDP_ERR_ARG names the first option in which `rank` differs, and both values. */
 ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t theirs[TRAIN_FACTS], int rank,
                               struct ddp_err *err);
 
-/* The optimiser that was asked for, before its first step. */
+/* Return the optimizer that the options describe, before its first step. */
 ddp_optim train_options_optim(const struct train_options *o);
 
-/* Return whether a GPU may be used, and supports all requested options. */
+/* Return true if a GPU may be used and supports all options that were given. */
 bool train_options_may_use_gpu(const struct train_options *o);
 
 void train_options_help(FILE *to);

@@ -1,11 +1,11 @@
 /* trainer.c -- see trainer.h.
  *
- * Losses are summed, not averaged, and divided by the number of samples at the end: parts of a batch may
- * differ in size, and an average of averages would then depend on the number of ranks.
+ * Losses are summed and divided by the number of samples at the end. Parts of a batch may differ in size, so an
+ * average of averages would depend on the number of ranks.
  *
- * Every number that decides about the run (the loss, the limit of steps) is equal on all ranks. A decision
- * from anything else would leave the others waiting in a collective. An error of one rank, such as a full
- * disk on rank 0, ends that rank, and main.c frees the others with ddp_abort. */
+ * Every number that controls the run (the loss, the limit of steps) is equal on all ranks. If ranks decided
+ * differently, some would wait in a collective forever. An error of one rank, such as a full disk on rank 0, ends
+ * that rank, and main.c releases the others with ddp_abort. */
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -21,19 +21,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Padding, which training needs to keep ranks in step, would count some samples twice and make the accuracy
- * depend on the number of workers. So the test set is dealt out without: ranks may differ by one sample, and
- * only counts are summed, in integers, which have no rounding. */
+/* A test uses no padding. Padding would count some samples twice, and the accuracy would depend on the number of
+ * workers. So ranks may differ by one sample. Only integer counts are summed, so there is no rounding. */
 
 enum { EVALUATE_TARGETS = 256 };
 
-/* Samples tested at once; the model must have room for as many. */
+/* Return how many samples are tested at once; the model must have room for them. */
 static size_t evaluate_rows(const struct dataset *set)
 {
     return set->length < EVALUATE_TARGETS ? EVALUATE_TARGETS / set->length : 1;
 }
 
-/* Add one batch to `to`; *more is false at the end. */
+/* Add one batch to `to`. *more is false at the end. */
 static ddp_status count_batch(struct model *model, struct feed *feed, struct accuracy *to, bool *more,
                               struct ddp_err *err)
 {
@@ -52,8 +51,8 @@ static ddp_status count_batch(struct model *model, struct feed *feed, struct acc
     return DDP_OK;
 }
 
-/* The second count is a check of the sampler: a sample left out or seen twice would go unnoticed in a
- * percentage. */
+/* Sum the counts over all ranks. The number of samples is checked, because a sample that was left out or tested twice
+ * would not be noticed in a percentage. */
 static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
 {
     int64_t counts[2] = { a->correct, a->samples };
@@ -63,13 +62,14 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
     if (status != DDP_OK)
         return library(status, err);
     if (counts[1] != (int64_t)(set->n * set->length))
-        return ddp_fail(err, DDP_ERR_MISMATCH, "the ranks have tested %" PRId64 " targets, the set has %zu",
+        return ddp_fail(err, DDP_ERR_MISMATCH, "the ranks tested %" PRId64 " targets, but the set has %zu",
                         counts[1], set->n * set->length);
     *a = (struct accuracy){ counts[0], counts[1], a->loss / (double)(set->n * set->length) };
     return DDP_OK;
 }
 
-/* Running numbers are rank 0's, as in a step: there they are sent before it, and here the last step is over. */
+/* Test the model. All ranks use rank 0's running numbers. In a step these are sent at its beginning; here they are
+ * sent after the last step. */
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err)
 {
@@ -88,11 +88,11 @@ ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx
     return status;
 }
 
-/* One step, on every rank at once.
+/* One step, on every rank at the same time.
  *
- *     forward and backward on my part of the batch     gradient.c, writes into memory of the reducer (or ZeRO-1)
- *     each gradient is ready, all are averaged          optimizer.c, the first while the last are still computed
- *     clip and update                                   every rank for itself, and all come to the same bits */
+ *     forward and backward on this rank's part of the batch   gradient.c, into memory of the reducer (or ZeRO-1)
+ *     averages of all gradients                               optimizer.c; the first while the last are computed
+ *     clip and update                                         every rank alone, with the same bits */
 
 /* --- what happens during the backward pass ------------------------------------------------------------- */
 
@@ -102,7 +102,8 @@ static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *e
     return optimizer_round(&t->optimizer, i, grad, err);
 }
 
-/* Without a core for the thread that reduces, this waits for the other ranks whenever a bucket is full. */
+/* Note that a gradient is complete. Without a core for the communication thread, this call waits for the other ranks
+ * whenever a bucket is full. */
 static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
 {
     struct trainer *t = user;
@@ -122,9 +123,9 @@ static void phase_begins(void *user, enum phase phase)
         phases_begin(&t->phases, phase, now_us);
 }
 
-/* --- for comparing runs with each other ------------------------------------------------------------------ */
+/* --- files for comparisons of runs ----------------------------------------------------------------------- */
 
-/* Tensor after tensor, as in the model. */
+/* Write the gradients, tensor after tensor as in the model. */
 static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 {
     bool failed = false;
@@ -139,7 +140,7 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
                   : DDP_OK;
 }
 
-/* --- telling --------------------------------------------------------------------------------------------- */
+/* --- reports ----------------------------------------------------------------------------------------- */
 
 /* Return the used share of the devices' peak rate; 0 if that rate or the work is unknown. */
 static double mfu(const struct trainer *t, double samples_per_s)
@@ -169,7 +170,7 @@ static ddp_status write_metrics(struct trainer *t, const struct late *of, double
     return journal_step(&t->journal, &line, err);
 }
 
-/* The mean loss of a step costs a separate all-reduce, so it is computed only on request. */
+/* Report a step. The mean loss of a step needs a separate all-reduce, so it is computed only on request. */
 static ddp_status tell_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
                             struct ddp_err *err)
 {
@@ -182,8 +183,8 @@ static ddp_status tell_step(struct trainer *t, const struct late *of, double los
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* The device's answer belongs to the step before, if that still waits; with `now` to all steps. The time of a
- * step is that from one answer to the next. */
+/* Report the previous step with the device's answer; with `now`, all steps. The time of a step is that between two
+ * answers. */
 static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -199,7 +200,8 @@ static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
     return tell_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
-/* A hash is one of the parameters after this step, not after the next. */
+/* Report a step on a device. With --hash_steps the device is waited for, because the hash must be that of this step's
+ * parameters. */
 static ddp_status tell_of_device(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const uint64_t begun_us = t->late.begun_us;
@@ -247,7 +249,7 @@ static ddp_status average(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? dump_gradient(t, err) : status;
 }
 
-/* The norm is computed only for metrics and for clipping. */
+/* Update the parameters. The norm is computed only for metrics and clipping. */
 static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
 {
     phase_begins(t, PHASE_OPTIMIZER);
@@ -256,7 +258,7 @@ static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
     return status;
 }
 
-/* Collective. Step `step` of the epoch; adds this rank's losses to t->loss_here. */
+/* Run step `step` of the epoch; collective. Adds this rank's losses to t->loss_here. */
 static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err)
 {
     double loss, lr = schedule_lr(&t->schedule, t->steps_done);
@@ -272,13 +274,12 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     t->loss_here += loss;
     t->steps_done++;
     t->steps_here++;
-    ddp_progress(t->ctx, t->steps_done); /* a launcher that does not receive it is no reason to stop */
+    ddp_progress(t->ctx, t->steps_done); /* an error of the launcher's store must not stop the training */
     status = note_step(t, step, loss, lr, start, err);
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
-/* Collective. Bring t->epoch_loss up to date.
- * What this rank has added since then joins the sum of all. */
+/* Add this rank's losses since the last call to t->epoch_loss, the sum of all ranks; collective. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = t->device != NULL ? tell_late(t, true, err) : DDP_OK;
@@ -292,9 +293,9 @@ static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 
 /* --- checkpoints ------------------------------------------------------------------------------------------ */
 
-/* The run as it is now into a checkpoint, and back. */
+/* --- the run as a checkpoint, and back ------------------------------------------------------------------- */
 
-/* Facts that tell this run from others, and where it stands. */
+/* Return the facts that identify this run, and its progress. */
 static struct checkpoint describe(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -317,8 +318,8 @@ static struct checkpoint describe(struct trainer *t)
     };
 }
 
-/* Collective. Does nothing without --checkpoint or when this step has been saved.
- * The others go on at once; they meet rank 0 again in the next all-reduce. */
+/* Save a checkpoint; collective. Does nothing without --checkpoint, or if this step has been saved. The other ranks
+ * continue at once and wait for rank 0 in the next all-reduce. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {
     if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
@@ -335,7 +336,7 @@ static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 
 static void say_what_it_resumes(struct trainer *t)
 {
-    const char *what = t->options->eval ? "eval: testing the checkpoint" : "resume: going on";
+    const char *what = t->options->eval ? "eval: testing the checkpoint" : "resume: continuing";
     if (t->epoch_step == 0)
         journal_line(&t->journal, "%s after epoch %" PRIu64 " of %s", what, t->epochs_done,
                      t->options->checkpoint);
@@ -353,8 +354,8 @@ static void take_over(struct trainer *t, const struct checkpoint *c)
     t->epoch_loss = c->epoch_loss;
 }
 
-/* Rank 0 reads, everyone gets what it holds: so a slow or shared disk has one reader, and all ranks continue
- * from the same step. */
+/* Load a checkpoint on rank 0 and send it to all ranks. So a slow or shared disk has one reader, and all ranks
+ * continue from the same step. */
 static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
 {
     struct checkpoint c = describe(t);
@@ -363,7 +364,8 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     if (status == DDP_OK && !found && t->options->eval)
         return ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", t->options->checkpoint);
     if (status == DDP_OK && !found)
-        journal_line(&t->journal, "resume: no checkpoint in %s yet, starting anew", t->options->checkpoint);
+        journal_line(&t->journal, "resume: no checkpoint in %s; starting from the beginning",
+                     t->options->checkpoint);
     if (status != DDP_OK || !found)
         return status;
     take_over(t, &c);
@@ -371,7 +373,7 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Collective. Continue from the newest checkpoint if one exists. */
+/* Continue from the newest checkpoint, if one exists; collective. */
 static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -383,14 +385,13 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 
 /* --- what a run needs ------------------------------------------------------------------------------------- */
 
-/* The beginning and the end of trainer.h: what a run needs, in the order in which it can go
- * wrong.
+/* The beginning and the end of a run: what it needs, in the order in which failures are cheap.
  *
- * Cheap things that a user may have misspelt come first (files to write), then the data, then memory, and last what all
- * ranks must be there for: the reducer, and the checkpoint that rank 0 reads for all. */
+ * Files that a user may have misspelt come first, then the data, then memory. What needs all ranks comes last: the
+ * reducer, and the checkpoint that rank 0 reads for all. */
 
-/* More threads than one only get in each other's way when every core has a worker; but the user may know
- * better. */
+/* Set the number of BLAS threads. If every core has a worker, more than one thread per worker is slower, but the user
+ * may choose another number. */
 static void set_threads(uint64_t wanted)
 {
     if (wanted > 0)
@@ -399,14 +400,14 @@ static void set_threads(uint64_t wanted)
         openblas_set_num_threads(1);
 }
 
-/* A user who forgot --resume gets an error while the old checkpoints still exist, because steps of two runs
- * in one directory would look like one run. */
+/* Open the checkpoints. A user who forgot --resume gets an error before old checkpoints are removed. Otherwise steps
+ * of two runs in one directory would look like one run. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];
     if (o->checkpoint == NULL)
         return DDP_OK;
-    if (o->eval) /* which makes no directory, and writes nothing */
+    if (o->eval) /* --eval creates no directory and writes nothing */
         return checkpoint_exists(o->checkpoint, newest)
                    ? DDP_OK
                    : ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", o->checkpoint);
@@ -416,12 +417,12 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "--checkpoint %s holds %s of an earlier run; --resume goes on from it, another directory (or "
-        "none of it) starts anew",
+        "--checkpoint %s has %s of an earlier run; use --resume to continue from it, or another directory "
+        "to start from the beginning",
         o->checkpoint, newest);
 }
 
-/* Better now than after the last epoch. */
+/* Check early that files can be written; otherwise the error would come after the last epoch. */
 static ddp_status may_write_at_the_end(const struct train_options *o, struct ddp_err *err)
 {
     if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
@@ -431,7 +432,8 @@ static ddp_status may_write_at_the_end(const struct train_options *o, struct ddp
     return DDP_OK;
 }
 
-/* Only rank 0 writes; the others have nothing to open and wait for it in the first collective. */
+/* Open the output files on rank 0. The other ranks have nothing to open and wait for rank 0 in the first
+ * collective. */
 static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -450,7 +452,7 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
                                       strerror(errno));
 }
 
-/* Every rank reads all of the data: each epoch deals it out anew. */
+/* Open the data. Every rank reads all of it, because each epoch distributes the samples in a new way. */
 static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -472,9 +474,9 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, &how, err) : status;
 }
 
-/* --- the same run on all ranks ----------------------------------------------------------------------- */
+/* --- comparison of the ranks' runs ------------------------------------------------------------------- */
 
-/* Facts that the ranks compare. */
+/* What the ranks compare. */
 struct run_facts {
     int64_t options[TRAIN_FACTS], samples[2];
 };
@@ -487,11 +489,12 @@ static ddp_status compare_samples(const int64_t first[2], const int64_t theirs[2
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG,
                     "--data differs: rank 0 has %" PRId64 " samples for training and %" PRId64
-                    " for the test, rank %d has %" PRId64 " and %" PRId64 "; all workers need the same",
+                    " for the test, rank %d has %" PRId64 " and %" PRId64
+                    "; use the same data on all workers",
                     first[0], first[1], rank, theirs[0], theirs[1]);
 }
 
-/* All ranks compare all with rank 0's, so that all come to the same words. */
+/* Compare every rank with rank 0. All ranks do so, so that all print the same text. */
 static ddp_status compare_runs(const struct run_facts *all, int world, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -503,15 +506,15 @@ static ddp_status compare_runs(const struct run_facts *all, int world, struct dd
     return status;
 }
 
-/* Compare options first: a rank with other options would leave the others in a collective that it does not
- * call, or train another model unnoticed. */
+/* Compare the options first: a rank with other options would call other collectives, or train another model
+ * unnoticed. */
 static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 {
     const int world = ddp_world_size(t->ctx);
     struct run_facts mine = { .samples = { (int64_t)t->train_set.n, (int64_t)t->test_set.n } };
     struct run_facts *all = calloc((size_t)world, sizeof(*all));
     if (all == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the options of %d ranks", world);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the options of %d ranks", world);
     train_options_facts(t->options, mine.options);
     ddp_status status =
         library(ddp_all_gather(ddp_world(t->ctx), &mine, all, RUN_FACTS, DDP_I64, NULL, NULL), err);
@@ -523,7 +526,7 @@ static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 
 /* --- model ------------------------------------------------------------------------------------------- */
 
-/* Rank 0 reads; the others get its parameters in optimizer_open. */
+/* Load the initial parameters on rank 0; the other ranks get them in optimizer_open. */
 static ddp_status init_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -532,11 +535,12 @@ static ddp_status init_model(struct trainer *t, struct ddp_err *err)
     ddp_status status = llmc_load(o->init_from, &models[o->model], &t->model->params, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "--init_from");
-    journal_line(&t->journal, "first parameters: those of %s", o->init_from);
+    journal_line(&t->journal, "initial parameters from %s", o->init_from);
     return DDP_OK;
 }
 
-/* All ranks begin with the same parameters, from the same seed; optimizer_open makes sure. */
+/* Create the model. All ranks begin with the same parameters, because they use the same seed; optimizer_open checks
+ * this. */
 static ddp_status open_model(struct trainer *t, struct ddp_err *err)
 {
     size_t rows = split_rows(&t->split, 0);
@@ -558,13 +562,13 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
         return status;
     t->length = spec.length;
     if (!gradient_init(&t->gradient, t->model, &t->feed))
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for gradients of %zu parameters",
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for gradients of %zu parameters",
                         t->model->params.count);
     status = init_model(t, err);
     return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
 }
 
-/* The context has a device if, and only if, train is to compute on it: main.c. */
+/* Open the device. main.c has given the context a device if train computes on one. */
 static ddp_status open_device(struct trainer *t, struct ddp_err *err)
 {
     if (ddp_device(t->ctx) < 0)
@@ -610,7 +614,7 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     return status;
 }
 
-/* fclose reports a full disk for bytes that were still in memory. */
+/* Close the dump. fclose reports a full disk for bytes that were still in memory. */
 static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 {
     if (t->dump == NULL || fclose(t->dump) == 0)
@@ -619,8 +623,8 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     strerror(errno));
 }
 
-/* Close everything, also after a failure, and return the first one. The device may still use memory that is
- * freed here, so wait for it first. */
+/* Close everything, even after a failure, and return the first error. The device is waited for first, because it may
+ * still use memory that is freed here. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
     enum { CLOSED = 5 };
@@ -644,17 +648,17 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* --- do all ranks have the same? --------------------------------------------------------------------- */
+/* --- comparison of the parameters -------------------------------------------------------------------- */
 
-/* All ranks have computed the same bits, or something is badly wrong: memory, a machine unlike the others, a race. */
+/* Compare the hashes of all ranks. A difference means faulty memory, a machine unlike the others, or a race. */
 static ddp_status compare(const struct trainer *t, const int64_t *hash, struct ddp_err *err)
 {
     for (int rank = 1; rank < t->split.world_size; rank++) {
         if (hash[rank] != hash[0])
             return ddp_fail(err, DDP_ERR_MISMATCH,
                             "after step %" PRIu64
-                            " rank %d has other parameters than rank 0: their hashes are "
-                            "%016" PRIx64 " and %016" PRIx64,
+                            " the parameters of rank %d differ from those of rank 0: hashes %016" PRIx64
+                            " and %016" PRIx64,
                             t->steps_done, rank, (uint64_t)hash[rank], (uint64_t)hash[0]);
     }
     return DDP_OK;
@@ -668,7 +672,7 @@ static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_er
     int64_t mine = (int64_t)(*hash = model_hash(t->model));
     int64_t *all = calloc((size_t)t->split.world_size, sizeof(*all));
     if (all == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the hashes of %d ranks", t->split.world_size);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the hashes of %d ranks", t->split.world_size);
     status = library(ddp_all_gather(ddp_world(t->ctx), &mine, all, 1, DDP_I64, NULL, NULL), err);
     if (status == DDP_OK)
         status = compare(t, all, err);
@@ -678,7 +682,8 @@ static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_er
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
-/* A limit counts the steps of this run, not those of the runs it goes on from. */
+/* Return true if the limit of steps is reached. Only steps of this run count, not those of the runs that it
+ * continues. */
 static bool limit_reached(const struct trainer *t)
 {
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;
@@ -689,8 +694,8 @@ static bool is_due(const struct trainer *t, uint64_t every)
     return every != 0 && t->steps_done % every == 0;
 }
 
-/* Check before saving, so that wrong parameters are never saved. This saves in the middle of an epoch; its
- * end saves anyway. */
+/* Compare and save after a step. The comparison comes first, so that wrong parameters are never saved. Saving here is
+ * for the middle of an epoch; the end of an epoch always saves. */
 static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 {
     uint64_t hash;
@@ -700,7 +705,7 @@ static ddp_status after_step(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* All steps of an epoch that are left, or fewer when the limit comes first. Sets t->loss. */
+/* Run the remaining steps of the epoch, or fewer if the limit is reached. Sets t->loss. */
 static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = feed_start_epoch(&t->feed, t->epochs_done, t->epoch_step, err);
@@ -717,7 +722,7 @@ static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* The loss is the same on all ranks, so all of them stop when it has exploded. */
+/* Report an epoch. All ranks have the same loss, so all stop if it is not finite. */
 static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, struct ddp_err *err)
 {
     struct journal_epoch line = {
@@ -731,13 +736,13 @@ static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, s
         .samples_per_s = (double)samples * 1e6 / (double)(us + 1),
     };
     if (!isfinite(t->loss))
-        return ddp_fail(err, DDP_ERR_ARG, "epoch %" PRIu64 ": the loss is %f; try a smaller --lr than %g",
+        return ddp_fail(err, DDP_ERR_ARG, "epoch %" PRIu64 ": the loss is %f; use a smaller --lr than %g",
                         line.epoch, fabs(t->loss), t->options->lr);
     return journal_epoch(&t->journal, &line, err);
 }
 
-/* Agree to grow only after a checkpoint that rank 0 has written: rank 0 asks, and the others receive its
- * answer. Training continues until the launcher stops this world. */
+/* Agree that waiting nodes may join. This happens only after a checkpoint that rank 0 has written: rank 0 asks the
+ * store, and the others receive the answer. Training continues until the launcher stops this attempt. */
 static ddp_status let_in(struct trainer *t, struct ddp_err *err)
 {
     int32_t nodes = 0;
@@ -752,13 +757,13 @@ static ddp_status let_in(struct trainer *t, struct ddp_err *err)
     status = library(ddp_broadcast(ddp_world(t->ctx), &nodes, 1, DDP_I32, 0, NULL, NULL), err);
     if (status != DDP_OK || nodes == 0)
         return status;
-    journal_line(&t->journal, "%d node%s could join; ready to go on with them from epoch %" PRIu64,
-                 (int)nodes, nodes == 1 ? "" : "s", t->epochs_done);
-    ddp_grow_agree(t->ctx); /* a store that does not receive it leaves the world as it is */
+    journal_line(&t->journal, "%d node%s can join; continuing with them from epoch %" PRIu64, (int)nodes,
+                 nodes == 1 ? "" : "s", t->epochs_done);
+    ddp_grow_agree(t->ctx); /* if the store does not answer, the job keeps its size */
     return DDP_OK;
 }
 
-/* After each N epochs, the last one, and what a limit has cut short. */
+/* Return true if a test is due: every N epochs, after the last epoch, and when a limit ends the run. */
 static bool is_test_due(const struct trainer *t)
 {
     return (t->epochs_done + 1) % t->options->eval_every == 0 || t->epochs_done + 1 == t->options->epochs ||
@@ -779,7 +784,7 @@ static ddp_status end_epoch(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? let_in(t, err) : status;
 }
 
-/* Train, test, tell, save. */
+/* Train, test, report and save one epoch. */
 static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 {
     uint64_t start = clock_us(), before = trainer_epoch_samples(t);
@@ -799,7 +804,7 @@ static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 
 /* --- the end ----------------------------------------------------------------------------------------- */
 
-/* For people a line, for programs a file. */
+/* Report the end of the run: a line, and the summary's file. */
 static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *err)
 {
     double seconds = (double)t->train_us / 1e6;
@@ -826,11 +831,11 @@ static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *er
                                                               : DDP_OK;
 }
 
-/* Nothing to train, but to tell: --eval, or a run that is resumed at its end. */
+/* Test without training: --eval, or a resumed run that was already complete. */
 static ddp_status only_test(struct trainer *t, struct ddp_err *err)
 {
     if (!t->options->eval)
-        journal_line(&t->journal, "all %" PRIu64 " epochs are done already", t->options->epochs);
+        journal_line(&t->journal, "all %" PRIu64 " epochs are already done", t->options->epochs);
     ddp_status status = test(t, err);
     if (status == DDP_OK && t->options->eval)
         journal_line(&t->journal, "test accuracy %.4f (%" PRId64 " of %" PRId64 "), test loss %.6f",
@@ -839,7 +844,7 @@ static ddp_status only_test(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* All bits of the parameters, which with 16 bits are the optimiser's. */
+/* Export the parameters with all their bits; with 16-bit precision these are the optimizer's masters. */
 static ddp_status export_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

@@ -1,9 +1,8 @@
-/* trainer.h -- one worker's whole run: load, resume, train, test, save, report.
+/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report.
  *
  *     trainer_open -> trainer_run -> trainer_close
  *
- * Everything is the same on every rank except which samples it sees and, on rank 0, that it talks and writes
- * files. */
+ * All ranks do the same, with two exceptions: each rank has its own samples, and rank 0 prints and writes files. */
 #ifndef WORKER_TRAIN_TRAINER_H
 #define WORKER_TRAIN_TRAINER_H
 
@@ -20,18 +19,19 @@
 #include "train/schedule.h"
 #include "train/train_options.h"
 
-/* Accuracy on the test set, measured by all ranks together, every sample exactly once. */
+/* Accuracy on the test set, measured by all ranks together, with every sample exactly once. */
 
 struct accuracy {
-    int64_t correct, samples; /* of tokens: how many of them */
-    double loss;              /* their mean */
+    int64_t correct, samples; /* for tokens: numbers of tokens */
+    double loss;              /* mean loss */
 };
 
-/* Collective. Fails when the ranks together have not seen each sample once. */
+/* Test the model; collective. Fails if the ranks together have not tested each sample exactly once. */
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err);
 
-/* A device returns the loss of a step while the next is computed; this is the rest of that step's report. */
+/* A device returns the loss of a step while the next step is computed. This struct keeps the rest of the report until
+ * then. */
 struct late {
     bool waits;
     uint64_t step, epoch; /* as in journal.h */
@@ -40,65 +40,65 @@ struct late {
 };
 
 struct trainer {
-    const struct train_options *options; /* borrowed, as is the context */
+    const struct train_options *options; /* borrowed, like the context */
     ddp_ctx *ctx;
 
     struct dataset train_set, test_set;
     struct split split;
     struct feed feed;
-    struct compute *device; /* ours; NULL = the CPU */
+    struct compute *device; /* owned; NULL = the CPU */
     struct model *model;
-    size_t length; /* tokens of a sample; 0 = it is none of tokens */
+    size_t length; /* tokens of a sample; 0 = the model is not for tokens */
     struct gradient gradient;
     struct optimizer optimizer;
     struct schedule schedule;
 
-    struct phases phases; /* of the step that is made */
-    struct late late;     /* with a device */
+    struct phases phases; /* phases of the current step */
+    struct late late;     /* used with a device */
     struct profile profile;
     struct journal journal;
-    FILE *dump;       /* of gradients; NULL = no */
-    ddp_ckpts *ckpts; /* rank 0's; NULL = none */
+    FILE *dump;       /* file for gradients; NULL = none */
+    ddp_ckpts *ckpts; /* on rank 0; NULL = no checkpoints */
 
-    uint64_t epochs_done, resumed_epochs; /* by all runs; by those before this one */
-    uint64_t epoch_step;                  /* steps done of the epoch that has begun */
-    uint64_t steps_done, steps_here;      /* by all runs; by this one */
-    uint64_t saved_step;                  /* what the newest checkpoint of this run has done; 0 = none yet */
-    uint64_t samples_here, train_us;      /* seen by all ranks, and how long that took, without tests */
-    double loss;                          /* of the last epoch, the mean over its samples */
+    uint64_t epochs_done, resumed_epochs; /* epochs of all runs; of earlier runs */
+    uint64_t epoch_step;                  /* steps of the current epoch so far */
+    uint64_t steps_done, steps_here;      /* steps of all runs; of this run */
+    uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 = none yet */
+    uint64_t samples_here, train_us;      /* of this run: samples of all ranks, microseconds without tests */
+    double loss;                          /* mean loss of the last epoch */
     double epoch_loss,
-        loss_here; /* sums over the epoch that has begun: of all ranks; of this one since then */
+        loss_here; /* sums over the current epoch: of all ranks; of this rank since the last sum */
     struct accuracy accuracy;
 };
 
-/* Is this the rank that talks and writes files? */
+/* Return true on the rank that prints and writes files. */
 static inline bool trainer_is_first(const struct trainer *t)
 {
     return ddp_rank(t->ctx) == 0;
 }
 
-/* The model's values are those of the device. */
+/* Copy the device's weights to the model's values. */
 static inline ddp_status trainer_fetch(const struct trainer *t, struct ddp_err *err)
 {
     return t->device != NULL ? t->device->ops->fetch(t->device, &t->model->params, err) : DDP_OK;
 }
 
-/* Samples of the first t->epoch_step steps of the epoch. */
+/* Return the samples in the first t->epoch_step steps of the epoch. */
 static inline uint64_t trainer_epoch_samples(const struct trainer *t)
 {
     const uint64_t samples = t->epoch_step * t->split.global_batch;
     return samples < t->split.samples ? samples : t->split.samples;
 }
 
-/* Collective. On an error call trainer_close as well. */
+/* Open everything; collective. After an error trainer_close is still required. */
 ddp_status trainer_open(struct trainer *t, const struct train_options *options, ddp_ctx *ctx,
                         struct ddp_err *err);
 
-/* Collective. All epochs, then the summary. */
+/* Run all epochs and write the summary; collective. */
 ddp_status trainer_run(struct trainer *t, struct ddp_err *err);
 
-/* Free everything. Collective, unless the context is broken or aborted. An error is the first of what could
- * not be ended well: a file that could not be flushed, a rank that did not come. */
+/* Free everything. Collective, unless the context is broken or aborted. The result is the first failure of the end,
+ * such as a file that could not be flushed or a missing rank. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err);
 
 #endif

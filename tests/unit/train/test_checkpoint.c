@@ -121,14 +121,14 @@ Test(checkpoint, none_there_is_no_error)
 
 Test(checkpoint, of_another_run_it_names_the_difference)
 {
-    const char *says[FACTS] = { [FACT_MODEL] = "--model was seqnet, now it is mlp",
-                                [FACT_SEED] = "--seed was 42, now it is 43",
+    const char *says[FACTS] = { [FACT_MODEL] = "--model was seqnet, but now is mlp",
+                                [FACT_SEED] = "--seed was 42, but now is 43",
                                 [FACT_GLOBAL_BATCH] = "global batch",
                                 [FACT_SAMPLES] = "training samples",
-                                [FACT_OPTIMIZER] = "--optimizer was adam, now it is adamw",
-                                [FACT_PRECISION] = "--precision was fp32, now it is bf16",
-                                [FACT_DETERMINISM] = "--determinism was run, now it is world",
-                                [FACT_ACCUMULATE] = "--accumulate was 1, now it is 2" };
+                                [FACT_OPTIMIZER] = "--optimizer was adam, but now is adamw",
+                                [FACT_PRECISION] = "--precision was fp32, but now is bf16",
+                                [FACT_DETERMINISM] = "--determinism was run, but now is world",
+                                [FACT_ACCUMULATE] = "--accumulate was 1, but now is 2" };
     save();
     open_run("adam", 2);
     for (int i = FACT_MODEL; i <= FACT_ACCUMULATE; i++) {
@@ -148,7 +148,8 @@ Test(checkpoint, of_another_optimiser_it_says_so_before_it_reads_facts)
     save();
     open_run("sgd", 1);
     cr_expect_eq(resume(&c, &found), DDP_ERR_MISMATCH);
-    cr_expect(strstr(err.msg, "not of this --model") && strstr(err.msg, "step-00000180"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "made with another --model") && strstr(err.msg, "step-00000180"), "%s",
+              err.msg);
     close_run();
 }
 

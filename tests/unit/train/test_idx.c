@@ -100,7 +100,7 @@ Test(idx, one_byte_too_many_is_refused)
     uint8_t longer[sizeof(small) + 1] = { 0 };
     memcpy(longer, small, sizeof(small));
     write_to(path, longer, sizeof(longer));
-    expect_refused(DDP_ERR_CORRUPT, "offset 28: the data ends here");
+    expect_refused(DDP_ERR_CORRUPT, "offset 28: by the header the data must end here");
 }
 
 Test(idx, a_packed_file_cut_at_any_byte_is_refused)
@@ -139,10 +139,10 @@ Test(idx, foreign_magic_is_refused_at_offset_0)
         memcpy(foreign, small, sizeof(small));
         foreign[i] ^= 1;
         write_to(path, foreign, sizeof(foreign));
-        expect_refused(DDP_ERR_CORRUPT, "offset 0: magic 0x");
+        expect_refused(DDP_ERR_CORRUPT, "offset 0: magic number 0x");
     }
     write_to(path, "<html>404 Not Found</html>", 26);
-    expect_refused(DDP_ERR_CORRUPT, "offset 0: magic 0x3c68746d, expected 0x00000803");
+    expect_refused(DDP_ERR_CORRUPT, "offset 0: magic number 0x3c68746d: must be 0x00000803");
 }
 
 Test(idx, sizes_that_lie_cost_no_memory_and_are_refused)
@@ -151,10 +151,11 @@ Test(idx, sizes_that_lie_cost_no_memory_and_are_refused)
     memcpy(lie, small, sizeof(small));
     memset(lie + 4, 0xff, 12); /* 2^96 bytes */
     write_to(path, lie, sizeof(lie));
-    expect_refused(DDP_ERR_LIMIT, "offset 4: with dimension 1 = 4294967295");
+    expect_refused(DDP_ERR_LIMIT, "offset 4: dimension 1 is 4294967295");
     memcpy(lie + 4, (uint8_t[]){ 0, 1, 0, 0, 0, 0, 64, 0, 0, 0, 0, 1 }, 12); /* exactly the limit, 2^30 */
     write_to(path, lie, sizeof(lie));
-    expect_refused(DDP_ERR_CORRUPT, "offset 28: the file ends here, its header asks for 1073741840 bytes");
+    expect_refused(DDP_ERR_CORRUPT,
+                   "offset 28: the file ends here, but its header requires 1073741840 bytes");
     memset(lie + 8, 0, 4);
     write_to(path, lie, sizeof(lie));
     expect_refused(DDP_ERR_CORRUPT, "offset 8: dimension 2 is 0");
@@ -214,10 +215,10 @@ Test(dataset, pictures_and_labels_belong_together)
 
 Test(dataset, a_missing_file_says_how_to_make_one)
 {
-    expect_set_refused("train-images-idx3-ubyte: not found");
+    expect_set_refused("train-images-idx3-ubyte: neither this file");
     expect_set_refused("make-data --out");
     put(DATASET_IMAGES, images, sizeof(images), "");
-    expect_set_refused("train-labels-idx1-ubyte: not found");
+    expect_set_refused("train-labels-idx1-ubyte: neither this file");
 }
 
 Test(dataset, a_label_above_nine_is_refused_at_its_offset)
@@ -225,7 +226,7 @@ Test(dataset, a_label_above_nine_is_refused_at_its_offset)
     labels[9] = 10;
     put(DATASET_IMAGES, images, sizeof(images), "");
     put(DATASET_LABELS, labels, sizeof(labels), "");
-    expect_set_refused("train-labels-idx1-ubyte: offset 9: label 10, expected 0 to 9");
+    expect_set_refused("train-labels-idx1-ubyte: offset 9: label 10: must be between 0 and 9");
 }
 
 Test(dataset, other_numbers_of_labels_and_pictures_are_refused)
@@ -241,12 +242,12 @@ Test(dataset, pictures_of_another_size_are_refused)
     images[11] = 14;
     images[15] = 56;
     put(DATASET_IMAGES, images, sizeof(images), "");
-    expect_set_refused("offset 8: pictures of 14x56, expected 28x28");
+    expect_set_refused("offset 8: pictures of 14x56: must be 28x28");
 }
 
 Test(dataset, swapped_files_are_refused)
 {
     put(DATASET_IMAGES, labels, sizeof(labels), "");
     put(DATASET_LABELS, images, sizeof(images), "");
-    expect_set_refused("offset 0: magic 0x00000801, expected 0x00000803");
+    expect_set_refused("offset 0: magic number 0x00000801: must be 0x00000803");
 }

@@ -127,16 +127,16 @@ Test(llmc, every_wrong_number_of_the_header_is_named)
         uint32_t value;
         const char *says;
     } wrong[] = {
-        { 0, 20240520, "offset 0: magic 20240520, expected 20240326" },
-        { 4, 1, "offset 4: version 1, expected 3" },
-        { 8, 1024, "offset 8: 1024 tokens in the longest sequence, --model gpt2:tiny has 64" },
+        { 0, 20240520, "offset 0: magic number 20240520: must be 20240326" },
+        { 4, 1, "offset 4: version 1: must be 3" },
+        { 8, 1024, "offset 8: 1024 tokens in the longest sequence, but --model gpt2:tiny has 64" },
         { 12, 50257, "offset 12: 50257 tokens in the vocabulary" },
         { 16, 0xffffffff, "offset 16: 4294967295 blocks" },
         { 20, 12, "offset 20: 12 heads" },
         { 24, 768, "offset 24: 768 as the width" },
-        { 28, 255, "offset 28: 255 tokens with padding" },
-        { 28, 0x7fffffff, "offset 28: 2147483647 tokens with padding" },
-        { 28, 384, "the file ends here, its header asks for" },
+        { 28, 255, "offset 28: vocabulary of 255 tokens with padding" },
+        { 28, 0x7fffffff, "offset 28: vocabulary of 2147483647 tokens with padding" },
+        { 28, 384, "the file ends here, but its header requires" },
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct llmc f;
@@ -175,9 +175,9 @@ Test(llmc, a_file_of_another_length_changes_nothing)
     put(file, 1023);
     expect_refused("offset 1023: the file ends here");
     put(file, bytes - 1);
-    expect_refused("the file ends here, its header asks for");
+    expect_refused("the file ends here, but its header requires");
     put(file, bytes + 1);
-    expect_refused("the parameters end here by the header, but the file goes on");
+    expect_refused("by the header the parameters must end here, but the file is longer");
     free(file);
 }
 

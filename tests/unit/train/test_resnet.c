@@ -161,7 +161,7 @@ Test(resnet, pictures_that_cannot_be_halved_twice_are_refused)
     struct model *none;
     cr_expect_eq(model_create(kind(), &spec, &none, &err), DDP_ERR_ARG);
     cr_expect(
-        strstr(err.msg, "--model resnet20: pictures of 30x30, expected squares whose side four divides"),
+        strstr(err.msg, "--model resnet20: pictures of 30x30: must be squares whose side is a multiple of 4"),
         "%s", err.msg);
     cr_expect_null(none);
     spec.height = 32;

@@ -143,7 +143,7 @@ Test(tokens, cut_at_every_byte_it_is_refused_where_it_ends)
         expect_refused(says);
     }
     put_bytes("train.bin", len + 1);
-    expect_refused("offset 1064: the data ends here by its header, but the file goes on");
+    expect_refused("offset 1064: by the header the data must end here, but the file is longer");
 }
 
 static void change(size_t at, const char *hex4)
@@ -159,19 +159,19 @@ static void change(size_t at, const char *hex4)
 Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
 {
     change(0, "3c68746d");
-    expect_refused("offset 0: magic 0x6d74683c, expected 0x0134d888");
+    expect_refused("offset 0: magic number 0x6d74683c: must be 0x0134d888");
     change(0, "a1d93401");
-    expect_refused("offset 0: magic 20240801: these are tokens of 32 bits");
+    expect_refused("offset 0: magic number 20240801 (tokens of 32 bits");
     change(4, "07000000");
-    expect_refused("offset 4: version 7, expected 1");
+    expect_refused("offset 4: version 7: must be 1");
     change(8, "00000000");
-    expect_refused("offset 8: 0 tokens, expected 1 or more");
+    expect_refused("offset 8: 0 tokens: must be at least 1");
     change(8, "ffffffff");
-    expect_refused("offset 8: -1 tokens, expected 1 or more");
+    expect_refused("offset 8: -1 tokens: must be at least 1");
     change(8, "ffffff7f");
-    expect_refused("offset 1064: the file ends here, its header asks for 4294968318 bytes");
+    expect_refused("offset 1064: the file ends here, but its header requires 4294968318 bytes");
     put("train.bin", 0, 8);
-    expect_refused("offset 8: 8 tokens are too few for one sample, which takes 8 and the one behind");
+    expect_refused("offset 8: 8 tokens are too few for a sample, which needs 8 and one more");
 }
 
 /* Detected when it is read, in any file. */
@@ -185,7 +185,8 @@ Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
     cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &w, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(dataset_read(&set, 2, NULL, token, target, &err), DDP_OK);
     cr_expect_eq(dataset_read(&set, 3, NULL, token, target, &err), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, "/b_train.bin: offset 1048: token 512, expected 0 to 511"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "/b_train.bin: offset 1048: token 512: must be between 0 and 511"), "%s",
+              err.msg);
     dataset_free(&set);
 }
 
@@ -198,13 +199,14 @@ Test(tokens, a_file_that_becomes_shorter_is_noticed)
     cr_assert_eq(truncate(in_dir("train.bin"), TOKENS_HEADER + 20), 0);
     cr_expect_eq(dataset_read(&set, 0, NULL, token, target, &err), DDP_OK);
     cr_expect_eq(dataset_read(&set, 1, NULL, token, target, &err), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, "offset 1044: the file ends here, it has become shorter"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "offset 1044: the file ends here; another process has shortened it"), "%s",
+              err.msg);
     dataset_free(&set);
 }
 
 Test(tokens, what_is_no_file_is_refused)
 {
-    expect_refused("no file of tokens with \"train\" in its name");
+    expect_refused("no file of tokens has \"train\" in its name");
     cr_assert_eq(mkfifo(in_dir("train.bin"), 0600), 0);
     expect_refused("train.bin: not a plain file");
     unlink(in_dir("train.bin"));

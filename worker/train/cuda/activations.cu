@@ -1,7 +1,8 @@
-/* activations.cu -- one number at a time: layers/activation.c, layers/activation.c, casts. A thread takes PACK of them. */
+/* activations.cu -- activations element by element (layers/activation.c) and casts. A thread processes PACK
+ * elements. */
 
-/* Calls STATEMENT for i from this thread's first element, where x.each[k] is element i + k; elements after
- * the last whole pack follow one by one. */
+/* Executes STATEMENT for i from this thread's first element. x.each[k] is element i + k; elements after the last
+ * whole pack are processed one by one. */
 #define EACH_PACK(n, STATEMENT)                                           \
     const size_t at = thread_number() * PACK;                             \
     const int many = at >= (n) ? 0 : (n) - at < PACK ? (int)((n) - at) : PACK; \
@@ -83,7 +84,7 @@ KERNEL(sigmoid_backward, activation)
     EACH_PACK(a.rows * a.n, d[i] = put(get(d[i]) * (get(y[i]) * (1 - get(y[i])))))
 }
 
-/* A warp takes a row. */
+/* Processes one row per warp. */
 KERNEL(log_softmax_forward, activation)
 {
     value *y = (value *)a.to + grid_warp() * a.n;

@@ -1,12 +1,13 @@
-/* attention.cu -- layers/attention.c for any type: a warp takes one query (or, for the gradients of keys and values, one key) of a
- * head. It goes through the others 32 at a time, a score each lane, and keeps a running largest score and sum, so nothing of the
- * square of scores is ever in memory. attention_tiles.cu does the same with tensor cores. */
+/* attention.cu -- layers/attention.c for any type. A warp processes one query of a head (for the gradients of keys
+ * and values, one key). It goes through the other side 32 at a time, one score per lane, and keeps the largest score
+ * and the sum so far. So the scores, whose number is the square of the length, are never in memory.
+ * attention_tiles.cu does the same with tensor cores. */
 
 enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 
 /* One head of one sequence. */
 struct head {
-    size_t row, head, stride, width; /* stride: from a token to the next in qkv; width of the head */
+    size_t row, head, stride, width; /* stride: values from a token to the next in qkv; width: of the head */
     const value *q, *k, *v;
     float scale;
 };
@@ -33,8 +34,8 @@ __device__ inline float product_of(const value *x, const value *y, size_t n)
     return sum;
 }
 
-/* sum[] += x[0] row 0 + x[1] row 1 + ...; `x` holds a number of each lane, rows lie `stride` apart, and each lane has every 32nd
- * column. */
+/* sum[] += x[0] row 0 + x[1] row 1 + ... Each lane holds one number of `x`. Rows are `stride` apart, and each lane
+ * has every 32nd column. */
 __device__ inline void add_rows(float *sum, const float *x, const value *row, size_t stride, size_t rows, size_t width)
 {
     for (size_t j = 0; j < rows; j++, row += stride) {
@@ -43,7 +44,7 @@ __device__ inline void add_rows(float *sum, const float *x, const value *row, si
     }
 }
 
-/* Each lane gives a number to all. */
+/* Makes each lane's number available to all lanes. */
 __device__ inline void share(float *shared, float x)
 {
     __syncwarp();
@@ -100,7 +101,7 @@ KERNEL(attention_dots, attention_back)
         a.dots[number] = sum;
 }
 
-/* Of a query and a key: its probability, and the gradient of its score. */
+/* The probability of a query and a key, and the gradient of their score. */
 struct score {
     float p, ds;
 };

@@ -1,14 +1,15 @@
-/* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2: a block of four warps takes 64 queries (or
- * keys) of a head, 16 a warp, and goes through the others 64 at a time with the largest score and the sum so far.
+/* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2. A block of four warps
+ * processes 64 queries (or keys) of a head, 16 per warp. It goes through the other side 64 at a time, with the
+ * largest score and the sum so far.
  *
- * Every product is acc += left right^T: `left` 16 x 64 in registers, `right` 64 x 64 in shared memory with the summed index last. Where
- * it is the first in memory, the tile is turned on its way in. A result becomes the left of the next product without leaving its
- * lanes, as the layout of one is that of the other.
+ * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, with the
+ * summed index last. If memory has the summed index first, the tile is transposed while it is loaded. A result
+ * becomes the left side of the next product without leaving its lanes, because both have the same layout.
  *
- * Queries' gradients and those of keys and values come from two kernels, each of which computes the scores again: in one kernel
- * blocks would have to add to the same memory, in another order every time. */
+ * Gradients of queries and gradients of keys and values come from two kernels, each of which computes the scores
+ * again. In one kernel, blocks would have to add to the same memory, in a different order in every run. */
 
-#ifdef VALUE_F32 /* no tensor cores: the host uses the kernels of attention.cu */
+#ifdef VALUE_F32 /* without tensor cores the host uses the kernels of attention.cu */
 KERNEL(attention_forward_tiles, attention) { (void)a; }
 KERNEL(attention_backward_query_tiles, attention_back) { (void)a; }
 KERNEL(attention_backward_key_tiles, attention_back) { (void)a; }
@@ -16,23 +17,23 @@ KERNEL(attention_backward_key_tiles, attention_back) { (void)a; }
 
 enum {
     TILE = KERNEL_TILE,
-    TILE_WORDS = TILE / 2 + 4, /* two values each; with the rest every row begins in other banks */
-    STEPS = TILE / 16,         /* of 16 along the summed index */
-    BANDS = TILE / 8,          /* of 8 columns of a result */
+    TILE_WORDS = TILE / 2 + 4, /* two values in a word; the extra words make rows begin in different banks */
+    STEPS = TILE / 16,         /* steps of 16 along the summed index */
+    BANDS = TILE / 8,          /* bands of 8 columns of a result */
 };
 
 typedef unsigned tile[TILE][TILE_WORDS];
 typedef unsigned left_rows[STEPS][4];
 typedef float result[BANDS][4];
 
-/* Where element e of band b is in a result: 16 rows a warp. */
+/* Return the place of element e of band b in a result; a warp has 16 rows. */
 __device__ inline int row_of(int e) { return warp_number() * 16 + lane_number() / 4 + 8 * (e / 2); }
 __device__ inline int column_of(int b, int e) { return b * 8 + lane_number() % 4 * 2 + e % 2; }
 
 __device__ inline unsigned two(float low, float high) { return put(low) | (unsigned)put(high) << 16; }
 
-/* Rows first, first + 1 ... of `from` into `to`, and with rows and columns exchanged into `turned`; either
- * may be NULL. Elements beyond `rows` or `width` are 0. */
+/* Loads rows first, first + 1 ... of `from` into `to`, and transposed into `turned`; either may be NULL. Elements
+ * beyond `rows` or `width` become 0. */
 __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_WORDS], const value *from, size_t stride,
                             size_t first, size_t rows, size_t width)
 {
@@ -48,7 +49,7 @@ __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_
     }
 }
 
-/* This warp's 16 rows of a tile. */
+/* Loads this warp's 16 rows of a tile into registers. */
 __device__ inline void take_left(left_rows a, tile from)
 {
     const int row = row_of(0), word = lane_number() % 4;
@@ -89,7 +90,7 @@ __device__ inline void product(result acc, left_rows a, tile b)
     }
 }
 
-/* The four lanes that share a row. */
+/* Returns the maximum over the four lanes that share a row. */
 __device__ inline float quad_max(float x)
 {
     x = larger(x, __shfl_xor_sync(0xffffffffu, x, 1));
@@ -102,7 +103,7 @@ __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Rows of a result, behind its factor for each of the two; `first` is the tile's first. */
+/* Writes the rows of a result, each times its factor; `first` is the tile's first row. */
 __device__ inline void write_result(value *to, size_t stride, result x, const float factor[2], size_t first, size_t rows,
                                     size_t width)
 {
@@ -116,10 +117,10 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
     }
 }
 
-/* The tile of a block. The last tiles have the most to do, so they come first. */
+/* The tile of a block. The last tiles have the most work, so they come first. */
 struct work {
     struct head h;
-    size_t number, tiles, tile; /* of the head */
+    size_t number, tiles, tile; /* number of the head */
 };
 
 __device__ inline struct work work_of(const void *qkv, size_t length, size_t heads, size_t width)
@@ -132,7 +133,8 @@ __device__ inline struct work work_of(const void *qkv, size_t length, size_t hea
     return w;
 }
 
-/* One more tile of scores: they become probabilities under the largest so far, and what there was before shrinks. */
+/* Adds a tile of scores: they become probabilities relative to the largest score so far, and earlier results are
+ * scaled down. */
 __device__ inline void soften(result s, result y, float top[2], float sum[2], size_t first_query, size_t first_key, size_t length,
                               float scale)
 {
@@ -162,7 +164,7 @@ __device__ inline void soften(result s, result y, float top[2], float sum[2], si
 
 KERNEL(attention_forward_tiles, attention)
 {
-    __shared__ ALIGNED16 tile k, v; /* v turned */
+    __shared__ ALIGNED16 tile k, v; /* v, transposed */
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
     const size_t first = w.tile * TILE;
     float top[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
@@ -195,8 +197,8 @@ KERNEL(attention_forward_tiles, attention)
     }
 }
 
-/* Scores and their gradients: s becomes the probability, ds (the gradient of it) that of the score. `log_sum` and `dots` are of the
- * query. */
+/* Computes the gradient of the score: s becomes the probability, ds (the gradient of the probability) becomes the
+ * gradient of the score. `log_sum` and `dots` belong to the query. */
 __device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
 {
     *s = seen ? exp_of(*s * scale - log_sum) : 0;
@@ -246,7 +248,7 @@ KERNEL(attention_backward_query_tiles, attention_back)
     write_result((value *)a.dqkv + (w.h.q - (const value *)a.qkv), w.h.stride, dq, one, first, a.length, w.h.width);
 }
 
-/* Rows are keys here, and columns queries: all products are those of the turned scores. */
+/* Rows are keys here and columns are queries, so all products are those of the transposed scores. */
 KERNEL(attention_backward_key_tiles, attention_back)
 {
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;

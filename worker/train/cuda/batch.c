@@ -1,13 +1,14 @@
-/* batch.c -- see device.h: a batch on its way to the device. It is copied into one of two pieces of pinned memory and goes on from there
- * while the host does something else; the host waits only for the piece of the batch before the last.
+/* batch.c -- see device.h: sends a batch to the device. The batch is copied into one of two pieces of pinned memory,
+ * from which the device reads it while the host continues. The host waits only until the batch before the previous
+ * one has left its piece.
  *
- * Tokens are sorted here, on the host, so that the gradient of each can be added up in one order (embedding.cu). */
+ * Tokens are sorted here, on the host, so that each token's gradient is added in a fixed order (embedding.cu). */
 #include "train/cuda/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where each array begins, in bytes; `end` is how many there are. */
+/* Offset of each array in bytes; `end` is the total. */
 struct layout {
     size_t input, target, weight, order, first, end;
 };
@@ -29,12 +30,12 @@ static struct layout layout_of(const struct model_batch *b, size_t pixels)
     return l;
 }
 
-/* Pinned memory of the slot whose turn it is, free to be written. */
+/* Return the next slot of pinned memory when it may be overwritten. */
 static char *take_slot(struct cuda *c, size_t bytes)
 {
     const unsigned i = c->batches % SLOTS;
     struct room *slot = &c->slot[i];
-    if (c->batches >= SLOTS && !cuda_check(c, c->gpu.call.event_sync(c->sent[i]), "waiting for a batch"))
+    if (c->batches >= SLOTS && !cuda_check(c, c->gpu.call.event_sync(c->sent[i]), "cannot wait for a batch"))
         return NULL;
     if (slot->bytes >= bytes)
         return slot->memory;
@@ -64,13 +65,14 @@ static int32_t *counts(struct cuda *c, size_t n)
     }
     if (c->sorted.memory == NULL) {
         c->sorted.bytes = 0;
-        cuda_failed(c, ddp_fail(&err, DDP_ERR_NOMEM, "no memory to sort tokens"), &err);
+        cuda_failed(c, ddp_fail(&err, DDP_ERR_NOMEM, "out of memory to sort tokens"), &err);
         return NULL;
     }
     return memset(c->sorted.memory, 0, n * sizeof(int32_t));
 }
 
-/* Positions by token, those of the same token in their order; `first` has where each token that occurs begins, and the end. */
+/* Sort positions by token. Positions of the same token keep their order. `first` has the beginning of each token that
+ * occurs, then the end. */
 static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order, int32_t *first)
 {
     const size_t tokens = (size_t)largest(token, n) + 1;
@@ -112,10 +114,10 @@ static void send(struct cuda *c, const char *from, char *to, size_t bytes)
     cuda_error error = c->gpu.call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, c->stream);
     if (error == CUDA_SUCCESS_)
         error = c->gpu.call.event_record(c->sent[i], c->stream);
-    cuda_check(c, error, "sending a batch");
+    cuda_check(c, error, "cannot send a batch");
 }
 
-/* Pictures come as float. */
+/* Return the pictures as values; they arrive as float. */
 static const void *pictures(struct cuda *c, const char *at, size_t n)
 {
     if (c->base.value_bytes == sizeof(float))

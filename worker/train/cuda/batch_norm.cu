@@ -1,11 +1,12 @@
-/* batch_norm.cu -- worker/reducer/batchnorm.c for values of rows x channels x spatial. A block sums up a channel over a strip of rows, a second
- * kernel joins the strips of each channel in their order: means first, then squares of distances from the mean of all, as two large
- * sums of squares less each other would be all rounding. Threads add floats, what is joined is double. */
+/* batch_norm.cu -- worker/reducer/batchnorm.c for values of rows x channels x spatial. A block sums a channel over a
+ * strip of rows; a second kernel joins the strips of each channel in order. Means come first, then squares of
+ * distances from the overall mean: the difference of two large sums of squares would be only rounding errors. Threads
+ * add floats; joined sums are double. */
 
-/* How a thread goes through a strip of a channel: the elements threadIdx.x, threadIdx.x + 256 ... of all rows'. */
+/* How a thread goes through a strip of a channel: elements threadIdx.x, threadIdx.x + 256 ... of all its rows. */
 struct walk {
     size_t row;
-    int at, rows_more, more; /* a step of 256 elements is so many rows and so many elements */
+    int at, rows_more, more; /* a step of 256 elements is this many rows and this many elements */
 };
 
 __device__ inline struct walk walk_of(int spatial)
@@ -28,7 +29,8 @@ __device__ inline void walk_on(struct walk *w, int spatial)
     }
 }
 
-/* The rows of this block's strip; row 0 of channel blockIdx.x begins at `first` elements, the next rows are `apart`. */
+/* The rows of this block's strip. Row 0 of channel blockIdx.x begins at element `first`; rows are `apart` elements
+ * from each other. */
 struct strip {
     size_t rows, first, apart;
 };
@@ -57,7 +59,7 @@ KERNEL(norm_measure, norm)
         const float off = get(x[w.row * s.apart + (size_t)w.at]) - (float)mean;
         squares += off * off;
     }
-    /* The mean as a float is a little beside: what that adds to the squares goes off again. */
+    /* The mean as a float is not exact. Subtract the error that it adds to the squares. */
     const double beside = mean - (double)(float)mean;
     const double all = block_sum((double)squares) - count * beside * beside;
     if (threadIdx.x == 0) {
@@ -68,7 +70,7 @@ KERNEL(norm_measure, norm)
         record[2 * (size_t)a.channels] = count;
 }
 
-/* As in torch, momentum is the share of the new value. */
+/* Returns the new running value. As in torch, momentum is the weight of the new value. */
 __device__ inline float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * (double)running + momentum * now);
@@ -87,7 +89,7 @@ __device__ inline void learn(const struct norm_args *a, size_t c, double mean, d
     }
 }
 
-/* Records of nothing have weight 0 in all sums. */
+/* Joins records. Records without values have weight 0 in all sums. */
 KERNEL(norm_join, norm)
 {
     const size_t c = thread_number(), channels = (size_t)a.channels, words = 2 * channels + 1;
@@ -113,7 +115,8 @@ KERNEL(norm_join, norm)
         learn(&a, c, mean, squares, count);
 }
 
-/* --- value by value: a thread takes a pack, in which a channel may end ----------------------------------------------------------- */
+/* --- value by value: a thread takes a pack, which may reach into the next channel
+ * ------------------------------------------------ */
 
 struct in_channel {
     int channel, at;
@@ -127,7 +130,7 @@ __device__ inline struct in_channel channel_of(size_t i, int channels, int spati
     return p;
 }
 
-/* True where the next value is of another channel. */
+/* Returns true if the next value belongs to another channel. */
 __device__ inline bool channel_ends(struct in_channel *p, int channels, int spatial)
 {
     if (++p->at < spatial)
@@ -204,7 +207,7 @@ KERNEL(norm_join_sums, norm)
     a.dweight[c] = (float)(products * a.saved[channels + c]);
 }
 
-/* The derivative of (x - mean) / deviation, where both are functions of all x. */
+/* The derivative of (x - mean) / deviation, where both depend on all x. */
 struct slope {
     float mean, mean_dy, slope, factor;
 };

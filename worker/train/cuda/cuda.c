@@ -10,7 +10,7 @@ static void *cuda_stream(struct compute *base)
     return cuda_of(base)->stream;
 }
 
-/* The one place that frees it, also half-made. */
+/* Free a device, even a partly opened one; no other function does. */
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
@@ -38,7 +38,7 @@ static void cuda_close(struct compute *base)
     free(c);
 }
 
-/* The module stays loaded as long as the process has the device. */
+/* Load the kernels. Their module stays loaded as long as the process uses the device. */
 static ddp_status load_kernels(struct cuda *c, struct ddp_err *err)
 {
     struct CUmod_st *module = NULL;
@@ -46,10 +46,10 @@ static ddp_status load_kernels(struct cuda *c, struct ddp_err *err)
     ddp_status status = libraries_kernels(c->precision, &image, err);
     if (status != DDP_OK)
         return status;
-    status = cuda_driver_check(c, c->driver.module_load(&module, image), "loading", "the kernels", err);
+    status = cuda_driver_check(c, c->driver.module_load(&module, image), "cannot load", "the kernels", err);
     for (int i = 0; i < KERNELS && status == DDP_OK; i++)
         status = cuda_driver_check(c, c->driver.module_function(&c->kernel[i], module, cuda_kernel_names[i]),
-                                   "looking for kernel", cuda_kernel_names[i], err);
+                                   "cannot find kernel", cuda_kernel_names[i], err);
     free(image);
     return status;
 }
@@ -67,10 +67,11 @@ static ddp_status make_streams(struct cuda *c, struct ddp_err *err)
     if (error == CUDA_SUCCESS_)
         error = call->host_alloc(&told, SLOTS * sizeof(struct told));
     c->told = told;
-    return gpu_check(&c->gpu, error, "making a stream", err);
+    return gpu_check(&c->gpu, error, "cannot create a stream", err);
 }
 
-/* Numbers of devices are the runtime's, and the driver's too. A driver that does not tell the name is no reason to stop. */
+/* Return the device's peak rate. The runtime and the driver use the same device numbers. If the driver does not
+ * return a name, the rate is unknown. */
 static double peak_of(struct cuda *c, int number)
 {
     char name[256] = "";
@@ -80,7 +81,8 @@ static double peak_of(struct cuda *c, int number)
     return peaks_tflops(name, c->precision == PRECISION_FP32);
 }
 
-/* gpu_alloc makes the runtime's context the thread's, which loading kernels needs. */
+/* Open the device. gpu_alloc makes the runtime's context current for the thread, because loading kernels requires
+ * one. */
 static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_err *err)
 {
     void *total = NULL;
@@ -105,7 +107,7 @@ ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp
     struct cuda *c = calloc(1, sizeof(*c));
     *out = NULL;
     if (c == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a device");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a device");
     ops = (struct compute_ops){ .alloc = cuda_alloc,
                                 .release = cuda_release,
                                 .zero = cuda_zero,

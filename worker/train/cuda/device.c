@@ -1,6 +1,4 @@
-/* device.c -- see device.h.
- *
- * what all of this directory stands on. */
+/* device.c -- see device.h: libraries, kernels, calls and memory for the other files of this folder. */
 #include "train/cuda/device.h"
 
 #include "cuda/gpu.h"
@@ -25,7 +23,7 @@ static const char *const lt_places[] = { "libcublasLt.so.13", "libcublasLt.so.12
                                          "/usr/local/cuda/lib64/libcublasLt.so", NULL };
 static const struct lib_kind lt_kind = {
     "cuBLASLt (libcublasLt)", "DDP_CUBLASLT_LIBRARY", lt_places,
-    "Install the CUDA toolkit, or `pip install nvidia-cublas`, whose file is "
+    "Install the CUDA toolkit, or `pip install nvidia-cublas`: its file is "
     "site-packages/nvidia/cu13/lib/libcublasLt.so.13"
 };
 static const struct lib_symbol lt_symbols[] = {
@@ -48,7 +46,7 @@ static ddp_status load_symbols(const struct lib_kind *kind, size_t place, const 
     return status == DDP_OK ? lib_symbols(kind, handle, symbols, n, table, err) : status;
 }
 
-/* The first place of lt_places that is of the runtime's version, which the driver is new enough for. */
+/* Return the first place of lt_places with the runtime's version, which the driver supports. */
 static size_t place_of(const struct gpu *gpu)
 {
     int version = 0;
@@ -56,7 +54,7 @@ static size_t place_of(const struct gpu *gpu)
     return version >= 13000 ? 0 : version >= 12000 ? 1 : 2;
 }
 
-/* The driver first: without it there is no GPU, whatever else is missing. */
+/* Open the libraries. The driver comes first: without a driver there is no GPU, whatever else is missing. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err)
 {
     ddp_status status = load_symbols(&driver_kind, 0, driver_symbols,
@@ -77,7 +75,7 @@ static const char *const types[] = {
     [PRECISION_FP32] = "f32", [PRECISION_BF16] = "bf16", [PRECISION_FP16] = "f16"
 };
 
-/* From the directory of the program: in build/, and installed. */
+/* Paths from the program's folder: in build/, and installed. */
 static const char *const beside[] = { "", "../../share/ddprun/" };
 
 static FILE *open_in(const char *directory, const char *below, const char *type, char path[PATH_ROOM])
@@ -105,8 +103,8 @@ static ddp_status read_all(FILE *file, const char *path, char **image, struct dd
 {
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     if (size <= 0 || size > KERNELS_MOST)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %ld bytes are no file of kernels; build it again", path,
-                        size);
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "%s: a file of %ld bytes cannot contain kernels; build it again", path, size);
     *image = calloc((size_t)size + 1, 1);
     rewind(file);
     if (*image != NULL && fread(*image, 1, (size_t)size, file) == (size_t)size)
@@ -123,9 +121,9 @@ ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err)
     *image = NULL;
     if (file == NULL)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "%s: %s; `make` builds it where nvcc is (in PATH, or CUDA_HOME=DIR), and "
-                        "DDP_TRAIN_KERNELS=DIR names "
-                        "another place",
+                        "%s: %s; `make` builds this file if nvcc is installed (in PATH, or CUDA_HOME=DIR); "
+                        "set DDP_TRAIN_KERNELS=DIR "
+                        "for another folder",
                         path, strerror(errno));
     ddp_status status = read_all(file, path, image, err);
     fclose(file);
@@ -143,7 +141,8 @@ const char *const cuda_kernel_names[] = {
 #undef X
 };
 
-/* --- what goes wrong ------------------------------------------------------------------------------------------------------ */
+/* --- errors
+ * --------------------------------------------------------------------------------------------------------------- */
 
 void cuda_failed(struct cuda *c, ddp_status status, const struct ddp_err *err)
 {
@@ -165,7 +164,7 @@ ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *d
     if (result == 0)
         return DDP_OK;
     if (c->driver.error_string(result, &words) != 0 || words == NULL)
-        words = "an error without words";
+        words = "unknown error";
     return ddp_fail(err, DDP_ERR_CUDA, "%s %s: error %u (%.200s)", doing, what, result, words);
 }
 
@@ -187,15 +186,15 @@ void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *a
     if (x == 0 || y == 0 || c->failed.code != DDP_OK)
         return;
     if (x > INT32_MAX || y > UINT16_MAX) {
-        ddp_fail(&err, DDP_ERR_ARG,
-                 "kernel %s: %zu x %zu blocks are more than a GPU takes; make --batch smaller",
+        ddp_fail(&err, DDP_ERR_ARG, "kernel %s: a GPU cannot run %zu x %zu blocks; use a smaller --batch",
                  cuda_kernel_names[kernel], x, y);
         cuda_failed(c, err.code, &err);
         return;
     }
     driver_result result = c->driver.launch(c->kernel[kernel], (unsigned)x, (unsigned)y, 1,
                                             threads_of[kernel], 1, 1, 0, c->stream, parameters, NULL);
-    cuda_failed(c, cuda_driver_check(c, result, "starting kernel", cuda_kernel_names[kernel], &err), &err);
+    cuda_failed(c, cuda_driver_check(c, result, "cannot start kernel", cuda_kernel_names[kernel], &err),
+                &err);
 }
 
 void *cuda_alloc(struct compute *base, size_t bytes)
@@ -208,13 +207,13 @@ void *cuda_alloc(struct compute *base, size_t bytes)
     return memory;
 }
 
-/* Kernels that are on their way may still use it. */
+/* Free memory after all work is done, because queued kernels may still use it. */
 void cuda_release(struct compute *base, void *memory)
 {
     struct cuda *c = cuda_of(base);
     if (memory == NULL)
         return;
-    cuda_check(c, c->gpu.call.stream_sync(c->stream), "waiting before cudaFree");
+    cuda_check(c, c->gpu.call.stream_sync(c->stream), "cannot wait before cudaFree");
     cuda_check(c, c->gpu.call.free(memory), "cudaFree");
 }
 
@@ -232,7 +231,7 @@ void *cuda_room(struct cuda *c, struct room *room, size_t bytes)
     cuda_release(&c->base, room->memory);
     *room = (struct room){ cuda_alloc(&c->base, bytes), bytes };
     if (room->memory == NULL)
-        cuda_failed(c, ddp_fail(&err, DDP_ERR_NOMEM, "%zu bytes of device memory are not to be had", bytes),
+        cuda_failed(c, ddp_fail(&err, DDP_ERR_NOMEM, "cannot allocate %zu bytes of device memory", bytes),
                     &err);
     return room->memory;
 }

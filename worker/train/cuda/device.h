@@ -1,6 +1,6 @@
-/* device.h -- inside worker/train/cuda/: a GPU as train uses it. One stream for everything, in the order of
- * the calls; the host is at most a step ahead of it. A failure is kept in `failed` and returned at the end of
- * a pass. */
+/* device.h -- for the files in worker/train/cuda/: a GPU as train uses it. All work is on one stream, in the order of
+ * the calls; the host is at most one step ahead of the device. A failure is kept in `failed` and returned at the end
+ * of a pass. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
 #define WORKER_TRAIN_CUDA_DEVICE_H
 
@@ -21,14 +21,14 @@ struct cublaslt {
 #undef X
 };
 
-/* How two matrices are multiplied, found once for each kind of product: gemm.c. */
+/* How two matrices are multiplied. gemm.c chooses an algorithm once for each kind of product. */
 struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
-    uint64_t batch;                    /* products at once; 0 = one */
-    int64_t apart_a, apart_b, apart_d; /* elements from a matrix of the batch to the next; 0 = the same one */
+    uint64_t batch;                    /* number of products in a batch; 0 = one */
+    int64_t apart_a, apart_b, apart_d; /* elements between matrices of the batch; 0 = the same one */
     bool transpose_a, transpose_b;
-    bool to_float; /* the result is float, not of values */
+    bool to_float; /* the result is float, not values */
     bool bias;
 };
 struct plan {
@@ -38,27 +38,27 @@ struct plan {
     lt_algorithm algorithm;
 };
 
-/* Memory that grows. */
+/* Memory that is reallocated when more is needed. */
 struct room {
     void *memory;
     size_t bytes;
 };
 
-enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* loss and hits, of training and of a test */ };
+enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and hits, for training and for a test */ };
 
-/* Results since the last report, in host memory that the device writes. */
+/* Results since the last report, in host memory that the device writes to. */
 struct told {
     double total[TOTALS];
     float norm[2];
 };
 
 struct cuda {
-    struct compute base; /* first */
+    struct compute base; /* must be the first member */
     struct gpu gpu;
     struct driver driver;
     struct cublaslt lt;
     struct ddp_err failed;
-    int precision; /* enum precision */
+    int precision; /* one of enum precision */
     struct CUstream_st *stream;
     struct CUfunc_st *kernel[KERNELS];
 
@@ -68,47 +68,47 @@ struct cuda {
     struct plan plan[PLANS];
     int plans;
 
-    void *master, *weights;                                      /* of all parameters */
-    struct room batch, pictures, columns, part, losses, squares; /* of the device */
+    void *master, *weights;                                      /* arrays of all parameters */
+    struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
-    struct room slot[SLOTS]; /* of the host: batches on their way */
+    struct room slot[SLOTS]; /* host memory for batches that are being sent */
     struct CUevent_st *sent[SLOTS];
     unsigned batches;
-    struct room sorted; /* of the host: counts of tokens */
+    struct room sorted; /* host memory for counts of tokens */
     const int *order, *first;
-    size_t distinct; /* tokens of the batch */
+    size_t distinct; /* number of different tokens in the batch */
 
-    double *total;     /* on the device, TOTALS; then norm[2] */
-    struct told *told; /* of the host, SLOTS */
+    double *total;     /* on the device: TOTALS numbers, then norm[2] */
+    struct told *told; /* on the host: SLOTS of them */
     struct CUevent_st *written[SLOTS];
     unsigned reports;
     bool unread[SLOTS];
 };
 
-/* Keeps the first failure. */
+/* Keep the error, unless an earlier one is kept. */
 void cuda_failed(struct cuda *c, ddp_status status, const struct ddp_err *err);
 bool cuda_check(struct cuda *c, cuda_error error, const char *doing);
 ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *doing, const char *what,
                              struct ddp_err *err);
 
-extern const char *const cuda_kernel_names[]; /* by enum kernel */
+extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 
-/* `args` is the kernel's struct; a grid of 0 is nothing to do. */
+/* Start a kernel; `args` is its struct. A grid of size 0 does nothing. */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
-/* At least `bytes`, as they were or not; NULL has failed. */
+/* Return at least `bytes`, with undefined contents; NULL after a failure. */
 void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
 
-/* layers.c: `parts` rows of `stride` numbers into n sums. */
+/* layers.c: add `parts` rows of `stride` numbers, of which n are used. */
 void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride);
 
-/* gemm.c: d = a b (+ before) (+ bias), column-major as BLAS has it. */
+/* gemm.c: compute d = a b (+ before) (+ bias), with column-major matrices as in BLAS. */
 void cuda_gemm(struct cuda *c, const struct gemm *gemm, const void *a, const void *b, const void *before,
                const void *bias, void *d);
 bool cuda_gemm_open(struct cuda *c);
 void cuda_gemm_close(struct cuda *c);
 
-/* device.c, batch.c, layers.c, pictures.c, parameters.c: members of compute_ops. */
+/* Members of compute_ops, in device.c, batch.c, layers.c, pictures.c and parameters.c. */
 void *cuda_alloc(struct compute *base, size_t bytes);
 void cuda_release(struct compute *base, void *memory);
 void cuda_zero(struct compute *base, void *at, size_t bytes);
@@ -119,10 +119,10 @@ void cuda_set_layers(struct compute_ops *ops);
 void cuda_set_pictures(struct compute_ops *ops);
 void cuda_set_parameters(struct compute_ops *ops);
 
-/* Load libcuda, libcudart and libcublasLt; *count = GPUs that there are. They stay loaded. */
+/* Load libcuda, libcudart and libcublasLt; *count is the number of GPUs. The libraries stay loaded. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err);
 
-/* Read the file for a precision and append a zero; the caller frees *image. */
+/* Read the file of kernels for a precision and append a zero byte. The caller frees *image. */
 ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err);
 
 static inline struct cuda *cuda_of(struct compute *base)
@@ -135,7 +135,7 @@ static inline size_t cuda_blocks(size_t n, size_t each)
     return (n + each - 1) / each;
 }
 
-/* Blocks of kernels that take a pack a thread, an element a thread, a row a warp. */
+/* Blocks of kernels in which a thread processes a pack or an element, or a warp a row. */
 enum { CUDA_THREADS = 256 };
 
 static inline size_t cuda_by_packs(const struct cuda *c, size_t n)

@@ -1,5 +1,5 @@
-/* embedding.cu -- layers/linear.c. Backward goes through the positions of a token in their order, which the host has sorted:
- * additions that raced with each other would come to other bits in every run. */
+/* embedding.cu -- the embedding (layers/linear.c). Backward adds the positions of a token in the order in which the
+ * host has sorted them: concurrent additions would give different bits in every run. */
 
 KERNEL(embedding_forward, embedding_forward)
 {

@@ -1,5 +1,5 @@
-/* gemm.c -- see device.h: products of matrices by cuBLASLt. Which algorithm is best for a product is asked once and kept: so every step
- * does the same, and comes to the same bits. Sums are float, also of 16-bit values; of float values there is no TF32. */
+/* gemm.c -- see device.h: products of matrices by cuBLASLt. The algorithm for each product is chosen once and kept,
+ * so that every step computes the same bits. Sums are float, also for 16-bit values; float values do not use TF32. */
 #include "train/cuda/device.h"
 #include "train/train_options.h"
 
@@ -36,7 +36,7 @@ bool cuda_gemm_open(struct cuda *c)
     for (size_t i = 0; i < sizeof(alignments) / sizeof(alignments[0]) && status == LT_SUCCESS; i++)
         status = c->lt.request_set(c->request, alignments[i], &alignment, sizeof(alignment));
     c->workspace = cuda_room(c, &room, WORKSPACE);
-    return check(c, status, "opening it", NULL) && c->workspace != NULL;
+    return check(c, status, "cannot open the library", NULL) && c->workspace != NULL;
 }
 
 static void plan_free(struct cuda *c, struct plan *p)
@@ -82,7 +82,7 @@ static lt_status describe(struct cuda *c, struct plan *p)
                                 : status;
 }
 
-/* rows x columns before they are transposed. */
+/* Describe a matrix: rows x columns before transposition. */
 static lt_status lay_out_one(struct cuda *c, const struct gemm *g, lt_layout *out, lt_type type,
                              bool transposed, uint64_t rows, uint64_t columns, int64_t stride, int64_t apart)
 {
@@ -106,7 +106,7 @@ static lt_status lay_out(struct cuda *c, struct plan *p)
                                 : status;
 }
 
-/* The heuristic wants to know whether there is a bias, not where. */
+/* Make a plan. The heuristic needs to know whether there is a bias, not its address. */
 static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, struct plan *p)
 {
     lt_choice choice = { .state = LT_NOT_SUPPORTED };
@@ -121,7 +121,7 @@ static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, st
         status = c->lt.choose(c->handle, p->desc, p->a, p->b, p->d, p->d, c->request, 1, &choice, &found);
     if (status == LT_SUCCESS)
         status = found > 0 ? choice.state : LT_NOT_SUPPORTED;
-    if (!check(c, status, "choosing an algorithm", g)) {
+    if (!check(c, status, "cannot choose an algorithm", g)) {
         plan_free(c, p);
         return false;
     }
@@ -137,7 +137,8 @@ static bool same(const struct gemm *x, const struct gemm *y)
            x->to_float == y->to_float && x->bias == y->bias;
 }
 
-/* A model has a dozen kinds; when the last batch of an epoch, which is smaller, brings too many, all are made anew. */
+/* Return the plan of a product. A model has about a dozen kinds. If the last batch of an epoch, which is smaller,
+ * adds too many, all plans are made again. */
 static struct plan *plan_for(struct cuda *c, const struct gemm *g, const void *bias)
 {
     for (int i = 0; i < c->plans; i++) {

@@ -1,10 +1,10 @@
-/* kernels.h -- the GPU's kernels as the host sees them: names, threads of a block, arguments. The kernels are
- * in the .cu files beside this; each takes one struct by value, so host and device cannot disagree about the
- * order of arguments.
+/* kernels.h -- the GPU's kernels as the host sees them: names, threads of a block, arguments. The kernels are in the
+ * .cu files of this folder. Each takes one struct by value, so host and device cannot disagree about the order of
+ * arguments.
  *
- * A module is compiled for one type of values (float, bf16 or fp16): activations and the weights that kernels
- * read. Statistics, losses, gradients of parameters and the optimiser's state are float in each of them. Sums
- * are made in a fixed order, so a kernel that is repeated gives the same bits. Pure. */
+ * A module is compiled for one type of values (float, bf16 or fp16): activations and the weights that kernels read.
+ * Statistics, losses, gradients of parameters and the optimizer's state are always float. Sums have a fixed order, so
+ * a repeated kernel gives the same bits. Pure. */
 #ifndef TRAIN_CUDA_KERNELS_H
 #define TRAIN_CUDA_KERNELS_H
 
@@ -65,29 +65,30 @@ enum kernel {
 };
 
 enum {
-    KERNEL_PACK = 8,        /* rows that are read 16 bytes at a time: their length is a multiple of this */
-    KERNEL_WARPS = 8,       /* rows that a block of 256 threads works on, where a warp takes one */
-    KERNEL_COLUMNS = 32,    /* that a block sums up */
-    KERNEL_TILE = 64,       /* queries or keys of a block of attention; a head may be so wide */
+    KERNEL_PACK = 8,        /* rows that are read 16 bytes at a time have a multiple of this length */
+    KERNEL_WARPS = 8,       /* rows of a block of 256 threads if a warp processes one row */
+    KERNEL_COLUMNS = 32,    /* columns that a block sums */
+    KERNEL_TILE = 64,       /* queries or keys of a block of attention; also the widest head there */
     KERNEL_HEAD = 128,      /* widest head of attention without tiles */
-    KERNEL_SQUARES = 16384, /* elements whose squares a block sums up */
-    KERNEL_ROWS = 8,        /* that sum_rows adds up, at most */
+    KERNEL_SQUARES = 16384, /* elements whose squares a block sums */
+    KERNEL_ROWS = 8,        /* maximum number of rows of sum_rows */
 };
 
-/* left += right, of float. */
+/* left += right, both float. */
 struct add_args {
     float *left;
     const float *right;
     size_t n;
 };
-/* Float to values. */
+/* Converts float to values. */
 struct narrow_args {
     void *to;
     const float *from;
     size_t n;
 };
 
-/* In place but for gelu forward: y = f(x), backward turns d into the gradient of x. The others know x by y. */
+/* gelu forward computes y = f(x) from x. All other kernels work in place and know x only through y. Backward turns d
+ * into the gradient of x. */
 struct gelu_args {
     void *to;
     const void *x;
@@ -95,32 +96,33 @@ struct gelu_args {
 };
 struct activation_args {
     void *to;
-    const void *y; /* what forward gave */
+    const void *y; /* the output of forward */
     size_t rows, n;
 };
 
-/* Backward adds to dx. The gradients of weight and bias come in parts: blockIdx.y of layer_norm_sums sums up `strip` rows into row
- * blockIdx.y of `part`, 2 n numbers. */
+/* Backward adds to dx. The gradients of weight and bias are summed in parts: block blockIdx.y of layer_norm_sums sums
+ * `strip` rows into row blockIdx.y of `part`, which has 2 n numbers. */
 struct layer_norm_args {
-    void *y; /* or dx */
+    void *y; /* in backward, dx */
     const void *dy, *x, *weight, *bias;
     float *mean, *scale, *part;
     size_t rows, n, strip;
 };
-/* The same of dy alone, n numbers. */
+/* Sums the columns of dy, as layer_norm_sums does; a row of `part` has n numbers. */
 struct column_sums_args {
     float *part;
     const void *dy;
     size_t rows, n, strip;
 };
-/* to[i] = the sum of part[k * stride + i] */
+/* to[i] = the sum of part[k * stride + i] over k */
 struct join_sums_args {
     float *to;
     const float *part;
     size_t n, parts, stride;
 };
 
-/* A block for each target. With `gradient` z becomes its gradient. `loss` and `hit` are 0 where the row's weight is. */
+/* One block per target. If `gradient` is set, z becomes its gradient. `loss` and `hit` are 0 if the row's weight is
+ * 0. */
 struct cross_entropy_args {
     void *z;
     const int *target;
@@ -129,7 +131,7 @@ struct cross_entropy_args {
     size_t length, n, stride;
     int gradient;
 };
-/* One block. total[0] += losses, total[1] += hits */
+/* One block. Adds the losses to total[0] and the hits to total[1]. */
 struct join_losses_args {
     double *total;
     const float *loss, *hit;
@@ -142,8 +144,8 @@ struct embedding_forward_args {
     const void *tokens, *places;
     size_t count, length, n;
 };
-/* A block for each token that there is: `order` has the positions sorted by token, those of block b from first[b] up to
- * first[b + 1]. dtokens += */
+/* One block for each token that occurs. `order` has the positions sorted by token; those of block b are first[b] to
+ * first[b + 1]. Adds to dtokens. */
 struct embedding_backward_tokens_args {
     float *dtokens;
     const void *dy;
@@ -156,8 +158,8 @@ struct embedding_backward_places_args {
     size_t rows, length, max_length, n;
 };
 
-/* As layers/layers.h; `dots` has the products of y and dy, as many as log_sum. A warp works on one query or key of a head;
- * in the kernels called tiles a block on KERNEL_TILE of them with tensor cores (16 bits only). */
+/* As in layers/layers.h. `dots` has the products of y and dy, one for each log_sum. A warp processes one query or key
+ * of a head. In kernels called tiles, a block processes KERNEL_TILE of them with tensor cores (16 bits only). */
 struct attention_args {
     void *y;
     float *log_sum;
@@ -172,7 +174,7 @@ struct attention_back_args {
     size_t rows, length, heads, width;
 };
 
-/* to[i] = the sum of rows[k * stride + i], k < many, added as the tree ((0+1)+(2+3))+... */
+/* to[i] = the sum of rows[k * stride + i] for k < many, added as the tree ((0+1)+(2+3))+... */
 struct sum_rows_args {
     float *to;
     const float *rows;
@@ -180,9 +182,10 @@ struct sum_rows_args {
     int many;
 };
 
-/* The columns of pictures: for each picture of `from` a matrix with a row of `pitch` values for each channel and tap (k, l). Place
- * (line, column) of a row has the value of `from` at line (line * step - before + k) / apart, and the same across; 0 where that is no
- * whole number or outside. n: values of `to`. */
+/* The columns of pictures: for each picture of `from` a matrix with a row of `pitch` values for each channel and tap
+ * (k, l). Place (line, column) of a row has the value of `from` at line (line * step - before + k) / apart, and at
+ * the column computed in the same way. The value is 0 if that is not a whole number or is outside the picture. n:
+ * values of `to`. */
 struct columns_args {
     void *to;
     const void *from;
@@ -190,36 +193,39 @@ struct columns_args {
     int channels, side, to_side, kernel;
     int step, before, apart;
 };
-/* to[i][o][tap] = weight[o][i][the tap counted from the last] */
+/* to[i][o][tap] = weight[o][i][the tap counted from the last one] */
 struct turn_weight_args {
     void *to;
     const void *weight;
     size_t in, out, taps;
 };
 
-/* Batch normalisation of rows x channels x spatial values. Of norm_measure and norm_sums blockIdx.x is the channel, and blockIdx.y has
- * `strip` rows and writes a record of that number into `part`: mean[channels], squares[channels] (of distances from it), count; or sums of
- * dy, and of dy (x - mean). A thread of norm_join and norm_join_sums makes one of them for a channel. saved is mean, 1 / deviation, count. */
+/* Batch normalization of rows x channels x spatial values.
+ *
+ * In norm_measure and norm_sums, blockIdx.x is the channel; block blockIdx.y processes `strip` rows and writes record
+ * blockIdx.y of `part`. A record is mean[channels], squares[channels] (of distances from the mean) and count; or the
+ * sums of dy and of dy (x - mean). In norm_join and norm_join_sums, a thread joins the records of one channel.
+ * `saved` is mean, 1 / deviation, count. */
 struct norm_args {
-    void *y; /* or dx */
+    void *y; /* in backward, dx */
     const void *x, *dy, *weight, *bias;
-    double *part, *all; /* of `parts` strips or ranks, and of all; norm_join: `all` may be NULL */
-    double *saved;      /* NULL: norm_join does not learn, norm_apply takes the running numbers */
-    float *running_mean, *running_var; /* NULL: they stay as they are */
+    double *part, *all; /* of `parts` strips or ranks; joined. In norm_join `all` may be NULL */
+    double *saved;      /* NULL: norm_join does not learn, norm_apply uses the running numbers */
+    float *running_mean, *running_var; /* NULL: no running numbers are updated */
     float *dweight, *dbias;
     size_t rows, strip, parts;
     int channels, spatial;
     double eps, momentum;
 };
 
-/* As layers/layers.h; n values of y, or of dx. */
+/* As in layers/layers.h. n: values of y, or of dx. */
 struct shortcut_args {
     void *to;
     const void *from;
     size_t n;
     int in, out, side, out_side, stride;
 };
-/* planes of n values; y or dy has one for each */
+/* `planes` planes of n values; y or dy has one value for each */
 struct pool_args {
     void *to;
     const void *from;
@@ -232,14 +238,16 @@ struct squares_args {
     const float *x;
     size_t n;
 };
-/* One block. norm[0] = unscale x the root of the sum; norm[1] = the factor that makes it `most` at most, times unscale. */
+/* One block. norm[0] = unscale x the root of the sum; norm[1] = unscale x the factor that limits the norm to
+ * `most`. */
 struct join_squares_args {
     float *norm;
     const double *part;
     size_t parts;
     float most, unscale;
 };
-/* p is the float master, w its copy for kernels (NULL: none), *factor is for g. The numbers are worker/reducer/optim.c's. */
+/* p is the float master, w the copy that kernels read (NULL: none). g is multiplied by *factor. The numbers are those
+ * of worker/reducer/optim.c. */
 struct update_adam_args {
     float *p, *m, *v;
     void *w;

@@ -1,7 +1,7 @@
-/* layer_norm.cu -- layers/layer_norm.c: a warp takes a row; what a row is read for a second time comes from the cache. The formula
- * is there. */
+/* layer_norm.cu -- layers/layer_norm.c, which has the formula. A warp processes a row; the second reading of a row
+ * comes from the cache. */
 
-/* Runs STATEMENT for the packs of a row that are this lane's; i is where one begins. */
+/* Executes STATEMENT for this lane's packs of a row; i is the first element of a pack. */
 #define LANE_PACKS(n, STATEMENT)                                                        \
     for (size_t i = (size_t)lane_number() * PACK; i < (n); i += (size_t)WARP * PACK) { \
         STATEMENT;                                                                      \
@@ -49,7 +49,7 @@ KERNEL(layer_norm_forward, layer_norm)
     }
 }
 
-/* Sums of g and g h, with g = dy weight and h the normal x. */
+/* Adds to the sums of g and g h, where g = dy weight and h is the normalized x. */
 __device__ inline void add_g(float *g, float *gh, struct pack dy, struct pack weight, struct pack x, float mean, float scale)
 {
     for (int k = 0; k < PACK; k++) {

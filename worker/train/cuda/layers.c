@@ -1,4 +1,4 @@
-/* layers.c -- see compute.h: each layer as the kernels that it takes. */
+/* layers.c -- see compute.h: starts the kernels of each layer. */
 #include "train/cuda/device.h"
 
 enum { STRIPS = 64 };
@@ -31,7 +31,7 @@ void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size
     cuda_launch(c, KERNEL_join_sums, cuda_by_elements(n), 1, &args);
 }
 
-/* The sums of the columns of dy, whose rows have `stride` values. */
+/* Sum the columns of dy, whose rows have `stride` values. */
 static void column_sums(struct cuda *c, float *to, const void *dy, size_t rows, size_t stride, size_t n)
 {
     const size_t strip = cuda_blocks(rows, STRIPS), strips = cuda_blocks(rows, strip);
@@ -68,7 +68,8 @@ static void start_layer_norm_backward(struct compute *base, void *dx, float *dwe
     cuda_launch(c, KERNEL_layer_norm_backward, cuda_by_rows(rows), 1, &args);
 }
 
-/* --- linear: our rows are BLAS's columns ------------------------------------------------------------------------------------ */
+/* --- linear: a row here is a column in BLAS
+ * ---------------------------------------------------------------------------- */
 
 static void start_linear_forward(struct compute *base, void *y, const void *before, const void *x,
                                  const void *weight, const void *bias, struct linear l)
@@ -96,7 +97,7 @@ static void start_linear_backward_params(struct compute *base, float *dweight, f
                             .ldd = (int64_t)l.in,
                             .transpose_b = true,
                             .to_float = true };
-    if (l.rows == 0) { /* of a batch that is padding alone */
+    if (l.rows == 0) { /* a batch that is only padding */
         base->ops->zero(base, dweight, l.in * l.out * sizeof(float));
         if (dbias != NULL)
             base->ops->zero(base, dbias, l.out * sizeof(float));
@@ -121,7 +122,7 @@ static void start_linear_backward_input(struct compute *base, void *dx, const vo
 
 /* --- attention -------------------------------------------------------------------------------------------------------------- */
 
-/* Tensor cores want 16 bits, and packs of them. */
+/* Return true if tensor cores can be used: they need 16-bit values and rows of whole packs. */
 static bool in_tiles(const struct cuda *c, const struct attention *a)
 {
     const size_t width = a->width / a->heads;
@@ -134,7 +135,7 @@ static bool head_fits(struct cuda *c, const struct attention *a)
     if (a->width / a->heads <= KERNEL_HEAD)
         return true;
     cuda_failed(c,
-                ddp_fail(&err, DDP_ERR_UNSUPPORTED, "heads of %zu numbers, %d at most on a GPU",
+                ddp_fail(&err, DDP_ERR_UNSUPPORTED, "heads of %zu numbers: must be at most %d on a GPU",
                          a->width / a->heads, KERNEL_HEAD),
                 &err);
     return false;
@@ -219,7 +220,7 @@ static void activation_backward(struct compute *base, const struct activation *f
 
 /* --- losses ----------------------------------------------------------------------------------------------------------------- */
 
-/* Adds to total[0] and total[1]. */
+/* Add losses and hits to total[0] and total[1]. */
 static void losses(struct cuda *c, void *z, const struct model_batch *batch, size_t classes, bool gradient,
                    double *total)
 {
@@ -244,7 +245,8 @@ static double start_cross_entropy(struct compute *base, void *d, void *z, const 
     const size_t bytes = batch->rows * batch->length * compute_stride(base, classes) * base->value_bytes;
     (void)wide;
     if (d != z)
-        cuda_check(c, c->gpu.call.copy_async(d, z, bytes, CUDA_COPY_DEFAULT, c->stream), "copying logits");
+        cuda_check(c, c->gpu.call.copy_async(d, z, bytes, CUDA_COPY_DEFAULT, c->stream),
+                   "cannot copy logits");
     losses(c, d, batch, classes, true, c->total);
     return 0;
 }
@@ -260,7 +262,7 @@ static double examine(struct compute *base, void *z, const struct model_batch *b
         c->gpu.call.copy_async(found, c->total + 2, sizeof(found), CUDA_COPY_DEFAULT, c->stream);
     if (error == CUDA_SUCCESS_)
         error = c->gpu.call.stream_sync(c->stream);
-    cuda_check(c, error, "waiting for a test");
+    cuda_check(c, error, "cannot wait for a test");
     *correct = (size_t)found[1];
     return found[0];
 }

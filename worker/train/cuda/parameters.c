@@ -1,7 +1,7 @@
-/* parameters.c -- see compute.h: parameters on the device, their update, and results for the host.
+/* parameters.c -- see compute.h: parameters on the device, their updates, and results for the host.
  *
- * Each parameter begins at a multiple of 256 bytes in both arrays, the float masters and the copies that
- * kernels read; with float values they are the same array. */
+ * Each parameter begins at a multiple of 256 bytes, both in the array of float masters and in the array of copies
+ * that kernels read. With float values both are the same array. */
 #include "train/cuda/device.h"
 
 #include "train/train_options.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 
 _Static_assert((int)KERNEL_SQUARES == (int)COMPUTE_LEAF && (int)KERNEL_ROWS == (int)COMPUTE_ROWS,
-               "kernels.h and compute.h");
+               "kernels.h and compute.h must agree");
 
-/* Values that are float are the masters themselves. */
+/* Allocate masters and weights. If values are float, the masters are also the weights. */
 static bool get_memory(struct cuda *c, size_t count, bool masters)
 {
     struct compute *base = &c->base;
@@ -34,7 +34,7 @@ static ddp_status place(struct compute *base, struct model_tensors *t, size_t mu
     for (size_t i = 0; i < t->n; i++)
         count += compute_room(t->each[i].count);
     if (!get_memory(c, (count + multiple - 1) / multiple * multiple, masters))
-        return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for %zu parameters", t->count);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for %zu parameters", t->count);
     for (size_t i = 0; i < t->n; i++) {
         t->each[i].master = c->master != NULL ? (float *)c->master + at : NULL;
         t->each[i].at =
@@ -56,12 +56,12 @@ static void refresh(struct compute *base, const struct model_tensors *t)
 static void start_copy(struct cuda *c, float *to, const float *from, size_t n)
 {
     cuda_check(c, c->gpu.call.copy_async(to, from, n * sizeof(float), CUDA_COPY_DEFAULT, c->stream),
-               "copying numbers");
+               "cannot copy numbers");
 }
 
 static ddp_status wait(struct cuda *c, struct ddp_err *err)
 {
-    cuda_check(c, c->gpu.call.stream_sync(c->stream), "waiting for the GPU");
+    cuda_check(c, c->gpu.call.stream_sync(c->stream), "cannot wait for the GPU");
     return cuda_end(&c->base, err);
 }
 
@@ -81,7 +81,7 @@ static ddp_dtype type_of(const struct cuda *c)
 static ddp_status copy_weights(struct cuda *c, void *to, const void *from, size_t n, struct ddp_err *err)
 {
     cuda_check(c, c->gpu.call.copy_async(to, from, n * sizeof(uint16_t), CUDA_COPY_DEFAULT, c->stream),
-               "copying weights");
+               "cannot copy weights");
     return wait(c, err);
 }
 
@@ -105,16 +105,17 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
         most = t->each[i].count > most ? t->each[i].count : most;
     uint16_t *room = malloc(most * sizeof(*room));
     if (room == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu weights", most);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %zu weights", most);
     for (size_t i = 0; i < t->n && status == DDP_OK; i++)
         status = (sends ? send_one : fetch_one)(c, &t->each[i], room, err);
     free(room);
     return status;
 }
 
-/* --- values of the host ------------------------------------------------------------------------------------------------- */
+/* --- the host's values
+ * ---------------------------------------------------------------------------------------------------- */
 
-/* The host may overwrite its memory, so the copy waits. */
+/* Send the values and wait, because the host may overwrite its memory afterwards. */
 static ddp_status send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
@@ -144,7 +145,7 @@ static ddp_status copy(struct compute *base, float *to, const float *from, size_
 
 /* --- updates ------------------------------------------------------------------------------------------------------------------ */
 
-/* Behind the totals: what join_squares writes. */
+/* Return where join_squares writes the norm: after the totals. */
 static float *norm_of(struct cuda *c)
 {
     return (float *)(void *)(c->total + TOTALS);
@@ -209,7 +210,7 @@ static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_
     cuda_launch(c, KERNEL_update_sgd, cuda_by_elements(u->n), 1, &args);
 }
 
-/* In double, as worker/reducer/optim.c has it. */
+/* Update parameters. Factors are computed in double, as in worker/reducer/optim.c. */
 static void update(struct compute *base, const ddp_optim *o, const struct compute_update *u)
 {
     struct cuda *c = cuda_of(base);
@@ -239,20 +240,21 @@ static void update(struct compute *base, const ddp_optim *o, const struct comput
 /* --- results for the host
  * ----------------------------------------------------------------------------------------------------- */
 
-/* Adds what has not been read yet. */
+/* Add the results that have not been read. */
 static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
 {
     const struct told *told = &c->told[slot];
     if (!c->unread[slot])
         return DDP_OK;
-    if (!cuda_check(c, c->gpu.call.event_sync(c->written[slot]), "waiting for a step"))
+    if (!cuda_check(c, c->gpu.call.event_sync(c->written[slot]), "cannot wait for a step"))
         return cuda_end(&c->base, err);
     *out = (struct compute_report){ out->loss + told->total[0], (double)told->norm[0] };
     c->unread[slot] = false;
     return DDP_OK;
 }
 
-/* Totals restart after each report, so a loss of NaN affects one step and not all that follow. */
+/* Queue the copy of the totals to the host. They restart at 0 after each report, so a NaN loss affects only one
+ * step. */
 static cuda_error tell(struct cuda *c, unsigned slot)
 {
     cuda_error error =
@@ -270,7 +272,7 @@ static ddp_status report(struct compute *base, bool now, struct compute_report *
     struct cuda *c = cuda_of(base);
     const unsigned slot = c->reports++ % SLOTS;
     *out = (struct compute_report){ 0, NAN };
-    if (!cuda_check(c, tell(c, slot), "asking for the loss"))
+    if (!cuda_check(c, tell(c, slot), "cannot read the loss"))
         return cuda_end(base, err);
     ddp_status status = read_told(c, (slot + 1) % SLOTS, out, err);
     return status == DDP_OK && now ? read_told(c, slot, out, err) : status;

@@ -1,10 +1,11 @@
-/* pictures.c -- see compute.h: the layers of pictures as the kernels that they take. */
+/* pictures.c -- see compute.h: starts the kernels of the layers for pictures. */
 #include "train/cuda/device.h"
 
-/* That sums are cut into, more or less; not the GPU's number, so that bits do not depend on it. */
+/* Approximate number of blocks of a sum. A constant and not the GPU's number, so that the bits do not depend on the
+ * GPU. */
 enum { BLOCKS = 512 };
 
-/* Kernels count inside a picture, and inside a weight, with int. */
+/* Check the sizes, because kernels count elements of a picture and of a weight with int. */
 static bool fits(struct cuda *c, size_t channels, size_t side)
 {
     struct ddp_err err = { 0 };
@@ -12,8 +13,8 @@ static bool fits(struct cuda *c, size_t channels, size_t side)
         return true;
     cuda_failed(c,
                 ddp_fail(&err, DDP_ERR_UNSUPPORTED,
-                         "%zu channels of %zux%zu pixels are more than the kernels for a GPU can count",
-                         channels, side, side),
+                         "%zu channels of %zux%zu pixels are too many for the GPU's kernels", channels, side,
+                         side),
                 &err);
     return false;
 }
@@ -24,12 +25,13 @@ static bool conv_fits(struct cuda *c, const struct conv *conv)
            fits(c, conv->in * conv->out, conv->kernel);
 }
 
-/* --- convolution ------------------------------------------------------------------------------------------------------------
- *
- * A product of cuBLASLt: the columns of a picture (kernels.h) times the weight. Columns are kernel x kernel times as large as the
- * pictures, so they are made for a group of pictures at a time, whose products are one batch. */
+/* --- convolution ----------------------------------------------------------------------------------------- */
 
-enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* bytes of columns and pictures in a group, at most */
+/* A convolution is a product of cuBLASLt: the columns of a picture (kernels.h) times the weight. Columns are kernel x
+ * kernel times as large as the pictures, so they are made for a group of pictures at a time. The products of a group
+ * are one batch. */
+
+enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* largest group: bytes of columns, number of pictures */
 
 /* Describe the columns of x. */
 static struct columns_args view_of_x(const struct conv *conv)
@@ -43,7 +45,8 @@ static struct columns_args view_of_x(const struct conv *conv)
                                   .apart = 1 };
 }
 
-/* Those of dy, whose pixels lie a stride apart; the kernel that goes over it is turned round, and reaches over its edge where that of x does not. */
+/* Describe the columns of dy. The pixels of dy are a stride apart; the kernel that goes over dy is turned by 180
+ * degrees, and overlaps the edge where the kernel of x does not. */
 static struct columns_args view_of_dy(const struct conv *conv)
 {
     return (struct columns_args){ .channels = (int)conv->out,
@@ -60,13 +63,13 @@ static size_t square(int side)
     return (size_t)side * (size_t)side;
 }
 
-/* Return the rows of the columns of a picture. */
+/* Return the number of rows in a picture's columns. */
 static size_t seen_of(const struct columns_args *v)
 {
     return (size_t)v->channels * square(v->kernel);
 }
 
-/* Sets the pitch. */
+/* Return how many pictures fit into a group, and set the pitch. */
 static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
 {
     v->pitch = cuda_blocks(square(v->to_side), KERNEL_PACK) * KERNEL_PACK;
@@ -74,7 +77,7 @@ static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
     return most < 1 ? 1 : most < PICTURES ? most : PICTURES;
 }
 
-/* Make the columns of `many` pictures from `first` on. */
+/* Make the columns of `many` pictures, beginning with picture `first`. */
 static const void *make_columns(struct cuda *c, struct columns_args v, const void *from, size_t first,
                                 size_t many)
 {
@@ -129,7 +132,8 @@ static void conv_back(struct compute *base, const struct conv *conv, void *dx, c
     convolve(c, view_of_dy(conv), dx, dy, turn.to, conv->in, rows, add);
 }
 
-/* Each picture of a group has its own sum, and the next group adds to it. The sums are joined at the end, in order. */
+/* Compute the weight's gradient. Each picture of a group has its own sum, to which later groups add. At the end the
+ * sums are joined in order. */
 static void conv_back_params(struct compute *base, const struct conv *conv, float *dweight, const void *dy,
                              const void *x, size_t rows, float *scratch)
 {
@@ -161,11 +165,13 @@ static void conv_back_params(struct compute *base, const struct conv *conv, floa
     cuda_join_sums(c, dweight, part, n, parts, apart);
 }
 
-/* --- batch normalisation ---------------------------------------------------------------------------------------------------- */
+/* --- batch normalization
+ * ---------------------------------------------------------------------------------------------------- */
 
 enum { STRIPS = 64, LEAST = 2048 };
 
-/* Rows of a strip. More strips than STRIPS would take long to join, fewer values than LEAST are not worth a block. */
+/* Return the rows of a strip. More than STRIPS strips would take long to join; a block is not worth fewer than LEAST
+ * values. */
 static size_t rows_of_strip(const struct batch_norm *n, size_t rows)
 {
     const size_t strips = n->channels < BLOCKS ? BLOCKS / n->channels : 1;
@@ -190,7 +196,7 @@ static struct norm_args norm_of(const struct batch_norm *n, size_t rows)
                                .momentum = n->momentum };
 }
 
-/* A thread for each channel, or for each pack of values. */
+/* Start a kernel with one thread for each channel, or for each pack of values. */
 static void by_channels(struct compute *base, enum kernel kernel, struct norm_args *args)
 {
     cuda_launch(cuda_of(base), kernel, cuda_by_elements((size_t)args->channels), 1, args);
@@ -259,7 +265,8 @@ static void norm_gradient(struct compute *base, const struct batch_norm *n, void
     by_values(base, KERNEL_norm_gradient, &args);
 }
 
-/* --- what is added, what is averaged ---------------------------------------------------------------------------------------- */
+/* --- shortcut and pool
+ * ------------------------------------------------------------------------------------------------------ */
 
 static struct shortcut_args shortcut_of(const struct shortcut *s, void *to, const void *from)
 {

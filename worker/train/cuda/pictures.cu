@@ -1,6 +1,7 @@
 /* pictures.cu -- layers/activation.c and layers/conv.c. */
 
-/* Return the value at (line, column) of a picture whose pixels lie `apart` from each other; 0 between and outside. */
+/* Returns the value at (line, column) of a picture whose pixels are `apart` from each other; 0 between pixels and
+ * outside. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -12,7 +13,7 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
 }
 
-/* A thread takes a pack of places, all of one row. Planes of channels follow each other through all pictures. */
+/* A thread processes a pack of places of one row. The planes of a channel follow each other through all pictures. */
 KERNEL(columns, columns)
 {
     const size_t at = thread_number() * PACK, row = at / a.pitch;
@@ -40,7 +41,7 @@ KERNEL(turn_weight, turn_weight)
         ((value *)a.to)[at] = ((const value *)a.weight)[(o * a.in + i + 1) * a.taps - 1 - tap];
 }
 
-/* A block that neither halves the picture nor has more channels adds its input as it is. */
+/* Returns true if a block adds its input unchanged, because it neither halves the picture nor has more channels. */
 __device__ inline bool is_same(const struct shortcut_args *a)
 {
     return a->stride == 1 && a->in == a->out;
@@ -92,7 +93,7 @@ KERNEL(shortcut_backward, shortcut)
     pack_to_within((value *)a.to, at, a.n, dx);
 }
 
-/* A warp takes a plane. */
+/* A warp processes a plane. */
 KERNEL(pool_forward, pool)
 {
     const size_t plane = grid_warp();

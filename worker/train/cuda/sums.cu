@@ -1,6 +1,8 @@
-/* sums.cu -- sums over rows, which are many, in two steps: strips of rows into parts, then the parts. Both go down in order. */
+/* sums.cu -- sums over many rows, in two steps: strips of rows into parts, then the parts. Both steps add in
+ * order. */
 
-/* The sums of a block's warps, each of which has every KERNEL_WARPS-th row; true for the threads that hold a result. */
+/* Adds the sums of a block's warps, each of which has every KERNEL_WARPS-th row. Returns true for the threads that
+ * hold a result. */
 __device__ inline bool join_warps(float *sum)
 {
     __shared__ float of_warp[KERNEL_WARPS][KERNEL_COLUMNS];
@@ -57,7 +59,7 @@ KERNEL(join_sums, join_sums)
         a.to[i] = sum;
 }
 
-/* Constants all the way, so that x stays in registers. */
+/* All bounds are constants, so that x stays in registers. */
 KERNEL(sum_rows, sum_rows)
 {
     const size_t i = thread_number();
@@ -87,7 +89,7 @@ KERNEL(squares, squares)
         a.part[blockIdx.x] = sum;
 }
 
-/* The factor is worker/reducer/optim.c's; the comparison lets a NaN through. */
+/* The factor is that of worker/reducer/optim.c; the comparison keeps a NaN. */
 KERNEL(join_squares, join_squares)
 {
     double sum = 0;

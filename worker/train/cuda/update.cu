@@ -1,4 +1,5 @@
-/* update.cu -- worker/reducer/optim.c, an element a thread, in its order of operations; the copy that kernels read is written on the way. */
+/* update.cu -- worker/reducer/optim.c, one element per thread, in the same order of operations. The copy that kernels
+ * read is written too. */
 
 KERNEL(update_adam, update_adam)
 {

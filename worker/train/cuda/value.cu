@@ -1,4 +1,5 @@
-/* value.cu -- values of the module's type, 16 bytes of them at once, and sums over a warp or a block in a fixed order. */
+/* value.cu -- values of the module's type, 16 bytes of them at once, and sums over a warp or a block in a fixed
+ * order. */
 
 #ifdef __CUDACC__
 #define KERNEL(name, args) extern "C" __global__ void name(const struct args##_args a)
@@ -30,7 +31,7 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* d += a b of a warp: 16x16 times 16x8, spread over the lanes as the PTX manual has it for m16n8k16.
+/* d += a b for a warp: 16x16 times 16x8, distributed over the lanes as the PTX manual describes for m16n8k16.
  * Volatile, because all lanes must execute it: the compiler must not move it into a condition. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
@@ -57,7 +58,8 @@ struct ALIGNED16 pack {
 __device__ inline struct pack pack_at(const value *x) { return *(const struct pack *)x; }
 __device__ inline void pack_to(value *x, struct pack p) { *(struct pack *)x = p; }
 
-/* The same where an array may end before the pack does: zeros, and nothing, behind n. */
+/* Reads a pack from an array that may end before the pack does; the missing elements are 0. The other function writes
+ * only elements below n. */
 __device__ inline struct pack pack_within(const value *x, size_t at, size_t n)
 {
     struct pack p;
@@ -83,12 +85,12 @@ __device__ inline void pack_to_within(value *x, size_t at, size_t n, struct pack
 __device__ inline size_t thread_number(void) { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline int lane_number(void) { return (int)(threadIdx.x % WARP); }
 __device__ inline int warp_number(void) { return (int)(threadIdx.x / WARP); }
-/* Of all warps of the grid. */
+/* Returns the number of this warp in the grid. */
 __device__ inline size_t grid_warp(void) { return thread_number() / WARP; }
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 
-/* The same bits in every lane: additions of two numbers have no order. */
+/* Returns the warp's sum, with the same bits in every lane, because a + b and b + a are equal. */
 __device__ inline float warp_sum(float x)
 {
     for (int mask = WARP / 2; mask > 0; mask /= 2)
@@ -103,7 +105,7 @@ __device__ inline float warp_max(float x)
     return x;
 }
 
-/* For blocks of 256 threads; all of them call it. */
+/* Returns the block's sum. For blocks of 256 threads, all of which must call this. */
 __device__ inline double block_sum(double x)
 {
     __shared__ double part[256];

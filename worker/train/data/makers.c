@@ -1,6 +1,4 @@
-/* makers.c -- see makers.h.
- *
- * A part is made in memory, then written. */
+/* makers.c -- see makers.h. Each part of a set is made in memory, then written. */
 #include "train/data/makers.h"
 
 #include "ddp/ckpt.h"
@@ -24,14 +22,13 @@ static float between(ddp_random *luck, float low, float high)
 
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
 
-/* A digit is a few straight strokes on a grid of 4 x 6. Each sample gets its own size, slant, place and pen;
- * a pixel is as dark as it is near to a stroke; on top come noise over the whole picture and a scratch that
- * belongs to no digit. Hard enough that a model must learn something, easy enough for 95 % after two short
- * epochs. */
+/* A digit consists of a few straight strokes on a grid of 4 x 6. Each sample has its own size, slant, place and pen
+ * width. A pixel is darker the nearer it is to a stroke. Noise covers the whole picture, and a scratch crosses it.
+ * The task is hard enough that a model must learn something, but two short epochs reach 95 %. */
 
 enum { MAX_STROKES = 7 };
 
-/* One stroke, from (x0, y0) to (x1, y1); a row of equal points ends the list. */
+/* One stroke from (x0, y0) to (x1, y1). Two equal points end the list. */
 struct stroke {
     float x0, y0, x1, y1;
 };
@@ -60,16 +57,16 @@ static const struct stroke digit[CLASSES][MAX_STROKES] = {
     { { 4, 2, 1, 3 }, { 1, 3, 0, 1 }, { 0, 1, 2, 0 }, { 2, 0, 4, 1 }, { 4, 1, 4, 4 }, { 4, 4, 2, 6 } },
 };
 
-/* How one sample is held and written. */
+/* How one sample is drawn. */
 struct hand {
     float scale_x, scale_y; /* grid cells to pixels */
-    float slant;            /* pixels to the right per pixel up */
-    float left, top;        /* place of the grid's corner */
+    float slant;            /* pixels to the right for each pixel upwards */
+    float left, top;        /* where the grid's corner is */
     float pen;              /* half the width of a stroke in pixels */
     float ink;              /* darkness, 0..1 */
 };
 
-/* Half a grid from the middle, then up to two pixels off it in both directions. */
+/* Draw the parameters of a sample: the grid is centred, then moved by up to two pixels in both directions. */
 static struct hand take_hand(ddp_random *luck)
 {
     struct hand h;
@@ -83,7 +80,7 @@ static struct hand take_hand(ddp_random *luck)
     return h;
 }
 
-/* Put a stroke of the grid onto the paper. */
+/* Convert a stroke from the grid to the picture. */
 static struct stroke placed(const struct hand *h, struct stroke s)
 {
     struct stroke p = { .y0 = h->top + s.y0 * h->scale_y, .y1 = h->top + s.y1 * h->scale_y };
@@ -92,7 +89,8 @@ static struct stroke placed(const struct hand *h, struct stroke s)
     return p;
 }
 
-/* From a pixel to the nearest point of a stroke: project onto its line, then stay between its ends. */
+/* Return the distance from a pixel to the nearest point of a stroke: project onto the stroke's line, then limit to
+ * its ends. */
 static float distance(float x, float y, const struct stroke *s)
 {
     float dx = s->x1 - s->x0, dy = s->y1 - s->y0;
@@ -102,7 +100,7 @@ static float distance(float x, float y, const struct stroke *s)
     return sqrtf(ex * ex + ey * ey);
 }
 
-/* Darken every pixel by how much of the pen covers it, with a soft rim of one pixel. */
+/* Darken every pixel by the part of it that the pen covers, with a soft edge of one pixel. */
 static void draw_stroke(float *paper, const struct stroke *s, float pen, float ink)
 {
     for (int i = 0; i < PICTURE_PIXELS; i++) {
@@ -113,7 +111,7 @@ static void draw_stroke(float *paper, const struct stroke *s, float pen, float i
     }
 }
 
-/* A short stroke anywhere: "dark here" alone must not be proof of a class. */
+/* Draw a short stroke anywhere, so that one dark pixel does not identify a class. */
 static void scratch(ddp_random *luck, float *paper)
 {
     struct stroke s = { between(luck, 0, 27), between(luck, 0, 27), 0, 0 };
@@ -122,15 +120,15 @@ static void scratch(ddp_random *luck, float *paper)
     draw_stroke(paper, &s, 0.6f, between(luck, 0.3f, 0.9f));
 }
 
-/* Few pixels, but those much too dark or too light. Many faint ones would be no harder to see through, but
- * they lift the mean of all pixels, and one step of Adam at 0.01 then drives a sigmoid with 784 inputs into
- * its flat ends. */
+/* Return the noise of a pixel: few pixels, but much too dark or too light. Many faint ones would not make the task
+ * harder, but would raise the mean of all pixels. One step of Adam at 0.01 would then saturate a sigmoid with 784
+ * inputs. */
 static float speck(ddp_random *luck)
 {
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
 }
 
-/* One digit with its scratch on PICTURE_PIXELS of paper: 0 is bare, 1 is ink. */
+/* Draw one digit with its scratch on PICTURE_PIXELS numbers: 0 is paper, 1 is ink. */
 static void glyph_draw(ddp_random *luck, int label, float *paper)
 {
     struct hand hand = take_hand(luck);
@@ -145,7 +143,7 @@ static void glyph_draw(ddp_random *luck, int label, float *paper)
     scratch(luck, paper);
 }
 
-/* One sample of class `label` (0..9) into PICTURE_PIXELS bytes, 0 = paper, 255 = ink. */
+/* Draw one sample of class `label` (0..9) into PICTURE_PIXELS bytes: 0 = paper, 255 = ink. */
 static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
 {
     float paper[PICTURE_PIXELS];
@@ -156,12 +154,12 @@ static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
     }
 }
 
-/* Every class equally often (up to one), in random order. */
+/* Fill in the labels: every class equally often (up to one), in random order. */
 static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
 {
     for (size_t i = 0; i < n; i++)
         labels[i] = (uint8_t)(i % CLASSES);
-    for (size_t i = n; i > 1; i--) { /* Fisher and Yates */
+    for (size_t i = n; i > 1; i--) { /* shuffle (Fisher and Yates) */
         const size_t other = ddp_random_next(luck) % i;
         const uint8_t held = labels[i - 1];
         labels[i - 1] = labels[other];
@@ -169,8 +167,7 @@ static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
     }
 }
 
-/* Labels first, so that order and pictures are drawn from the same luck without depending on each other's
- * number. */
+/* Make labels and pictures. Labels come first, so they do not depend on how many numbers the pictures draw. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
     glyph_labels(luck, n, labels);
@@ -182,7 +179,7 @@ void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 
 enum { MOST_SYLLABLES = 4 };
 
-/* A word of one to four syllables of two letters. */
+/* Make a word of one to four syllables of two letters. */
 static void invent_word(ddp_random *luck, char *word)
 {
     static const char consonants[] = "bdfgklmnprstvz", vowels[] = "aeiou";
@@ -203,15 +200,15 @@ static void speech_invent(ddp_random *luck, struct speech *speech)
     }
 }
 
-/* 8 : 4 : 2 : 2 */
+/* weights 8 : 4 : 2 : 2 */
 static int follow(ddp_random *luck, const struct speech *speech, int word)
 {
     unsigned chance = ddp_random_next(luck) % 16;
     return speech->next[word][chance < 8 ? 0 : chance < 12 ? 1 : chance < 14 ? 2 : 3];
 }
 
-/* `n` letters (ASCII), beginning with a sentence, cut wherever they end.
- * Every eighth word or so ends a sentence; each begins with the first word. */
+/* Write `n` letters (ASCII). The text begins with a sentence and is cut at the end. About every eighth word ends a
+ * sentence; each sentence begins with the first word. */
 static void speech_write(ddp_random *luck, const struct speech *speech, uint8_t *text, size_t n)
 {
     int word = 0;
@@ -227,18 +224,18 @@ static void speech_write(ddp_random *luck, const struct speech *speech, uint8_t 
     }
 }
 
-/* A file while it is made. */
+/* A file in memory. */
 struct bytes {
-    uint8_t *data; /* ours */
+    uint8_t *data; /* owned */
     size_t len;
 };
 
-/* gzip in memory, without name and time, so that equal data gives equal files. out->data is yours. */
+/* Compress with gzip, without name and time, so that equal data gives equal files. The caller frees out->data. */
 static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err *err)
 {
     z_stream z = { 0 };
     if (deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to compress with");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for compression");
     size_t bound = deflateBound(&z, in->len);
     out->data = malloc(bound);
     z.next_in = in->data;
@@ -248,10 +245,10 @@ static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err
     int code = out->data == NULL ? Z_MEM_ERROR : deflate(&z, Z_FINISH);
     out->len = bound - z.avail_out;
     deflateEnd(&z);
-    return code == Z_STREAM_END ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "no memory to compress with");
+    return code == Z_STREAM_END ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for compression");
 }
 
-/* One file, packed or plain. */
+/* Write one file, compressed or plain. */
 static ddp_status write_file(const struct maker_order *o, const char *name, const struct bytes *data,
                              struct ddp_err *err)
 {
@@ -271,12 +268,13 @@ static ddp_status write_file(const struct maker_order *o, const char *name, cons
 
 static ddp_status no_memory(uint64_t n, const char *what, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %" PRIu64 " %s", n, what);
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %" PRIu64 " %s", n, what);
 }
 
 /* --- idx --------------------------------------------------------------------------------------------------- */
 
-/* Header and room for the values, `value_bytes` of them; false when memory is short. file->data is yours. */
+/* Allocate a file with its header and room for `value_bytes` of values; false if memory is short. The caller frees
+ * file->data. */
 static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_bytes)
 {
     const uint32_t dim[IDX_MAX_DIMS] = { (uint32_t)n, PICTURE_SIDE, PICTURE_SIDE };
@@ -287,8 +285,8 @@ static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_by
     return file->data != NULL;
 }
 
-/* Pictures and labels of one part, each file whole. Labels come last: who finds them finds the pictures,
- * too. */
+/* Write pictures and labels of one part, each file whole. Labels are written last, so a process that finds labels
+ * finds the pictures too. */
 static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part part, uint64_t n,
                                 ddp_random *luck, struct ddp_err *err)
 {
@@ -307,7 +305,7 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
     return status;
 }
 
-/* One generator for both parts: the test set is new pictures by the same hand. */
+/* Write both parts. One generator makes both, so the test set contains new pictures of the same kind. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
     ddp_status status = make_idx_part(o, DATASET_TRAIN, o->samples, luck, err);
@@ -316,7 +314,7 @@ static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct
 
 /* --- tokens ------------------------------------------------------------------------------------------------ */
 
-/* Of `n` things in `files` files, those of file `i`. */
+/* Return how many of `n` items belong to file `i` of `files`. */
 static uint64_t share(uint64_t n, uint64_t files, uint64_t i)
 {
     return n / files + (i < n % files);
@@ -341,7 +339,7 @@ static ddp_status write_tokens(const struct maker_order *o, const char *name, co
     return status;
 }
 
-/* One text, cut into files wherever one is full; a letter is a token. */
+/* Write one text, a token for each letter, in files of equal size. */
 static ddp_status make_tokens_part(const struct maker_order *o, const struct speech *speech, bool training,
                                    ddp_random *luck, struct ddp_err *err)
 {
@@ -361,7 +359,7 @@ static ddp_status make_tokens_part(const struct maker_order *o, const struct spe
     return status;
 }
 
-/* A file that would be read with ours, although it is of another set. */
+/* Check for a file of an earlier, larger set, because it would be read as a part of this one. */
 static ddp_status check_leftover(const struct maker_order *o, struct ddp_err *err)
 {
     char path[PATH_MAX], name[40];
@@ -369,7 +367,8 @@ static ddp_status check_leftover(const struct maker_order *o, struct ddp_err *er
     ddp_status status = files_join(path, o->out, name, err);
     if (status == DDP_OK && access(path, F_OK) == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "%s is left from a set of more files and would be read with this one; remove it",
+                        "%s belongs to an earlier set with more files, but would be read as a part of this "
+                        "set; remove it",
                         path);
     return status;
 }
@@ -378,10 +377,12 @@ static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, str
 {
     struct speech speech;
     if (o->gzip)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--gzip: tokens are read from where they lie, and cannot be packed");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--gzip: files of tokens cannot be compressed, because train reads single samples from them");
     if (o->samples < o->files)
-        return ddp_fail(err, DDP_ERR_ARG, "--files %" PRIu64 ": more than the %" PRIu64 " tokens", o->files,
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--files %" PRIu64 ": must be at most %" PRIu64 ", the number of tokens", o->files,
                         o->samples);
     ddp_status status = check_leftover(o, err);
     speech_invent(luck, &speech);
@@ -392,8 +393,8 @@ static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, str
 
 /* --- the table --------------------------------------------------------------------------------------------- */
 
-/* 30 000 samples are 75 steps an epoch for four workers with 100 each, enough for mlp and seqnet to learn in
- * two. */
+/* With 30 000 samples four workers with batches of 100 have 75 steps an epoch; mlp and seqnet learn the task in two
+ * epochs. */
 #define MAKER_LIST(X)                                   \
     X("idx", "samples", 30000, 2000, 1000000, make_idx) \
     X("tokens", "tokens", 1000000, 50000, 100000000, make_tokens)

@@ -1,10 +1,10 @@
-/* pictures.c -- see pictures.h.
+/* pictures.c -- see pictures.h. An example of an IDX file:
  *
- * offset 0   00 00 08 03       magic: two zeros, 8 = unsigned bytes, number of dimensions
- *     offset 4   00 00 ea 60       60 000 pictures, big endian
+ *     offset 0   00 00 08 03       magic: two zeros, 8 = unsigned bytes, number of dimensions
+ *     offset 4   00 00 ea 60       60 000 pictures, big-endian
  *     offset 8   00 00 00 1c       28 rows
  *     offset 12  00 00 00 1c       28 columns
- *     offset 16  the values, one byte each; then the file ends
+ *     offset 16  the values, one byte each, up to the end of the file
  *
  * The header is checked before the values are read. */
 #include "train/data/pictures.h"
@@ -35,7 +35,7 @@ size_t idx_header_bytes(int dims)
     return 4 + 4 * (size_t)dims;
 }
 
-/* For make-data: written by the module that reads it, so the two cannot drift apart. */
+/* Write a header, for make-data. The function is in this module so that writer and reader agree. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
     put_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
@@ -44,19 +44,19 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
     return idx_header_bytes(dims);
 }
 
-/* The most telling number comes first: a page of HTML, a wrong file and swapped files all end here. */
+/* Check the magic number first, because it identifies a page of HTML, a wrong file or swapped files. */
 static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err)
 {
     uint32_t expected = (uint32_t)(TYPE_U8 << 8 | dims), magic = get_be32(head);
     if (magic == expected)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_CORRUPT,
-                    "offset 0: magic 0x%08x, expected 0x%08x (IDX, bytes, %d dimension%s)", magic, expected,
-                    dims, dims == 1 ? "" : "s");
+                    "offset 0: magic number 0x%08x: must be 0x%08x (IDX, bytes, %d dimension%s)", magic,
+                    expected, dims, dims == 1 ? "" : "s");
 }
 
-/* The sizes, and how long the whole file must be by them. Dimensions that are not used count as 1, so a product over
- * all three is the number of values. */
+/* Read the sizes, and compute how long the file must be. Unused dimensions become 1, so the product of all three is
+ * the number of values. */
 static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
                                struct ddp_err *err)
 {
@@ -68,19 +68,19 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
         dim[i] = i < dims ? get_be32(head + 4 + 4 * i) : 1;
         if (dim[i] == 0)
             return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: dimension %d is 0", 4 + 4 * i, i + 1);
-        /* Both factors are below 2^32, so the product cannot wrap before it is compared. */
+        /* Both factors are below 2^32, so the product cannot overflow before the comparison. */
         values *= dim[i];
         if (values > IDX_MAX_BYTES)
             return ddp_fail(err, DDP_ERR_LIMIT,
-                            "offset %d: with dimension %d = %" PRIu32 " it is over the limit of %d bytes",
+                            "offset %d: dimension %d is %" PRIu32 ", so the file has more than %d bytes",
                             4 + 4 * i, i + 1, dim[i], IDX_MAX_BYTES);
     }
     *file_bytes = idx_header_bytes(dims) + (size_t)values;
     return DDP_OK;
 }
 
-/* Read the header and the sizes that it announces. A short file of another format is reported as another
- * format. */
+/* Read and check the header. The magic number is checked even in a short file, so that a file of another format gets
+ * the clearer error. */
 static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
                               struct ddp_err *err)
 {
@@ -94,18 +94,18 @@ static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_M
     return status == DDP_OK ? check_header(f->bytes, dims, dim, total, err) : status;
 }
 
-/* Header, then what it promises, then the end: one byte more is asked for, to see it. */
+/* Read the header and the values. One byte more is requested, to detect a file that is too long. */
 static ddp_status read_all(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], struct ddp_err *err)
 {
     size_t total = 0;
     ddp_status status = read_header(f, dims, dim, &total, err);
     if (status == DDP_OK)
         status = whole_file_fill(f, total + 1, err);
-    return status == DDP_OK ? files_check_length(f->len, total, "the data ends here by its header", err)
+    return status == DDP_OK ? files_check_length(f->len, total, "by the header the data must end here", err)
                             : status;
 }
 
-/* Every message begins with the path; its offsets count unpacked bytes. */
+/* Load a file. Every error begins with the path; offsets count uncompressed bytes. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err)
 {
     struct whole_file f;
@@ -134,10 +134,11 @@ void idx_free(struct idx *idx)
 
 /* --- cifar ------------------------------------------------------------------------------------------------ */
 
-/* The format has neither magic nor header: that a file is one of these shows in its length and in a label below ten at every
- * 3073rd byte, so both are checked once and completely. A foreign file fails at its first byte nine times out of ten. */
+/* The format has neither a magic number nor a header. So the length and every label (one byte below ten in each 3073)
+ * are checked once and completely. A file of another format fails at its first byte nine times out of ten. */
 
-/* Nine places each way: the remainder of 32 bits favours none by more than 2^-29. */
+/* Draw the move and the mirroring. There are nine places in each direction; the remainder of 32 bits favours none by
+ * more than 2^-29. */
 struct augment augment_draw(ddp_philox *luck)
 {
     struct augment a;
@@ -147,7 +148,7 @@ struct augment augment_draw(ddp_philox *luck)
     return a;
 }
 
-/* One row: cut first, then mirrored, so a column counts from the other end. */
+/* Copy one row. The picture is cut first and then mirrored, so a mirrored column is counted from the other end. */
 static void row(const struct augment *a, const uint8_t *from, uint8_t *to, int side)
 {
     for (int x = 0; x < side; x++) {
@@ -178,7 +179,7 @@ void cifar_file_name(char *to, int number)
         snprintf(to, 32, "data_batch_%d.bin", number);
 }
 
-/* Check labels first: a page of HTML is easier to recognize by its '<' than by its length. */
+/* Check the records. Labels come first, because '<' as a label identifies a page of HTML better than a length. */
 static ddp_status check(const struct whole_file *f, struct ddp_err *err)
 {
     if (f->len == 0)
@@ -186,11 +187,11 @@ static ddp_status check(const struct whole_file *f, struct ddp_err *err)
     for (size_t at = 0; at < f->len; at += CIFAR_RECORD) {
         if (f->bytes[at] >= CIFAR_CLASSES)
             return ddp_fail(err, DDP_ERR_CORRUPT,
-                            "offset %zu: label %d, expected 0 to %d (CIFAR-10, binary version)", at,
+                            "offset %zu: label %d: must be between 0 and %d (CIFAR-10, binary version)", at,
                             f->bytes[at], CIFAR_CLASSES - 1);
     }
     if (f->len > CIFAR_MAX_BYTES)
-        return ddp_fail(err, DDP_ERR_LIMIT, "offset %d: over the limit of as many bytes", CIFAR_MAX_BYTES);
+        return ddp_fail(err, DDP_ERR_LIMIT, "the file is longer than the limit of %d bytes", CIFAR_MAX_BYTES);
     if (f->len % CIFAR_RECORD != 0)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside record %zu of %d bytes",
                         f->len, f->len / CIFAR_RECORD, CIFAR_RECORD);
@@ -231,7 +232,8 @@ bool cifar_find(char *found, const char *dir)
     return false;
 }
 
-/* data_batch_1, _2 ... up to the first that is missing; a later one shows that a download is not complete. */
+/* Load data_batch_1, data_batch_2 ... up to the first that is missing. If a later one exists, the download is
+ * incomplete. */
 static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX], name[32];
@@ -243,7 +245,7 @@ static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err
         if (!there && missing == 0)
             missing = i;
         if (there && missing != 0)
-            return ddp_wrap(err, "%s is there, but", name);
+            return ddp_wrap(err, "%s exists, but", name);
         if (there)
             status = cifar_add(c, path, err);
     }
@@ -274,7 +276,7 @@ void cifar_free(struct cifar *c)
     *c = (struct cifar){ 0 };
 }
 
-/* A handful of files: walking along them costs less than the first pixel. */
+/* Return a record. A linear search over the few files takes less time than the first pixel. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index)
 {
     const struct cifar_file *f = c->file;

@@ -1,10 +1,10 @@
-/* pictures.h -- the file format of MNIST and Fashion-MNIST: unsigned bytes with one to three dimensions.
+/* pictures.h -- the file format of MNIST and Fashion-MNIST (IDX): unsigned bytes with one to three dimensions.
  *
  *     offset 0   0x00 0x00 0x08 D          D = number of dimensions
  *            4   D big-endian u32 sizes
  *                the values, one byte each, the last dimension fastest
  *
- * A file may be packed with gzip; offsets in messages then count unpacked bytes. */
+ * A file may be compressed with gzip; offsets in errors then count uncompressed bytes. */
 #ifndef WORKER_TRAIN_DATA_PICTURES_H
 #define WORKER_TRAIN_DATA_PICTURES_H
 
@@ -18,22 +18,22 @@
 enum { IDX_MAX_DIMS = 3, IDX_MAX_BYTES = 1 << 30 };
 
 struct idx {
-    uint8_t *file; /* header and values; ours until idx_free */
+    uint8_t *file; /* owned until idx_free: header and values */
     size_t len;
-    uint32_t dim[IDX_MAX_DIMS]; /* unused ones are 1 */
-    const uint8_t *values;      /* inside `file` */
+    uint32_t dim[IDX_MAX_DIMS]; /* unused dimensions are 1 */
+    const uint8_t *values;      /* points into `file` */
 };
 
-/* Bytes of the header of a file with `dims` dimensions. */
+/* Return the bytes of the header of a file with `dims` dimensions. */
 size_t idx_header_bytes(int dims);
 
-/* Read a whole file, plain or gzip. DDP_ERR_CORRUPT names the offset, DDP_ERR_LIMIT the size that is over
- * IDX_MAX_BYTES; the message begins with the path, and there is nothing to free. */
+/* Read a whole file, plain or gzip. DDP_ERR_CORRUPT names the offset, DDP_ERR_LIMIT the size that exceeds
+ * IDX_MAX_BYTES. Every error begins with the path, and nothing needs to be freed then. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
 
 void idx_free(struct idx *idx);
 
-/* Header for `dims` sizes, for writers; returns its length (at most 16). */
+/* Write a header with `dims` sizes and return its length (at most 16). */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
 
 /* --- cifar ------------------------------------------------------------------------------------------------ */
@@ -43,24 +43,24 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
  *     offset 3073 k       the label of record k, 0 to 9
  *            3073 k + 1   3 x 32 x 32 bytes: the red plane row by row, then green, then blue
  *
- * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (five of 10,000 records each as published), test pictures
- * in test_batch.bin; each may be packed with gzip. */
+ * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (as published, five files of 10,000 records). Test
+ * pictures are in test_batch.bin. Each file may be compressed with gzip. */
 
-/* The usual way to make CIFAR's 50,000 training pictures look like more: each is moved by up to four pixels and
- * half of them are mirrored (He et al. 2015, 4.2). Pure; chance is the sample's own. */
+/* The usual augmentation of CIFAR's training pictures: each picture is moved by up to four pixels, and half of them
+ * are mirrored (He et al. 2015, 4.2). Pure; the random numbers come from the sample's own generator. */
 
 enum { AUGMENT_PADDING = 4 };
 
-/* Where the picture's corner lies and whether it is mirrored. */
+/* How a picture is moved and mirrored. */
 struct augment {
-    int down, right; /* -AUGMENT_PADDING .. AUGMENT_PADDING: of the window over the padded picture */
+    int down, right; /* -AUGMENT_PADDING .. AUGMENT_PADDING: place of the window over the padded picture */
     int mirrored;    /* 0 or 1 */
 };
 
-/* torchvision's RandomCrop(32, padding=4), then RandomHorizontalFlip(). */
+/* Draw as torchvision's RandomCrop(32, padding=4) and then RandomHorizontalFlip() do. */
 struct augment augment_draw(ddp_philox *luck);
 
-/* `channels` planes of side x side bytes; what comes in over the edge is 0. Not in place. */
+/* Move and mirror `channels` planes of side x side bytes. Pixels from outside the picture are 0. Not in place. */
 void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, int channels, int side);
 
 /* --- cifar ------------------------------------------------------------------------------------------------ */
@@ -72,33 +72,34 @@ enum {
     CIFAR_RECORD = 1 + CIFAR_PIXELS,
     CIFAR_CLASSES = 10,
     CIFAR_MAX_FILES = 99,
-    CIFAR_MAX_BYTES = 1 << 30 /* of a file */
+    CIFAR_MAX_BYTES = 1 << 30 /* bytes of one file */
 };
 
 struct cifar {
     struct cifar_file {
-        uint8_t *bytes; /* ours */
-        size_t n;       /* records */
+        uint8_t *bytes; /* owned */
+        size_t n;       /* number of records */
     } file[CIFAR_MAX_FILES];
     size_t files, n;
 };
 
-/* One file, behind those that are loaded already. The message begins with the path; DDP_ERR_CORRUPT names offset and value.
- * Whatever happens, cifar_free frees what there is. */
+/* Load one more file. Errors begin with the path; DDP_ERR_CORRUPT names offset and value. cifar_free frees
+ * everything, also after an error. */
 ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err);
 
-/* The directory where the files are, DIR itself or the one of the published archive in it, into `found` with
- * room for PATH_MAX bytes; false if there are no files. */
+/* Find the files in `dir`, or in the folder of the published archive in it. `found` has room for PATH_MAX bytes.
+ * False if there are no files. */
 bool cifar_find(char *found, const char *dir);
 
-/* All training files of `dir`, or the test file. On an error the caller frees nothing. */
+/* Load all training files of `dir`, or the test file. After an error nothing needs to be freed. */
 ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err);
 void cifar_free(struct cifar *c);
 
-/* Record `index` (< n): its label, then the picture. */
+/* Return record `index` (< n): its label, then the picture. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index);
 
-/* "data_batch_3.bin" for the third training file, "test_batch.bin" for number 0. `to` has room for 32 bytes. */
+/* Write the file's name: "data_batch_3.bin" for training file 3, "test_batch.bin" for number 0. `to` has room for 32
+ * bytes. */
 void cifar_file_name(char *to, int number);
 
 #endif

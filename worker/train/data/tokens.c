@@ -42,38 +42,39 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 
 /* --- one shard --------------------------------------------------------------------------------------------- */
 
-/* `got` bytes of it are there. The most specific check is first: the first four bytes show another format
- * even in a short file. */
+/* Check a header, of which `got` bytes exist. The magic number comes first, because its four bytes identify another
+ * format even in a short file. */
 static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
 {
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "offset 0: magic %d: these are tokens of 32 bits (llm.c's Llama 3), expected %d",
+                        "offset 0: magic number %d (tokens of 32 bits, llm.c's Llama 3): must be %d",
                         LLAMA_MAGIC, TOKENS_MAGIC);
     if (got >= 4 && get_i32(head) != TOKENS_MAGIC)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset 0: magic 0x%08x, expected 0x%08x (tokens as of llm.c)",
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset 0: magic number 0x%08x: must be 0x%08x (llm.c's tokens)",
                         (uint32_t)get_i32(head), TOKENS_MAGIC);
     if (got < TOKENS_HEADER)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside the header of %d bytes", got,
                         TOKENS_HEADER);
     if (get_i32(head + AT_VERSION) != TOKENS_VERSION)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: version %d, expected %d", AT_VERSION,
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: version %d: must be %d", AT_VERSION,
                         get_i32(head + AT_VERSION), TOKENS_VERSION);
     return DDP_OK;
 }
 
-/* The count against what is there, both ways, and against what a sample needs. */
+/* Compare the number of tokens with the file's size, and with what a sample needs. */
 static ddp_status check_count(const struct tokens *t, int32_t count, uint64_t file_bytes, struct ddp_err *err)
 {
     const uint64_t total = TOKENS_HEADER + 2 * (uint64_t)(count > 0 ? count : 0);
     if (count < 1)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: %d tokens, expected 1 or more", AT_COUNT, count);
-    ddp_status status = files_check_length(file_bytes, total, "the data ends here by its header", err);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: %d tokens: must be at least 1", AT_COUNT, count);
+    ddp_status status = files_check_length(file_bytes, total, "by the header the data must end here", err);
     if (status != DDP_OK)
         return status;
     if ((uint64_t)count < t->length + 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "offset %d: %d tokens are too few for one sample, which takes %zu and the one behind",
+                        "offset %d: %d tokens are too few for a sample, which needs %zu and one more",
                         AT_COUNT, count, t->length);
     return DDP_OK;
 }
@@ -95,7 +96,7 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
     return status;
 }
 
-/* Make room for one more; return false when memory is short. */
+/* Make room for one more shard; false if memory is short. */
 static bool reserve(struct tokens *t)
 {
     if (t->shards < t->room)
@@ -109,20 +110,22 @@ static bool reserve(struct tokens *t)
     return true;
 }
 
-/* Descriptors stay open, so that a sample costs one read; thousands of shards may need a higher `ulimit -n`. */
+/* Open one more shard. Its descriptor stays open, so that reading a sample takes one system call. Thousands of shards
+ * may need a higher `ulimit -n`. */
 ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
     uint64_t count = 0;
     if (t->shards == TOKENS_MAX_SHARDS)
         return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens", path, TOKENS_MAX_SHARDS);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    int fd = open(path,
+                  O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait for a writer */
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: open: %s%s", path, strerror(errno),
                         errno == EMFILE ? "; raise `ulimit -n` above the number of files" : "");
     ddp_status status = examine(t, fd, &count, err);
     char *name = strdup(path);
     if (status == DDP_OK && (name == NULL || !reserve(t)))
-        status = ddp_fail(err, DDP_ERR_NOMEM, "no memory for file %zu", t->shards + 1);
+        status = ddp_fail(err, DDP_ERR_NOMEM, "out of memory for file %zu", t->shards + 1);
     if (status != DDP_OK) {
         free(name);
         close(fd);
@@ -145,7 +148,8 @@ void tokens_free(struct tokens *t)
 
 /* --- all of them ------------------------------------------------------------------------------------------- */
 
-/* By the last part of the name: a directory may be called anything. */
+/* Return true if the file's name belongs to the part. Only the last component matters, because a directory may have
+ * any name. */
 static bool belongs(const char *path, bool training)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -159,7 +163,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The same order on every rank, whatever its locale. */
+/* Add all files in byte order, so that the order is the same on every rank, whatever its locale. */
 static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -171,7 +175,7 @@ static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct
     return status;
 }
 
-/* A directory's name may hold characters that mean something in a pattern; then the pattern has to be spelled out. */
+/* Load all files. If a directory's name has characters with a meaning in patterns, the user must give a pattern. */
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err)
 {
     char pattern[PATH_MAX];
@@ -184,13 +188,12 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
     int code = glob(pattern, 0, NULL, &found);
     ddp_status status = code == 0 ? add_all(t, &found, training, err) : DDP_OK;
     if (code == GLOB_NOSPACE)
-        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for the names", pattern);
+        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for the names", pattern);
     else if (status == DDP_OK && t->shards == 0)
-        status = ddp_fail(
-            err, DDP_ERR_IO,
-            "%s: no file of tokens with \"%s\" in its name; name a directory or a pattern with "
-            "--data, or make a set with the program beside train: make-data --format tokens --out DIR",
-            pattern, training ? "train" : "val\" or \"test");
+        status = ddp_fail(err, DDP_ERR_IO,
+                          "%s: no file of tokens has \"%s\" in its name; set a directory or a pattern with "
+                          "--data, or create a set with `make-data --format tokens --out DIR`",
+                          pattern, training ? "train" : "val\" or \"test");
     globfree(&found);
     if (status != DDP_OK)
         tokens_free(t);
@@ -199,7 +202,7 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
 
 /* --- samples ----------------------------------------------------------------------------------------------- */
 
-/* The last shard that begins at or before it. */
+/* Return the last shard that begins at or before the sample. */
 static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t index)
 {
     size_t low = 0, high = t->shards;
@@ -213,14 +216,14 @@ static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t inde
     return &t->shard[low];
 }
 
-/* Some tokens of a sample: number i is the token at place i and the target of the place before. */
+/* Store some tokens of a sample: token i is the input at place i and the target of place i - 1. */
 static ddp_status take(const struct tokens *t, const uint8_t *bytes, size_t n, size_t i, uint64_t offset,
                        int32_t *token, int32_t *target, struct ddp_err *err)
 {
     for (size_t k = 0; k < n; k++, i++) {
         const unsigned value = bytes[2 * k] | (unsigned)bytes[2 * k + 1] << 8;
         if (value >= t->vocabulary)
-            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": token %u, expected 0 to %zu",
+            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": token %u: must be between 0 and %zu",
                             offset + 2 * k, value, t->vocabulary - 1);
         if (i < t->length)
             token[i] = (int32_t)value;
@@ -230,7 +233,7 @@ static ddp_status take(const struct tokens *t, const uint8_t *bytes, size_t n, s
     return DDP_OK;
 }
 
-/* In pieces that fit on the stack of any thread. */
+/* Read a sample in pieces that fit on the stack of any thread. */
 static ddp_status read_sample(const struct tokens *t, const struct tokens_shard *s, uint64_t sample,
                               int32_t *token, int32_t *target, struct ddp_err *err)
 {
@@ -243,7 +246,8 @@ static ddp_status read_sample(const struct tokens *t, const struct tokens_shard 
         status = files_read(s->fd, bytes, 2 * n, offset, &got, err);
         if (status == DDP_OK && got < 2 * n)
             status = ddp_fail(err, DDP_ERR_CORRUPT,
-                              "offset %" PRIu64 ": the file ends here, it has become shorter", offset + got);
+                              "offset %" PRIu64 ": the file ends here; another process has shortened it",
+                              offset + got);
         if (status == DDP_OK)
             status = take(t, bytes, n, i, offset, token, target, err);
     }

@@ -1,17 +1,16 @@
 /* tokens.h -- llm.c's files of tokens, one or several (shards).
  *
- *     offset 0     int32 20240520     magic, little endian as everything here
+ *     offset 0     int32 20240520     magic number, little-endian like all numbers here
  *            4     int32 1            version
- *            8     int32 n            tokens
+ *            8     int32 n            number of tokens
  *            12    253 int32          not used
- *            1024  n uint16           then the file ends
+ *            1024  n uint16           up to the end of the file
  *
- * A sample is `length` tokens and the successor of each, so it takes length + 1 tokens of a shard and shares
- * the last with the sample that follows. Samples do not reach from one shard into the next, and the rest of a
- * shard is not used.
+ * A sample is `length` tokens and the successor of each. So it needs length + 1 tokens of a shard, and shares the
+ * last one with the next sample. A sample never spans two shards; the rest of a shard is not used.
  *
- * Headers and sizes are checked when the files are opened; tokens when they are read, each time: because
- * shards are large, and most of one may not be needed. */
+ * Headers and sizes are checked when a file is opened. Tokens are checked each time they are read, because shards are
+ * large and a run may need only a small part. */
 #ifndef TRAIN_DATA_TOKENS_H
 #define TRAIN_DATA_TOKENS_H
 
@@ -25,33 +24,34 @@ enum { TOKENS_MAGIC = 20240520, TOKENS_VERSION = 1, TOKENS_HEADER = 1024, TOKENS
 
 struct tokens {
     struct tokens_shard {
-        char *path; /* ours, as is the descriptor */
+        char *path; /* owned, like the descriptor */
         int fd;
-        uint64_t count, first; /* tokens; samples of the shards before this one */
+        uint64_t count, first; /* number of tokens; number of samples in the shards before this one */
     } * shard;
     size_t shards, room;
     size_t length, vocabulary;
-    uint64_t n; /* samples */
+    uint64_t n; /* number of samples */
 };
 
-/* No file yet. A token is below `vocabulary` (65,536 at most). */
+/* Initialize without files. Every token must be below `vocabulary` (at most 65,536). */
 void tokens_init(struct tokens *t, size_t length, size_t vocabulary);
 
-/* One more shard. The message begins with the path; DDP_ERR_CORRUPT names offset and value. tokens_free frees
- * everything in any case. */
+/* Open one more shard. Errors begin with the path; DDP_ERR_CORRUPT names offset and value. tokens_free frees
+ * everything, also after an error. */
 ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err);
 
-/* All files for training, or for the test, in the order of their names: those of a directory that end in .bin, or those
- * that match a pattern for glob(7); with "train" in their name, or "val" or "test". */
+/* Open all files for training or for the test, in the order of their names. `where` is a directory, whose files end
+ * in .bin, or a pattern for glob(7). Files for training have "train" in their names, files for the test "val" or
+ * "test". */
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err);
 void tokens_free(struct tokens *t);
 
-/* `length` tokens of sample `index` (< n), and what follows each. Several threads may read at once. DDP_ERR_CORRUPT names file,
- * offset and value. */
+/* Read `length` tokens of sample `index` (< n), and the successor of each. Several threads may read at the same time.
+ * DDP_ERR_CORRUPT names file, offset and value. */
 ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, int32_t *target,
                        struct ddp_err *err);
 
-/* For writers: the header, TOKENS_HEADER bytes, and one token. */
+/* Write a header of TOKENS_HEADER bytes; write one token. For programs that make files. */
 void tokens_make_header(uint8_t *head, uint32_t count);
 void tokens_put(uint8_t *to, uint16_t token);
 

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Tanh comes from exp: 1 - 2 / (exp(2u) + 1). Its absolute error near 0 is that of exp, and as 1 is added to it no digit is
- * lost. */
+/* tanh is computed from exp: 1 - 2 / (exp(2u) + 1). Near 0 its absolute error is that of exp. 1 is added to the
+ * result, so no digit is lost. */
 
 static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
 
@@ -39,7 +39,7 @@ static size_t side_of_y(const struct shortcut *s)
     return (s->side + s->stride - 1) / s->stride;
 }
 
-/* Plane `plane` of all rows' x: where the plane of y begins that it goes to. */
+/* Return where plane `plane` of all rows' x is added in y. */
 static size_t shortcut_target(const struct shortcut *s, size_t plane)
 {
     const size_t row = plane / s->in, channel = plane % s->in + (s->out - s->in) / 2;
@@ -77,7 +77,7 @@ void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_
     }
 }
 
-/* The gradient at 0 is 0, as in torch. */
+/* In place. The gradient at 0 is 0, as in torch. */
 static void relu(real *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
@@ -96,14 +96,14 @@ static void sigmoid(real *y, size_t rows, size_t n)
         y[i] = 1 / (1 + real_exp(-y[i]));
 }
 
-/* y (1 - y) is the gelu_slope, from the output alone. */
+/* Backward: the derivative is y (1 - y), from the output alone. */
 static void sigmoid_back(real *d, const real *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
         d[i] = d[i] * (y[i] * (1 - y[i]));
 }
 
-/* Row by row: each is a separate distribution. */
+/* Compute row by row, because each row is a separate distribution. */
 static void log_softmax(real *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n) {
@@ -113,7 +113,7 @@ static void log_softmax(real *y, size_t rows, size_t n)
     }
 }
 
-/* d - softmax * sum(d), and softmax is exp of the output. */
+/* Backward: d - softmax * sum(d); softmax is the exp of the output. */
 static void log_softmax_back(real *d, const real *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n, d += n) {

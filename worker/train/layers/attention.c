@@ -1,20 +1,21 @@
 /* attention.c -- see layers.h.
  *
- * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)) with what lies ahead left out, Y = P V. Queries are
- * taken BLOCK at a time, with the keys up to the last of them, so half of the square is never computed and the scratch is
- * BLOCK x length, not length^2. Backward makes P again from Q, K and the kept log-sums, for a product more and a square of
- * memory per head less:
+ * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)) over the earlier tokens only, Y = P
+ * V. Queries are processed BLOCK at a time, with the keys up to the last of them. So half of the square is never
+ * computed, and the scratch has BLOCK x length numbers instead of length^2. Backward computes P again from Q, K and
+ * the kept log-sums. This costs one more product, but saves length^2 numbers per head:
  *
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *
- * Keys and values get gradients from several blocks. The last block reaches all of them; it goes first and overwrites. */
+ * Keys and values get gradients from several blocks. The last block includes all keys; it is processed first and
+ * overwrites, the others add. */
 #include "train/layers/layers.h"
 
 #include "train/layers/lanes.h"
 
 #include <stdbool.h>
 
-/* The largest element is taken out first, so nothing overflows. */
+/* Return the largest element. It is subtracted before exp, so nothing overflows. */
 
 REAL_BODY real largest(const real *x, size_t n)
 {
@@ -63,14 +64,14 @@ enum { BLOCK = 64 };
 /* One head of one sequence, and a block of its queries. */
 struct head {
     const real *q, *k, *v;
-    size_t stride; /* from a token to the next, in qkv */
-    size_t width;  /* of a head */
+    size_t stride; /* from one token to the next, in qkv */
+    size_t width;  /* width of a head */
     real scale;
 };
 
 struct block {
-    size_t first, n; /* queries */
-    size_t keys;     /* that the last of them may see; also the stride of P */
+    size_t first, n; /* the queries of the block */
+    size_t keys;     /* keys that the last query may see; also the stride of P */
 };
 
 size_t attention_scratch(size_t length)
@@ -100,14 +101,14 @@ static size_t blocks(size_t length)
     return (length + BLOCK - 1) / BLOCK;
 }
 
-/* S of a block: n x keys. */
+/* Compute S of a block: n x keys. */
 static void scores(real *s, const struct head *h, const struct block *b)
 {
     real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)b->n, (int)b->keys, (int)h->width, 1,
               h->q + b->first * h->stride, (int)h->stride, h->k, (int)h->stride, 0, s, (int)b->keys);
 }
 
-/* Hide the keys that query i of the block may not see. */
+/* Hide the keys after query i of the block. */
 static void hide(real *row, const struct block *b, size_t i)
 {
     const size_t seen = b->first + i + 1;
@@ -140,7 +141,7 @@ void attention_forward(real *y, real *log_sum, const real *qkv, real *scratch, c
     }
 }
 
-/* P of a block again, and dS in `ds`. */
+/* Compute P of a block again, and dS into `ds`. */
 static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride, const real *log_sum,
                             const struct head *h, const struct block *b)
 {
@@ -156,7 +157,7 @@ static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride,
     }
 }
 
-/* to = or += left^T right, with left n x keys. */
+/* Set or add to `to`: left^T right, where `left` is n x keys. */
 static void to_keys(real *to, const real *left, const real *right, size_t right_stride, const struct head *h,
                     const struct block *b, bool overwrite)
 {
@@ -164,7 +165,7 @@ static void to_keys(real *to, const real *left, const real *right, size_t right_
               (int)b->keys, right, (int)right_stride, !overwrite, to, (int)h->stride);
 }
 
-/* dqkv of head h, which lies as qkv does. */
+/* Compute dqkv of one head. It has the layout of qkv. */
 static void head_backward(real *dq, const real *dy, size_t dy_stride, const real *log_sum,
                           const struct head *h, real *scratch, size_t length)
 {
@@ -205,14 +206,14 @@ real log_sum_exp(const real *z, size_t n)
     return top + real_log(sum);
 }
 
-/* d(loss)/d(logit) is softmax minus 1 at the target. */
+/* The derivative of the loss by a logit is softmax, minus 1 at the target. */
 static void gradient(real *d, const real *z, real lse, size_t target, real weight, size_t n)
 {
     for (size_t k = 0; k < n; k++)
         d[k] = weight * (real_exp(z[k] - lse) - (k == target ? 1 : 0));
 }
 
-/* Losses are summed in double: an epoch adds up many. */
+/* Losses are summed in double, because an epoch adds many of them. */
 double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
                      size_t length, size_t n)
 {

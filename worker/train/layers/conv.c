@@ -1,17 +1,16 @@
 /* conv.c -- see layers.h.
  *
- * A convolution is summed up directly, without a matrix of the kernel's inputs, which would be nine times as
- * large as the pictures. x is copied into a frame of zeros, channel by channel, in which a place and its
- * neighbour to the right lie side by side: then a tap of the kernel, seen from all places, is one row of
- * numbers from some position on, and a vector of places is summed up over channels and taps in a register
- * (conv_tile.h). The ends of lines give sums that are not used. With a stride of s a frame is s x s frames,
- * of every s-th line and column each, so that neighbours lie side by side again.
+ * A convolution is summed directly, without a matrix of the kernel's inputs, which would be nine times as large as
+ * the pictures. x is copied, channel by channel, into a frame of zeros in which horizontal neighbours are adjacent.
+ * Then a tap of the kernel, over all places, reads consecutive numbers from some position on. A vector of places is
+ * summed over channels and taps in a register (conv_tile.h). The sums at the ends of lines are not used. With a
+ * stride of s there are s x s frames, each with every s-th line and column, so that neighbours are adjacent again.
  *
- * The gradient of x is such a sum over dy. With a stride, pixels that are seen by other taps than their
- * neighbours are summed up apart: s x s sums, each with its own taps.
+ * The gradient of x is such a sum over dy. With a stride, pixels that are seen by different taps are summed
+ * separately: s x s sums, each with its own taps.
  *
- * For the gradient of the weight the channels of a pixel are put side by side: then what a line of the kernel
- * sees is one row of numbers, and these are what lies in the registers. */
+ * For the gradient of the weight, the channels of a pixel are adjacent. Then what a line of the kernel sees is
+ * consecutive, and the registers hold these numbers. */
 #include "train/layers/layers.h"
 
 #include "train/layers/conv_tile.h"
@@ -25,7 +24,7 @@ size_t conv_side(const struct conv *c)
     return (c->side + 2 * c->padding - c->kernel) / c->stride + 1;
 }
 
-/* Elements of a kernel for one channel, places of y, pixels of x. */
+/* Return the elements of a kernel for one channel; the places of y; the pixels of x. */
 static size_t taps(const struct conv *c)
 {
     return c->kernel * c->kernel;
@@ -58,14 +57,15 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------------- */
 
-/* How channels of side x side numbers lie in zeros: `before` lines and columns of them in front and at least as many behind as
- * a tap can reach, cut into stride x stride planes of `lines` x `pitch`. */
+/* Layout of channels of side x side numbers in zeros. `before` lines and columns of zeros come first; after the
+ * picture there are at least as many as a tap can reach. The whole is divided into stride x stride planes of `lines`
+ * x `pitch`. */
 struct frame {
     size_t side, before, stride;
     size_t pitch, lines, plane, channel;
 };
 
-/* Zeros after a line also serve as those before the next one, if there are enough. */
+/* Compute the layout. If there are enough zeros after a line, they are also the zeros before the next line. */
 static struct frame frame_of(size_t side, size_t before, size_t behind, size_t stride)
 {
     const size_t all = before + side + behind;
@@ -82,7 +82,7 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* Return the plane of line or column i of the framed picture; the place in it follows from i. */
+/* Return the plane of line or column i of the framed picture, and the place in that plane. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (f->before + i) % f->stride;
@@ -106,7 +106,7 @@ static void frame_line(const struct frame *f, real *to, const real *x)
     }
 }
 
-/* The zeros are there already. */
+/* Copy the channels into the frame, whose zeros were written before. */
 static void frame_fill(const struct frame *f, real *to, const real *x, size_t channels)
 {
     for (; channels > 0; channels--, to += f->channel) {
@@ -115,19 +115,20 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
     }
 }
 
-/* --- sums over what is framed ---------------------------------------------------------------------------------- */
+/* --- sums over framed pictures ------------------------------------------------------------------------- */
 
-/* `lines` x `columns` results for each of `outs` channels: those of lines first, first + stride ... of a picture of `side`. */
+/* `lines` x `columns` results for each of `outs` channels, at lines first, first + stride ... of a picture of
+ * `side`. */
 struct sums {
     struct conv_sum sum;
     size_t at[MOST_TAPS];
-    size_t outs, lines, columns, pitch;    /* pitch: of the frame */
-    size_t first_line, first_column, step; /* in the result */
+    size_t outs, lines, columns, pitch;    /* pitch: the frame's */
+    size_t first_line, first_column, step; /* place of the results in the output */
     size_t side;
     const real *weight;
 };
 
-/* Results that are summed up for one channel: whole registers. */
+/* Return the results of one channel, rounded up to whole registers. */
 static size_t sums_row(const struct sums *s)
 {
     return round_up((s->lines - 1) * s->pitch + s->columns, CONV_LANES);
@@ -150,7 +151,7 @@ static void put_line(real *to, const real *from, size_t n, size_t step, int add)
             to[i * step] = from[i] + (add ? to[i * step] : 0);
 }
 
-/* One picture. `row` has room for CONV_OUTS rows. */
+/* Compute the sums of one picture. `row` has room for CONV_OUTS rows. */
 static void sums_make(const struct sums *s, real *y, const real *framed, real *row, int add)
 {
     const size_t n = sums_row(s), tile = CONV_OUTS * s->sum.channels * s->sum.taps;
@@ -164,14 +165,14 @@ static void sums_make(const struct sums *s, real *y, const real *framed, real *r
     }
 }
 
-/* Where the weight of a result's channel, a channel of the input, and a tap lies. */
+/* Place of a weight: distances for the result's channel, the input's channel and the tap. */
 struct weights {
     const real *weight;
     size_t of_out, of_channel;
     size_t tap[MOST_TAPS];
 };
 
-/* As conv_tile_sum() wants them. */
+/* Copy the weights in the order of conv_tile_sum(). */
 static void pack(const struct sums *s, real *to, const struct weights *w)
 {
     const size_t n = s->sum.channels * s->sum.taps * CONV_OUTS;
@@ -241,8 +242,8 @@ void conv_forward(const struct conv *c, real *y, const real *x, const real *weig
 
 /* --- the gradient of x ---------------------------------------------------------------------------------------- */
 
-/* Lines (or columns) of x that are seen by taps phase, phase + stride ...: line first + i * stride, and of these tap
- * phase + u * stride meets line start + i - u of dy. */
+/* The lines (or columns) of x that taps phase, phase + stride ... see: line first + i * stride. Tap phase + u *
+ * stride of these sees line start + i - u of dy. */
 struct phase {
     size_t first, count, start, taps;
 };
@@ -327,7 +328,7 @@ void conv_backward_input(const struct conv *c, real *dx, const real *dy, const r
 
 /* --- the gradient of the weight ------------------------------------------------------------------------------- */
 
-/* x in zeros, the channels of a pixel side by side. */
+/* Return the side of x with its zeros; the channels of a pixel are adjacent. */
 static size_t framed_side(const struct conv *c)
 {
     return c->side + 2 * c->padding;
@@ -338,7 +339,7 @@ static size_t mixed_values(const struct conv *c)
     return framed_side(c) * framed_side(c) * c->in + SLACK;
 }
 
-/* Line by line, so that neighbouring outputs are still in the cache. */
+/* Interleave the channels line by line, so that neighbouring outputs are still in the cache. */
 static void mix_channels(const struct conv *c, real *to, const real *x)
 {
     const size_t n = framed_side(c);
@@ -351,7 +352,7 @@ static void mix_channels(const struct conv *c, real *to, const real *x)
     }
 }
 
-/* The inputs of one line of the kernel, in whole registers. */
+/* Return the inputs of one line of the kernel, rounded up to whole registers. */
 static size_t line_width(const struct conv *c)
 {
     return round_up(c->kernel * c->in, CONV_LANES);
@@ -362,7 +363,7 @@ static size_t weight_columns(const struct conv *c)
     return mixed_values(c) + c->out * c->kernel * line_width(c);
 }
 
-/* sum: out x kernel's lines x (kernel's columns x in) */
+/* Copy `sum`, which is out x kernel's lines x (kernel's columns x in), into the layout of the weight. */
 static void unmix(const struct conv *c, real *dweight, const real *sum)
 {
     for (size_t o = 0; o < c->out; o++) {

@@ -1,20 +1,21 @@
 /* conv_tile.h -- the inner loops of convolutions (conv.c): sums that stay in registers until they are complete.
  *
- * Compiled for several kinds of processors; which one runs is decided when it is called. The order of each sum is the source's,
- * however wide the registers are. All but old processors of x86 round once for a product and its sum, so these agree in every bit. */
+ * The loops are compiled for several kinds of processors; the kind is chosen at run time. The order of each sum does
+ * not depend on the width of registers. All processors except old x86 ones round a product and its sum once, so these
+ * give the same bits. */
 #ifndef TRAIN_LAYERS_CONV_TILE_H
 #define TRAIN_LAYERS_CONV_TILE_H
 
 #include "train/layers/real.h"
 
-/* Channels of a result that are summed up side by side; the numbers of a line are rounded up to CONV_LANES. */
+/* Channels of a result that are summed together; the numbers of a line are rounded up to CONV_LANES. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };
 
 /* CONV_OUTS results at each of n consecutive places:
  *
  *     y[o * pitch + p] = sum over channel c and tap t of  weight[(c * taps + t) * CONV_OUTS + o] * x[c * plane + at[t] + p]
  *
- * n is a multiple of CONV_LANES. x has to be readable that far. */
+ * n is a multiple of CONV_LANES, and x must be readable that far. */
 struct conv_sum {
     size_t channels, plane, taps;
     const size_t *at;
@@ -22,8 +23,8 @@ struct conv_sum {
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
                    const real *weight);
 
-/* Sums over the places of a square of `side` lines, for `outs` channels of dy (each side * side values) and
- * `width` numbers that follow each place in x (a multiple of CONV_LANES):
+/* Sums over the places of a square of `side` lines. dy has `outs` channels of side * side values. Each place in x is
+ * followed by `width` numbers (a multiple of CONV_LANES):
  *
  *     dw[o * pitch + i] += sum over line l and column k of  dy[o][l][k] * x[l * line + k * step + i] */
 struct conv_product {

@@ -1,10 +1,11 @@
-/* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor, included once for each.
+/* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor; conv_tile.c includes this file once for
+ * each kind.
  *
- * FOR(name): this kind's name of a function. TARGET: the attribute that lets the compiler use its
- * instructions. BYTES: a register. OUTS: channels at a time, so that OUTS * 3 sums and their operands fit
- * into the registers. */
+ * FOR(name): the name of a function for this kind. TARGET: the attribute that allows its instructions. BYTES: size of
+ * a register. OUTS: channels at a time, so that OUTS * 3 sums and their operands fit into the registers. */
 typedef real FOR(vector) __attribute__((vector_size(BYTES)));
-typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* in memory */
+typedef real FOR(loose)
+    __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* in memory, unaligned */
 
 #define VECTOR     FOR(vector)
 #define LOOSE      FOR(loose)
@@ -13,7 +14,7 @@ typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real))
 #define AT(p, v)   (*(LOOSE *)((p) + (v)*WIDE))
 #define SEEN(p, v) (*(const LOOSE *)((p) + (v)*WIDE))
 
-/* `outs` x `vectors` sums; both are constants where this is called. */
+/* Compute `outs` x `vectors` sums. Both numbers are constants at each call. */
 TILE FOR(sum_tile)(const struct conv_sum *s, real *y, size_t pitch, const real *x, const real *weight,
                    const size_t outs, const size_t vectors)
 {

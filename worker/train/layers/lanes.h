@@ -1,7 +1,8 @@
-/* lanes.h -- arithmetic for loops that the compiler turns into vectors: exp, and sums in a fixed order.
+/* lanes.h -- exp and sums in a fixed order, for loops that the compiler vectorizes.
  *
- * A sum of many numbers goes through REAL_LANES partial sums, element i into partial sum i mod REAL_LANES, which are added as a tree at the
- * end. The order is the source's, so every processor comes to the same bits. */
+ * A sum of many numbers uses REAL_LANES partial sums: element i is added to partial sum i mod REAL_LANES. At the end
+ * the partial sums are added as a tree. The order does not depend on the processor, so all processors give the same
+ * bits. */
 #ifndef TRAIN_LAYERS_LANES_H
 #define TRAIN_LAYERS_LANES_H
 
@@ -9,7 +10,7 @@
 
 enum { REAL_LANES = 16 };
 
-/* tree over the partial sums */
+/* Add the partial sums as a tree. */
 REAL_BODY real lanes_sum(const real lane[REAL_LANES])
 {
     real sum[REAL_LANES];
@@ -21,7 +22,7 @@ REAL_BODY real lanes_sum(const real lane[REAL_LANES])
     return sum[0];
 }
 
-/* Runs STATEMENT for i from 0 to n-1, with `lane` as the partial sum that element i belongs to. */
+/* Execute STATEMENT for i from 0 to n-1; `lane` is the partial sum of element i. */
 #define LANES_LOOP(n, lanes, STATEMENT)                    \
     do {                                                   \
         size_t i_ = 0;                                     \
@@ -42,12 +43,12 @@ REAL_BODY real lanes_sum(const real lane[REAL_LANES])
 #ifdef LAYERS_IN_DOUBLE
 #define lanes_exp exp
 #else
-/* exp to two units in the last place, without a branch or a call: x = n log 2 + r, a polynomial for exp(r) with |r| at most
- * log(2) / 2 (Cephes' coefficients), times 2^n by its exponent bits. Beyond [-87, 88], where 2^n has no normal exponent, x is
- * taken for the end of the range. */
+/* Return exp(x) to two units in the last place, without a branch or a call. With x = n log 2 + r, a polynomial gives
+ * exp(r) for |r| up to log(2) / 2 (Cephes' coefficients), and n is added to the exponent bits. Outside [-87, 88],
+ * where 2^n has no normal exponent, x is limited to that range. */
 REAL_BODY float lanes_exp(float x)
 {
-    const float rounder = 12582912.0f; /* 1.5 x 2^23: the sum has no fraction left */
+    const float rounder = 12582912.0f; /* 1.5 x 2^23: the sum has no fraction bits */
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     const float shifted = x * 1.44269504f + rounder, n = shifted - rounder;
@@ -62,7 +63,7 @@ REAL_BODY float lanes_exp(float x)
     int32_t bits;
     float power;
     memcpy(&bits, &shifted, sizeof(bits));
-    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* what is above the exponent falls out at the top */
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* bits above the exponent are shifted out */
     memcpy(&power, &bits, sizeof(power));
     return p * power;
 }

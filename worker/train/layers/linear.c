@@ -1,11 +1,9 @@
-/* linear.c -- see layers.h.
- *
- * Matrix products are BLAS's. */
+/* linear.c -- see layers.h. Matrix products are BLAS's. */
 #include "train/layers/layers.h"
 
 #include <string.h>
 
-/* Added in the order of the batch: the same token twice is no race here. */
+/* Rows are processed in the order of the batch, so a token that occurs twice is no race. */
 
 void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,
                        size_t length, size_t n)
@@ -31,7 +29,8 @@ void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int3
     }
 }
 
-/* The bias is put where the product will be added (beta = 1), which saves a pass over the output. */
+/* Copy the bias (or `before`) to y first, and let the product add to it (beta = 1). This saves a pass over the
+ * output. */
 void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,
                     size_t out)
 {
@@ -52,7 +51,7 @@ void linear_forward_add(real *y, const real *before, const real *x, const real *
               (int)in, 1, y, (int)out);
 }
 
-/* Row after row, the order of the memory; it also fixes the order of the additions. */
+/* Sum the columns row by row, in the order of the memory. This also fixes the order of the additions. */
 static void column_sums(real *sum, const real *d, size_t rows, size_t n)
 {
     memset(sum, 0, n * sizeof(real));
@@ -62,7 +61,7 @@ static void column_sums(real *sum, const real *d, size_t rows, size_t n)
     }
 }
 
-/* beta = 0: gradients are overwritten, nothing need be cleared before a step. */
+/* beta = 0: gradients are overwritten, so they need not be cleared before a step. */
 void linear_backward_params(real *dweight, real *dbias, const real *dy, const real *x, size_t rows, size_t in,
                             size_t out)
 {

@@ -1,5 +1,5 @@
-/* gpt2.c -- see gpt2.h. The results of each block are kept for backward. Attention's scores are not, because
- * their number is the square of the length; attention.c computes them again. */
+/* gpt2.c -- see gpt2.h. The results of each block are kept for backward, except attention's scores, because their
+ * number grows with the square of the length. attention.c computes the scores again. */
 #include "train/models/gpt2.h"
 
 #include "train/compute.h"
@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps: name, values for each token in widths, or numbers for each token (h =
- * heads). */
+/* The arrays that a block keeps: name; values for each token, in multiples of the width; or numbers for each token (h
+ * = heads). */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \
@@ -34,13 +34,13 @@ struct gpt2 {
     struct model model;
     const struct gpt2_config *config;
     struct compute *on;
-    size_t max_length;              /* of the places' embedding */
-    void *memory;                   /* all that follows */
+    size_t max_length;              /* longest sequence that the embedding of places has room for */
+    void *memory;                   /* owned: the memory of all following pointers */
     void *embedded, *norm, *logits; /* before and after the blocks */
-    float *mean, *scale;            /* of the last normalisation */
-    void *d, *d1, *d4;              /* gradients: 1, 1 and 4 widths a token */
-    float *scratch;                 /* of attention */
-    struct kept *kept;              /* of each block */
+    float *mean, *scale;            /* of the last layer norm */
+    void *d, *d1, *d4;              /* gradients: 1, 1 and 4 widths per token */
+    float *scratch;                 /* for attention */
+    struct kept *kept;              /* one for each block */
 };
 
 size_t gpt2_tensor(size_t block, enum gpt2_block_tensor which)
@@ -55,7 +55,7 @@ static size_t end_tensor(const struct gpt2 *g, int which)
 
 /* --- forward ----------------------------------------------------------------------------------------- */
 
-/* The tensors of one block; from gradients or values. */
+/* The tensors of one block, of gradients or of values. */
 struct block_of {
     const void *each[GPT2_BLOCK];
 };
@@ -129,7 +129,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
 
 /* --- backward: g->d is the gradient of what flows from block to block ---------------------------------- */
 
-/* x of a residual's second half: mid += proj(gelu(fc(norm2(mid)))). */
+/* Compute the gradient of the second half of a block: mid += proj(gelu(fc(norm2(mid)))). */
 static void network_backward(const struct gpt2 *g, const struct kept *k, const struct block_of *v,
                              float *const grad[], size_t n)
 {
@@ -161,7 +161,7 @@ static void attention_half_backward(const struct gpt2 *g, const struct kept *k, 
                              k->scale1, v->each[GPT2_LN1_WEIGHT], n, c);
 }
 
-/* Parameters [first, last], from the last back. */
+/* Report that parameters `first` to `last` are ready, the last one first. */
 static ddp_status tell(const struct model_ready *ready, size_t first, size_t last, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -184,7 +184,8 @@ static ddp_status block_backward(const struct gpt2 *g, size_t block, const struc
     return tell(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS), err);
 }
 
-/* The tokens' embedding gets its gradient in two parts: here as the head, at the end as what was looked up. */
+/* Compute the head's gradient. The tokens' embedding gets its gradient in two parts: here as the head, and at the end
+ * as the embedding. */
 static void head_backward(const struct gpt2 *g, float *const grad[], size_t n)
 {
     const size_t c = g->config->width, norm = end_tensor(g, 0);
@@ -227,7 +228,7 @@ static const struct model_ops ops = { forward, backward, gpt2_free };
 
 #define MEMORY_MAX ((size_t)1 << 40)
 
-/* Hands out `bytes` at *at, or only counts them while there is no memory yet. */
+/* Return `bytes` of memory at *at; before the memory is allocated, only count them. */
 static void *take(const struct gpt2 *g, size_t *at, size_t bytes)
 {
     void *taken = g->memory != NULL ? (char *)g->memory + *at : NULL;
@@ -235,7 +236,7 @@ static void *take(const struct gpt2 *g, size_t *at, size_t bytes)
     return taken;
 }
 
-/* For `n` tokens in sequences of `length`; returns how many bytes that is. */
+/* Place all arrays for `n` tokens in sequences of `length`, and return the bytes. */
 static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
 {
     const size_t h = g->config->heads, c = g->config->width, values = n * g->on->value_bytes,
@@ -259,7 +260,7 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
     return at;
 }
 
-/* More than MEMORY_MAX no machine has, and the sum for it might wrap around to little. */
+/* Allocate the memory. No machine has more than MEMORY_MAX; above it the sum of the bytes might overflow. */
 static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
 {
     g->kept = calloc(g->config->blocks, sizeof(*g->kept));
@@ -270,8 +271,8 @@ static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
     return g->memory != NULL;
 }
 
-/* Of one sequence, counted as llm.c counts: 6 for each parameter and token, and attention's scores, of which half are
- * computed. */
+/* Return the operations for one sequence, as llm.c counts them: 6 for each parameter and token, and attention's
+ * scores, of which half are computed. */
 static double flops(const struct gpt2 *g, size_t length)
 {
     const double tokens = (double)length;
@@ -304,7 +305,7 @@ static void set_first(struct model_tensor *t, enum first first, float small, ddp
         t->value[i] = 1;
 }
 
-/* Drawn in the order of the tensors, one generator for all. */
+/* Draw the values in the order of the tensors, with one generator for all. */
 static void gpt2_draw(struct gpt2 *g, uint64_t seed)
 {
     static const enum first firsts[GPT2_BLOCK] = {
@@ -329,12 +330,13 @@ ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *s
     const size_t length = spec->length != 0 ? spec->length : kind->length;
     *out = NULL;
     if (spec->channels != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "takes tokens, the data are pictures");
+        return ddp_fail(err, DDP_ERR_ARG, "needs tokens, but the data set has pictures");
     if (length > kind->length)
-        return ddp_fail(err, DDP_ERR_ARG, "sequences of %zu tokens, %zu at most", length, kind->length);
+        return ddp_fail(err, DDP_ERR_ARG, "sequences of %zu tokens: must be at most %zu", length,
+                        kind->length);
     struct gpt2 *g = calloc(1, sizeof(*g));
     if (g == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model");
     *g = (struct gpt2){ .model = { .ops = &ops, .classes = kind->vocabulary },
                         .config = kind->config,
                         .on = compute_of(spec),
@@ -342,7 +344,7 @@ ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *s
     add_tensors(g);
     if (!model_tensors_place(&g->model.params) || !gpt2_allocate(g, spec->rows * length, length)) {
         model_free(&g->model);
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu x %zu tokens",
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model and batches of %zu x %zu tokens",
                         spec->rows, length);
     }
     g->model.flops = flops(g, length);

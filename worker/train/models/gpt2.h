@@ -1,16 +1,18 @@
-/* gpt2.h -- GPT-2: embeddings, blocks of attention and a two-layer network, a head that shares the tokens' embedding.
+/* gpt2.h -- GPT-2: embeddings, blocks of attention and a two-layer network, and a head that uses the tokens'
+ * embedding.
  *
  *     x = tokens + places
  *     each block:  x += proj(attention(qkv(norm(x))));  x += proj(gelu(fc(norm(x))))
  *     logits = norm(x) tokens^T
  *
- * No dropout. Names and shapes of the parameters are those of nanoGPT and llm.c, weights as [out][in]. */
+ * There is no dropout. Names and shapes of the parameters are those of nanoGPT and llm.c, with weights as [out][in].
+ */
 #ifndef TRAIN_GPT2_H
 #define TRAIN_GPT2_H
 
 #include "train/models/models.h"
 
-/* Name as behind "gpt2:", blocks, heads, width, longest sequence, vocabulary. `tiny` is for tests, 10M and tiny take bytes
+/* Name after "gpt2:", blocks, heads, width, longest sequence, vocabulary. `tiny` is for tests. 10M and tiny use bytes
  * as tokens. */
 #define GPT2_SIZES(X)                  \
     X(tiny, 2, 2, 64, 64, 256)         \
@@ -24,8 +26,8 @@ struct gpt2_config {
     size_t blocks, heads, width;
 };
 
-/* Tensors of each block, in their order: name, shape (in widths, 0 = none), first values. The whole model is wte.weight and
- * wpe.weight, those of block 0, 1 ..., ln_f.weight and ln_f.bias. */
+/* Tensors of each block, in order: name, shape (in widths, 0 = none), initial values. The whole model has wte.weight
+ * and wpe.weight, the tensors of block 0, 1 ..., ln_f.weight and ln_f.bias. */
 #define GPT2_BLOCK_TENSORS(X)                         \
     X(LN1_WEIGHT, "ln_1.weight", 1, 0, ONES)          \
     X(LN1_BIAS, "ln_1.bias", 1, 0, ZEROS)             \
@@ -51,13 +53,14 @@ enum {
     GPT2_PLACES,
     GPT2_BLOCKS,
     GPT2_ENDS = 2
-}; /* the first tensors; and how many follow the blocks */
+}; /* number of tensors before the blocks, and after them */
 
-/* First values as GPT-2's and llm.c's: normal with 0.02, those that end a residual with 0.02 / sqrt(2 blocks). */
+/* Create the model with the initial values of GPT-2 and llm.c: normal with deviation 0.02, and 0.02 / sqrt(2 blocks)
+ * at the end of a residual. */
 ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                        struct ddp_err *err);
 
-/* Index among the parameters. */
+/* Return a tensor's index among the parameters. */
 size_t gpt2_tensor(size_t block, enum gpt2_block_tensor which);
 
 #endif

@@ -33,7 +33,7 @@ struct size {
     size_t value;
 };
 
-/* The sizes that must equal the model's, from offset 8. */
+/* List the sizes that must equal the model's; the first one is at offset 8. */
 static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
 {
     const struct gpt2_config *c = config_of(kind);
@@ -51,7 +51,7 @@ static ddp_status check_sizes(const struct model_kind *kind, const uint8_t *head
     for (size_t i = 0; i < SIZES; i++) {
         const size_t at = 8 + 4 * i;
         if (files_get_u32(head + at) != size[i].value)
-            return ddp_fail(err, DDP_ERR_MISMATCH, "offset %zu: %" PRIu32 " %s, --model %s has %zu", at,
+            return ddp_fail(err, DDP_ERR_MISMATCH, "offset %zu: %" PRIu32 " %s, but --model %s has %zu", at,
                             files_get_u32(head + at), size[i].words, kind->name, size[i].value);
     }
     return DDP_OK;
@@ -61,16 +61,17 @@ static ddp_status check_version(const uint8_t *head, struct ddp_err *err)
 {
     const uint32_t magic = files_get_u32(head), version = files_get_u32(head + AT_VERSION);
     if (magic != LLMC_MAGIC)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset 0: magic %" PRIu32 ", expected %d (a model of llm.c)",
-                        magic, LLMC_MAGIC);
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset 0: magic number %" PRIu32 ": must be %d (a model of llm.c)", magic,
+                        LLMC_MAGIC);
     if (version != LLMC_FLOAT && version != LLMC_BFLOAT)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %d: version %" PRIu32 ", expected %d (float32) or %d (bfloat16)", AT_VERSION,
+                        "offset %d: version %" PRIu32 ": must be %d (float32) or %d (bfloat16)", AT_VERSION,
                         version, LLMC_FLOAT, LLMC_BFLOAT);
     return DDP_OK;
 }
 
-/* Numbers in the file; the vocabulary has been padded to `padded`. */
+/* Return how many numbers the file has if the vocabulary is padded to `padded`. */
 static uint64_t count_of(const struct model_kind *kind, size_t padded)
 {
     static const struct {
@@ -99,15 +100,15 @@ ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8
         return status;
     if (f->padded < kind->vocabulary || f->padded > kind->vocabulary + MOST_PADDING)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %d: %zu tokens with padding, expected from %zu to %d more", AT_PADDED,
-                        f->padded, kind->vocabulary, MOST_PADDING);
+                        "offset %d: vocabulary of %zu tokens with padding: must be between %zu and %zu",
+                        AT_PADDED, f->padded, kind->vocabulary, kind->vocabulary + MOST_PADDING);
     f->bytes = LLMC_HEADER + count_of(kind, f->padded) * f->element;
-    return files_check_length(file_bytes, f->bytes, "the parameters end here by the header", err);
+    return files_check_length(file_bytes, f->bytes, "by the header the parameters must end here", err);
 }
 
 /* --- tensors ----------------------------------------------------------------------------------------- */
 
-/* All parameters in the order of the file: calls `visit` for each index. */
+/* Call `visit` for the index of each parameter, in the order of the file. */
 static void in_order(const struct model_kind *kind, void (*visit)(void *user, size_t i), void *user)
 {
     const size_t blocks = config_of(kind)->blocks, ends = gpt2_tensor(blocks, 0);
@@ -121,7 +122,7 @@ static void in_order(const struct model_kind *kind, void (*visit)(void *user, si
         visit(user, ends + i);
 }
 
-/* bfloat16 is the upper half of a float32. */
+/* Read a number. bfloat16 is the upper half of a float32. */
 static float get_number(const uint8_t *from, size_t element)
 {
     const uint32_t bits =
@@ -135,7 +136,7 @@ struct reading {
     const struct llmc *f;
     const struct model_tensors *params;
     const uint8_t *at;
-    size_t padding; /* bytes after the tokens' embedding */
+    size_t padding; /* bytes of padding after the tokens' embedding */
 };
 
 static void read_tensor(void *user, size_t i)
@@ -212,9 +213,9 @@ void llmc_write(const struct model_kind *kind, const struct model_tensors *param
 
 /* --- llmc file -------------------------------------------------------------------------------------------- */
 
-/* A file is taken into memory as a whole, once its header and its size fit the model. */
+/* A file is read into memory as a whole, after its header and its size have been found to fit the model. */
 
-/* `len` bytes, or an error. */
+/* Read exactly `len` bytes, or fail. */
 static ddp_status read_all(int fd, uint8_t *to, uint64_t len, uint64_t offset, struct ddp_err *err)
 {
     size_t got;
@@ -230,7 +231,7 @@ static ddp_status load_body(int fd, const struct llmc *f, const struct model_kin
     const uint64_t len = f->bytes - LLMC_HEADER;
     uint8_t *body = malloc(len);
     if (body == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %" PRIu64 " bytes of parameters", len);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %" PRIu64 " bytes of parameters", len);
     ddp_status status = read_all(fd, body, len, LLMC_HEADER, err);
     if (status == DDP_OK)
         llmc_read(f, kind, body, params);
@@ -255,7 +256,8 @@ static ddp_status load(int fd, const struct model_kind *kind, const struct model
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    int fd = open(path,
+                  O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait for a writer */
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
     ddp_status status = load(fd, kind, params, err);
@@ -269,7 +271,7 @@ ddp_status llmc_save(const char *path, const struct model_kind *kind, const stru
     const uint64_t bytes = llmc_bytes(kind);
     uint8_t *file = malloc(bytes);
     if (file == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes", path, bytes);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for %" PRIu64 " bytes", path, bytes);
     llmc_write(kind, params, values, file);
     ddp_status status = ddp_file_replace(path, file, bytes, err);
     free(file);

@@ -1,7 +1,7 @@
-/* mlp.c -- the model of the Fashion-MNIST tutorials: pixels -> 200 -> 200 -> classes, cross-entropy on top.
+/* mlp.c -- the model of the Fashion-MNIST tutorials: pixels -> 200 -> 200 -> classes, then cross-entropy.
  *
  *     mlp      linear, ReLU, linear, ReLU, linear
- *     seqnet   linear, sigmoid, linear, log_softmax, linear      (the tutorial's) */
+ *     seqnet   linear, sigmoid, linear, log_softmax, linear      (the tutorial's model) */
 #include "train/compute.h"
 #include "train/layers/layers.h"
 #include "train/models/models.h"
@@ -13,7 +13,7 @@
 enum { MLP_LAYERS = 3, MLP_HIDDEN = 200 };
 
 struct mlp_config {
-    const struct activation *after[MLP_LAYERS - 1]; /* the last layer: cross-entropy takes the logits */
+    const struct activation *after[MLP_LAYERS - 1]; /* none after the last layer: the loss needs logits */
 };
 const struct mlp_config mlp_relu = { { &activation_relu, &activation_relu } };
 const struct mlp_config mlp_seqnet = { { &activation_sigmoid, &activation_log_softmax } };
@@ -23,8 +23,8 @@ struct mlp {
     const struct mlp_config *config;
     struct compute *on;
     size_t width[MLP_LAYERS + 1];
-    void *out[MLP_LAYERS];   /* what each layer gave last, behind its activation; the last are the logits */
-    void *delta[MLP_LAYERS]; /* gradients of the same */
+    void *out[MLP_LAYERS];   /* output of each layer after its activation; the last one is the logits */
+    void *delta[MLP_LAYERS]; /* gradients of `out` */
 };
 
 static const void *weight_of(const struct mlp *mlp, int layer)
@@ -60,7 +60,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
     return DDP_OK;
 }
 
-/* The activation of layer i, undone from its output, then the layer. */
+/* Compute the gradient of layer i: first of its activation, from the activation's output, then of the layer. */
 static void layer_backward(struct mlp *mlp, int i, const struct model_batch *batch, float *const grad[])
 {
     const struct compute_ops *ops = mlp->on->ops;
@@ -113,8 +113,8 @@ static bool mlp_allocate(struct mlp *mlp, size_t rows)
     return model_tensors_place(&mlp->model.params) && complete;
 }
 
-/* Weight and bias of a layer share their bound: nn.Linear's kaiming_uniform(a = sqrt(5)) comes out at
- * 1/sqrt(inputs), the same as its rule for the bias. Drawn in this order, one generator for all. */
+/* Draw the initial values in the order of the layers, with one generator. Weight and bias have the same bound:
+ * nn.Linear's kaiming_uniform(a = sqrt(5)) gives 1/sqrt(inputs), which is also its rule for the bias. */
 static void mlp_draw(struct mlp *mlp, uint64_t seed)
 {
     ddp_random random;
@@ -130,10 +130,10 @@ ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *sp
 {
     *out = NULL;
     if (spec->channels == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "takes pictures, the data are tokens");
+        return ddp_fail(err, DDP_ERR_ARG, "needs pictures, but the data set has tokens");
     struct mlp *mlp = calloc(1, sizeof(*mlp));
     if (mlp == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model");
     *mlp = (struct mlp){
         .model = { .ops = &ops, .classes = spec->classes },
         .config = kind->config,
@@ -142,7 +142,8 @@ ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *sp
     };
     if (!mlp_allocate(mlp, spec->rows)) {
         model_free(&mlp->model);
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", spec->rows);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model and batches of %zu rows",
+                        spec->rows);
     }
     mlp->model.flops = 6 * (double)mlp->model.params.count;
     mlp_draw(mlp, spec->seed);

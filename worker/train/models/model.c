@@ -1,6 +1,4 @@
-/* model.c -- see model.h.
- *
- * What is the same for all models. */
+/* model.c -- see model.h: functions that are the same for all models. */
 #include "train/models/model.h"
 
 #include "base/buf.h"
@@ -13,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Box and Muller: two uniform numbers give a length and an angle, those two normal ones. torch draws all uniform numbers
- * first and pairs the k-th of eight with the k-th of the next eight; what is left of sixteen at the end is drawn again,
- * together with as many before it as make sixteen. */
+/* Box and Muller: two uniform numbers give a length and an angle, and these give two normal numbers. As in torch, all
+ * uniform numbers are drawn first, and number k of eight is paired with number k of the next eight. If fewer than
+ * sixteen are left at the end, the last sixteen numbers are drawn again. */
 
 enum { GROUP = 16, HALF = GROUP / 2 };
 
@@ -53,7 +51,7 @@ void uniform_fill(float *to, size_t n, size_t inputs, ddp_random *random)
         to[i] = ddp_random_uniform(random) * (bound - -bound) + -bound;
 }
 
-/* A device has them as one piece of floats, in their order. */
+/* Place the buffers on a device, as one array of floats in order. */
 static ddp_status place_buffers(struct model *m, struct ddp_err *err)
 {
     struct model_tensors *b = &m->buffers;
@@ -61,7 +59,7 @@ static ddp_status place_buffers(struct model *m, struct ddp_err *err)
         return DDP_OK;
     float *at = m->compute->ops->alloc(m->compute, b->count * sizeof(float));
     if (at == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for %zu numbers of layers", b->count);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for %zu numbers of layers", b->count);
     for (size_t i = 0; i < b->n; at += b->each[i++].count)
         b->each[i].master = at;
     return model_send_buffers(m, err);
@@ -88,7 +86,7 @@ ddp_status model_send_buffers(struct model *m, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* An error of a model names the model. */
+/* Create a model; its errors name the model. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err)
 {
@@ -123,7 +121,7 @@ void model_free(struct model *m)
     m->ops->free(m);
 }
 
-/* Padding stands at the end. */
+/* Return the rows without the padding, which is at the end. */
 static size_t rows_that_count(const struct model_batch *batch)
 {
     size_t rows = batch->rows;
@@ -192,7 +190,7 @@ bool model_decays(const struct model_tensor *t)
 
 /* --- for models -------------------------------------------------------------------------------------- */
 
-/* Room for one more; false when memory is short, now or before. */
+/* Make room for one more tensor; false if memory is short, now or in an earlier call. */
 static bool grow(struct model_tensors *t)
 {
     if (t->n < t->room)
@@ -208,7 +206,7 @@ static bool grow(struct model_tensors *t)
     return true;
 }
 
-/* A tensor that found no room is counted nevertheless: n above room is how `place` learns of it. */
+/* Add a tensor. A tensor without room is counted too, so that `place` detects it: n is above room. */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
 {
     va_list args;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* name, create, config, whether it normalises over a batch */
+/* name, create, config, whether a layer normalizes over the batch */
 #define PICTURE_MODELS(X)                       \
     X("mlp", mlp_create, &mlp_relu, false)      \
     X("seqnet", mlp_create, &mlp_seqnet, false) \

@@ -4,19 +4,19 @@
 
 #include "train/models/model.h"
 
-/* A row: one word of --model. Each size of a family is a row, FAMILY:SIZE. */
+/* A row: one value of --model. Each size of a family has its own row, FAMILY:SIZE. */
 struct model_kind {
     const char *name;
     enum model_input input;
     ddp_status (*create)(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
-    const void *config;        /* for create: what makes this row another than its neighbours */
-    size_t length, vocabulary; /* of MODEL_TOKENS: the longest sequence, how many tokens there are */
-    bool normalises;           /* over a batch */
+    const void *config;        /* for create: the configuration of this row */
+    size_t length, vocabulary; /* for MODEL_TOKENS: the longest sequence; the size of the vocabulary */
+    bool normalises;           /* a layer normalizes over the batch */
 };
 
-/* Parameters are drawn as torch.manual_seed(seed) and PyTorch's layers would draw them, but for the last bit of some:
- * uniform in +-1/sqrt(inputs); normalisations begin as 1 and 0. */
+/* Configurations. Parameters are drawn as torch.manual_seed(seed) and PyTorch's layers do, up to the last bit of
+ * some: uniform in +-1/sqrt(inputs). Normalizations begin with weight 1 and bias 0. */
 struct mlp_config;
 extern const struct mlp_config mlp_relu, mlp_seqnet;
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
@@ -29,10 +29,10 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
 
 /* Ends with a row without a name. */
 extern const struct model_kind models[];
-extern const char *const model_names[]; /* of the same rows, for the option; ends with NULL */
+extern const char *const model_names[]; /* names of the rows, for the option; ends with NULL */
 
-/* The number of a model in checkpoints, independent of the order of rows: a hash of its name. models_marked
- * returns NULL if no model has it. */
+/* Return the number of a model in checkpoints, a hash of its name, which does not depend on the order of rows; and
+ * the name of a number, or NULL. */
 int64_t models_mark(const char *name);
 const char *models_marked(int64_t mark);
 

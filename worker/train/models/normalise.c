@@ -56,8 +56,8 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* One value of a channel has no variance. How many there are together only has to be asked where a row has no more: else there
- * are none, or two and more. */
+/* Check the number of values: one value of a channel has no variance. The ranks need to exchange counts only if a row
+ * has one value. Otherwise a channel has no value, or at least two. */
 static ddp_status check_count(const struct normalise *n, const struct batch_norm *b, size_t rows,
                               struct ddp_err *err)
 {
@@ -70,11 +70,12 @@ static ddp_status check_count(const struct normalise *n, const struct batch_norm
     if (status != DDP_OK || count != 1)
         return library(status, err);
     return ddp_fail(err, DDP_ERR_ARG,
-                    "batch normalisation: one value per channel over all ranks has no variance; use a larger "
+                    "batch normalization: all ranks together have one value per channel, which has no "
+                    "variance; use a larger "
                     "batch");
 }
 
-/* Counts differ, so records are gathered and merged by each, in the order of ranks. */
+/* Normalize on a device. Counts differ, so each rank gathers all records and merges them in the order of ranks. */
 static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {
@@ -109,7 +110,7 @@ static ddp_status device_backward(struct normalise *n, const struct batch_norm *
     return status;
 }
 
-/* --- either ------------------------------------------------------------------------------------------------ */
+/* --- on both ----------------------------------------------------------------------------------------------- */
 
 ddp_status normalise_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                              size_t rows, struct ddp_err *err)

@@ -1,8 +1,9 @@
-/* normalise.h -- batch normalisation for a model's layers, of this rank's batch or that of all ranks, wherever it is computed.
+/* normalise.h -- batch normalization for a model's layers, of this rank's batch or of all ranks' batches, on the CPU
+ * or on a device.
  *
- * On the CPU it is libddp's (ddp/syncbn.h). On a device kernels measure this rank's values and normalise them (compute.h); in
- * between, a few hundred numbers of each rank go from one device's memory to the others' on the stream, and no host waits for
- * them. The algorithm is the same, so is what it refuses. */
+ * On the CPU, libddp computes it (ddp/syncbn.h). On a device, kernels measure this rank's values and normalize them
+ * (compute.h). Between the two, a few hundred numbers of each rank go from device to device on the stream, and no
+ * host waits for them. Algorithm and errors are the same in both cases. */
 #ifndef TRAIN_NORMALISE_H
 #define TRAIN_NORMALISE_H
 
@@ -11,23 +12,23 @@
 #include "ddp/context.h"
 
 struct normalise {
-    struct compute *on; /* both borrowed */
-    ddp_ctx *ctx;       /* of the ranks that are one batch; NULL = this one alone */
-    double *records;    /* of all ranks, on the device; or sums */
+    struct compute *on; /* borrowed, like `ctx` */
+    ddp_ctx *ctx;       /* the ranks whose batches are one batch; NULL = this rank alone */
+    double *records;    /* owned, on the device: records of all ranks, or sums */
 };
 
-/* For layers of `channels` at most. False: there is no memory; close it all the same. */
+/* Open for layers of at most `channels`. False: memory is short; normalise_close is still required. */
 bool normalise_open(struct normalise *n, struct compute *on, ddp_ctx *ctx, size_t channels);
 void normalise_close(struct normalise *n);
 
-/* Collective with a context. Any rank may have no rows. */
+/* Run forward; collective if there is a context. Any rank may have no rows. */
 ddp_status normalise_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                              size_t rows, struct ddp_err *err);
-/* dx may be dy. */
+/* Run backward; dx may be dy. */
 ddp_status normalise_backward(struct normalise *n, const struct batch_norm *b, void *dx, float *dweight,
                               float *dbias, const void *dy, const void *x, size_t rows, struct ddp_err *err);
 
-/* For a test, with the running numbers; not collective. */
+/* Run a test with the running numbers; not collective. */
 ddp_status normalise_infer(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                            size_t rows, struct ddp_err *err);
 

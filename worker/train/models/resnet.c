@@ -1,17 +1,19 @@
-/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2): a convolution of 16 channels, three stages of
- * `blocks` blocks with 16, 32 and 64, the mean of each channel, one linear layer. Every convolution is 3 x 3, without bias,
- * normalised over the batch. resnet20 has three blocks in a stage: 20 layers, 269,722 parameters for ten classes.
+/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2): a convolution of 16 channels, three
+ * stages of `blocks` blocks with 16, 32 and 64 channels, the mean of each channel, one linear layer. Every
+ * convolution is 3 x 3, without bias, and is normalized over the batch. resnet20 has three blocks per stage: 20
+ * layers, 269,722 parameters for ten classes.
  *
- * A block adds its input to its result (layers.h: option A, without parameters). Running means and variances are the model's
- * buffers. With a group in the spec a batch is normalised over all ranks (ddp/syncbn.h). Rows at the end of a batch whose weight
- * is 0 are left out: they would be in the means. Squares of any size that four divides; ours are 32 x 32 (CIFAR-10) or 28 x 28.
+ * A block adds its input to its result (layers.h: option A, without parameters). Running means and variances are the
+ * model's buffers. With a context in the spec, a batch is normalized over all ranks (ddp/syncbn.h). Rows at the end
+ * of a batch whose weight is 0 are left out, because they would change the means. Pictures are squares whose side
+ * four divides: 32 x 32 (CIFAR-10) or 28 x 28.
  *
- *     stem      x -> convolution -> normalise -> ReLU -> stem.y
- *     block     x -> convolution -> normalise -> ReLU -> mid -> convolution -> normalise -> + shortcut of x -> ReLU -> y
+ *     stem      x -> convolution -> normalize -> ReLU -> stem.y
+ *     block     x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
  *     head      mean of each channel -> linear -> logits
  *
- * Kept for the backward pass: what each convolution gave, which normalisation needs, and what each ReLU gave. A test keeps
- * nothing, so it goes through a large batch in pieces that lie in the same memory. */
+ * The backward pass needs the output of each convolution (for the normalization) and of each ReLU. A test keeps
+ * nothing, so it processes a large batch in pieces that use the same memory. */
 #include "train/models/models.h"
 
 #include "train/compute.h"
@@ -25,42 +27,42 @@
 enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };
 
 struct resnet_config {
-    size_t blocks; /* of a stage */
+    size_t blocks; /* blocks of a stage */
 };
 
-enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 /* parameters */ };
+enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 /* PER_UNIT: parameters */ };
 
 const struct resnet_config resnet20 = { 3 };
 
-/* A convolution and the normalisation after it. Its parameters are param (weight), param + 1 and param + 2
- * (of the normalisation), its buffers 2 * param / 3 and the next one. */
+/* A convolution and its normalization. Its parameters are `param` (weight), param + 1 and param + 2 (normalization).
+ * Its buffers are 2 * param / 3 and the next one. */
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* of the normalisation */
-    void *out;     /* of the convolution */
+    double *saved; /* saved numbers of the normalization */
+    void *out;     /* output of the convolution */
 };
 
 struct block {
     struct unit unit[2];
     struct shortcut shortcut;
-    void *mid, *y; /* after the two ReLUs */
+    void *mid, *y; /* outputs of the two ReLUs */
 };
 
 struct resnet {
     struct model model;
     struct compute *on;
     struct normalise normalise;
-    size_t pixels, features, fc; /* of a picture; of the head; the parameter that is its weight */
+    size_t pixels, features, fc; /* pixels of a picture; inputs of the head; index of the head's weight */
     size_t blocks;
     struct unit stem;
     void *stem_y;
     struct block *block;
-    void *temporary[TEMPORARIES]; /* gradients of what lies between layers */
+    void *temporary[TEMPORARIES]; /* gradients between layers */
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
-    size_t most; /* values that `columns` has to hold for a layer */
-    size_t room; /* rows that there is memory for between layers */
+    size_t most; /* values that `columns` needs for the largest layer */
+    size_t room; /* rows for which there is memory between layers */
 };
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
@@ -75,7 +77,8 @@ static const void *weight_of(const struct resnet *r, const struct unit *u)
     return r->model.params.each[u->param].at;
 }
 
-/* The running numbers stay where another part of the batch moves them. */
+/* Return the arguments of a normalization. If another part of the batch updates the running numbers, they are left
+ * out. */
 static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, bool keeps)
 {
     static const ddp_syncbn usual = DDP_SYNCBN_INIT;
@@ -92,7 +95,7 @@ static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, b
                                 .saved = u->saved };
 }
 
-/* y is not yet behind its ReLU. */
+/* Run convolution and normalization; the caller applies the ReLU to y. */
 static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
                                const struct model_batch *batch, enum model_mode mode, void *y,
                                struct ddp_err *err)
@@ -104,7 +107,7 @@ static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
     return normalise_forward(&r->normalise, &norm, y, u->out, batch->rows, err);
 }
 
-/* In place. */
+/* Apply ReLU in place. */
 static void relu(const struct resnet *r, void *y, const struct unit *u, size_t rows)
 {
     r->on->ops->activation_forward(r->on, &activation_relu, y, rows, unit_values(u));
@@ -136,7 +139,7 @@ static struct linear head_of(const struct resnet *r, size_t rows)
     return (struct linear){ rows, r->features, r->model.classes };
 }
 
-/* All layers but the loss; logits of the batch's rows into `logits`. */
+/* Run all layers except the loss; `logits` gets the logits of the batch's rows. */
 static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, enum model_mode mode,
                              void *logits, struct ddp_err *err)
 {
@@ -157,7 +160,7 @@ static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, 
     return DDP_OK;
 }
 
-/* In pieces: nothing is kept, and a picture's result does not depend on its neighbours. */
+/* Test in pieces: nothing is kept, and the result of a picture does not depend on other pictures. */
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
     const size_t most = r->on->remote ? r->room : TEST_ROWS, bytes = r->on->value_bytes;
@@ -172,7 +175,7 @@ static ddp_status test_forward(struct resnet *r, const struct model_batch *batch
     return status;
 }
 
-/* Without the padding. */
+/* Return the batch without its padding. */
 static struct model_batch counted(const struct model_batch *batch)
 {
     struct model_batch part = *batch;
@@ -198,7 +201,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
 
 /* --- backward ---------------------------------------------------------------------------------------------- */
 
-/* State that the steps of a backward pass share. */
+/* What the steps of a backward pass share. */
 struct back {
     struct resnet *r;
     size_t rows;
@@ -207,7 +210,7 @@ struct back {
     struct ddp_err *err;
 };
 
-/* The last parameter first. */
+/* Report that n parameters are ready, the last one first. */
 static ddp_status are_ready(const struct back *b, size_t param, size_t n)
 {
     ddp_status status = DDP_OK;
@@ -216,7 +219,7 @@ static ddp_status are_ready(const struct back *b, size_t param, size_t n)
     return status;
 }
 
-/* Compute the gradients of the parameters from d, the gradient of the normalisation's output; d becomes the
+/* Compute the gradients of a unit's parameters from d, the gradient of its normalization's output. d becomes the
  * gradient of the convolution's output. */
 static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
 {
@@ -242,7 +245,7 @@ static void relu_backward(const struct back *b, void *d, const void *y, const st
     b->r->on->ops->activation_backward(b->r->on, &activation_relu, d, y, b->rows, unit_values(u));
 }
 
-/* d: gradient of y, overwritten; dx: that of x, to be written; `dmid` is free. */
+/* Compute the gradient of a block. d: gradient of y, overwritten; dx: gradient of x; `dmid` is scratch. */
 static ddp_status block_backward(const struct back *b, struct block *k, const void *x, void *d, void *dmid,
                                  void *dx)
 {
@@ -327,7 +330,8 @@ static void resnet_free(struct model *m)
 
 static const struct model_ops ops = { forward, backward, resnet_free };
 
-/* Names as torch's programs have them. `prefix` is "" or "layer2.0.", `number` that of the unit in its block. */
+/* Add the tensors of a unit with torch's names. `prefix` is "" or "layer2.0."; `number` is the unit's number in its
+ * block. */
 static void add_tensors(struct resnet *r, struct unit *u, const char *prefix, int number)
 {
     struct model_tensors *p = &r->model.params, *b = &r->model.buffers;
@@ -347,11 +351,12 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
     u->out = compute_rows(r->on, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
-    r->model.flops += 3 * conv_flops(&conv); /* forward, and two products as large in the backward pass */
+    r->model.flops += 3 * conv_flops(&conv); /* one for forward; two of equal size for backward */
     return u->out != NULL && u->saved != NULL;
 }
 
-/* Block `i` of all; the first of a stage halves the picture and doubles the channels, but for that of the first stage. */
+/* Initialize block `i` of all blocks. The first block of a stage halves the picture and doubles the channels, except
+ * in the first stage. */
 static bool block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
 {
     struct block *b = &r->block[i];
@@ -368,7 +373,7 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     return complete && b->mid != NULL && b->y != NULL;
 }
 
-/* Create everything that does not belong to one layer. The largest picture between layers is the stem's. */
+/* Allocate everything that does not belong to one layer. The largest picture between layers is the stem's. */
 static bool head_init(struct resnet *r, size_t rows, size_t classes)
 {
     bool complete = true;
@@ -395,7 +400,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Of a batch for training, or a piece of one for a test. */
+/* Return the rows between layers: of a batch for training, or of a piece of a test. */
 static size_t room_of(const struct model_spec *spec)
 {
     return larger(spec->train_rows > 0 ? spec->train_rows : spec->rows,
@@ -419,7 +424,7 @@ static bool resnet_allocate(struct resnet *r, const struct resnet_config *config
     return model_tensors_place(&r->model.buffers) && complete;
 }
 
-/* --- the beginning ----------------------------------------------------------------------------------------- */
+/* --- initial values ---------------------------------------------------------------------------------------- */
 
 static void resnet_fill(struct model_tensor *t, float value)
 {
@@ -427,7 +432,7 @@ static void resnet_fill(struct model_tensor *t, float value)
         t->value[i] = value;
 }
 
-/* torch's defaults, in the order of the layers. nn.Linear's bias has the bound of its weight. */
+/* Draw torch's default values in the order of the layers. nn.Linear's bias has the same bound as its weight. */
 static void resnet_draw(struct resnet *r, uint64_t seed)
 {
     struct model_tensors *p = &r->model.params;
@@ -452,11 +457,12 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
     const struct resnet_config *config = kind->config;
     *out = NULL;
     if (spec->height != spec->width || spec->height == 0 || spec->height % 4 != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "pictures of %zux%zu, expected squares whose side four divides",
-                        spec->height, spec->width);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "pictures of %zux%zu: must be squares whose side is a multiple of 4", spec->height,
+                        spec->width);
     struct resnet *r = calloc(1, sizeof(*r));
     if (r == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model");
     *r = (struct resnet){
         .model = { .ops = &ops, .classes = spec->classes },
         .on = compute_of(spec),
@@ -466,7 +472,8 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
     };
     if (!resnet_allocate(r, config, spec)) {
         model_free(&r->model);
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", spec->rows);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model and batches of %zu rows",
+                        spec->rows);
     }
     resnet_draw(r, spec->seed);
     *out = &r->model;

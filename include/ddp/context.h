@@ -97,7 +97,7 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * it first in main if your program computes on the CPU. PyTorch calls it torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* Return what this worker is; -1 for a NULL ctx. */
+/* Return a number of this worker; -1 for a NULL ctx. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);

@@ -31,7 +31,7 @@ ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct b
 
 /* Print results as nccl-tests' table, or as JSON lines. */
 
-/* What all lines have in common. */
+/* The members that all lines share. */
 struct bench_run {
     const struct bench_options *options;
     int world, device;

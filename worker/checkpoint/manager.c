@@ -353,7 +353,7 @@ ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, 
     return status;
 }
 
-/* What rank 0 broadcasts first, so that all ranks take the same path. `words` is an error's text. */
+/* The message that rank 0 broadcasts first, so that all ranks take the same path. `words` is an error's text. */
 struct news {
     int64_t status, found;
     ddp_ckpt_point point;

@@ -141,7 +141,7 @@ ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t t
 /* Report that not all ranks were connected in time. `iface` is NCCL_SOCKET_IFNAME, "" = not set. */
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface);
 
-/* What is compared between the ranks before NCCL is called. */
+/* The facts that the ranks compare before they call NCCL. */
 struct nccl_card {
     int32_t version, device;
     int32_t share; /* nonzero with --share_gpu */

@@ -43,7 +43,7 @@ ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, 
                      size_t n, struct ddp_err *err);
 void step_close(struct reducer_step *step);
 
-/* What reducer.c must do first in a forward. */
+/* The effects that reducer.c executes first in a forward. */
 struct step_effects {
     bool rebuild;      /* make a plan in the order of readiness, then call step_rebuilt() */
     bool send_buffers; /* broadcast rank 0's buffers */

@@ -57,7 +57,7 @@ struct compute_update {
 };
 
 struct compute_ops {
-    /* Returns zeroed memory, or NULL if there is none. */
+    /* Returns zeroed memory, or NULL if memory is short. */
     void *(*alloc)(struct compute *c, size_t bytes);
     void (*release)(struct compute *c, void *memory);
     void (*zero)(struct compute *c, void *at, size_t bytes);
@@ -202,7 +202,7 @@ static inline size_t compute_stride(const struct compute *c, size_t n)
     return (n + c->pack - 1) / c->pack * c->pack;
 }
 
-/* Return memory for rows of n values, or NULL if there is none. */
+/* Return memory for rows of n values, or NULL if memory is short. */
 static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
 {
     const size_t row = compute_stride(c, n) * c->value_bytes;

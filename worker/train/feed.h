@@ -37,7 +37,7 @@
 
 enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 
-/* What is divided, and how. */
+/* The set, the batch, and how the batch is divided. */
 struct split_request {
     uint64_t samples;             /* number of samples in the training set */
     uint64_t batch, global_batch; /* --batch and --global_batch; the other one is 0 */

@@ -476,7 +476,7 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 
 /* --- comparison of the ranks' runs ------------------------------------------------------------------- */
 
-/* What the ranks compare. */
+/* The facts that the ranks compare. */
 struct run_facts {
     int64_t options[TRAIN_FACTS], samples[2];
 };

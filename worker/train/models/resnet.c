@@ -201,7 +201,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
 
 /* --- backward ---------------------------------------------------------------------------------------------- */
 
-/* What the steps of a backward pass share. */
+/* State that the steps of a backward pass share. */
 struct back {
     struct resnet *r;
     size_t rows;

@@ -56,10 +56,59 @@ linked_headings_exist() {
     return "$lost"
 }
 
+# Numbers go to the rows and columns with the same names, whatever the versions; other rows and tables stay.
+bench_numbers_are_copied() {
+    cat >"$tmp/bench.md" <<'END'
+| tool | trials | time | aim |
+|---|---|---|---|
+| ddprun 0.2.0 | 20 | 1.5 ms | 3 |
+| mpirun 5.0.1 | skipped, because not installed | | |
+
+| ranks | bytes | arena |
+|---:|---:|---:|
+| 2 | 64 KiB | 3.1 |
+| 4 | 64 KiB | 9.9 |
+END
+    cat >"$tmp/page.md" <<'END'
+<!-- bench: 1 -->
+| tool | time | trials |
+|---|---|---|
+| ddprun 0.1.0 | 9.9 ms | 5 |
+| mpirun 4.1.4 | 7.7 ms | 5 |
+
+<!-- bench: 2 -->
+| ranks | bytes | arena |
+|---:|---:|---:|
+| 4 | 64 KiB | 1.1 |
+
+| ranks | bytes | arena |
+|---:|---:|---:|
+| 2 | 64 KiB | 1.1 |
+END
+    scripts/bench_docs.py "$tmp/bench.md" "$tmp/page.md"
+    diff - <(grep '^| [dm24]' "$tmp/page.md") <<'END'
+| ddprun 0.2.0 | 1.5 ms | 20 |
+| mpirun 4.1.4 | 7.7 ms | 5 |
+| 4 | 64 KiB | 9.9 |
+| 2 | 64 KiB | 1.1 |
+END
+}
+
+# Each marked table of the page is one that a program or script prints: its first heading is in their sources.
+bench_tables_are_printed() {
+    local head lost=0
+    while IFS= read -r head; do
+        grep -qF -e "${head%%[,(]*}" tests/bench/*.c scripts/bench*.sh || { echo "no program prints '$head'"; lost=1; }
+    done < <(grep -A1 '^<!-- bench: ' docs/benchmarks.md | sed -n 's/^\(| [^|]*\) |.*/\1/p')
+    return "$lost"
+}
+
 check "every file that a page names is there" named_files_exist
 check "every link leads to a file" linked_files_exist
 check "every anchor is a heading" linked_headings_exist
 check "every make target that a page names is there" named_targets_exist
 check "every option that docs/options.md names is ddprun's" named_options_exist
 check "every case of tests/nodes/cases has a test" scripts/cases.sh
+check "bench_docs.py copies numbers into marked tables" bench_numbers_are_copied
+check "programs print the marked tables of the page of benchmarks" bench_tables_are_printed
 finish

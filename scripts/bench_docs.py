@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""bench_docs.py [BENCH.md [DOC.md]] -- copies numbers from build/bench.md into the tables of docs/benchmarks.md.
+
+A table is updated if the line before it is `<!-- bench: N -->`: its first N cells identify a row. Columns are matched by their headings and
+rows by these cells, both without versions and parentheses. So the page may have fewer rows and columns than BENCH.md. A row
+that was not measured, or was skipped, keeps its numbers and is listed on stderr.
+"""
+import re
+import sys
+
+
+def cells(line):
+    return [c.strip() for c in line.strip().strip("|").split("|")]
+
+
+def name(cell):
+    """A heading or a key without what changes between measurements: versions and text in parentheses."""
+    return re.sub(r"\s+", " ", re.sub(r"\([^)]*\)|\b\d+\.\d+[.\w]*", "", cell)).strip()
+
+
+def is_row(line):
+    return line.lstrip().startswith("|")
+
+
+def tables(lines):
+    """All tables: (index of the heading, heading, rows), with rows as (index, cells)."""
+    i = 0
+    while i < len(lines):
+        if not (is_row(lines[i]) and i + 1 < len(lines) and re.match(r"\s*\|[\s:|-]+$", lines[i + 1])):
+            i += 1
+            continue
+        head, rows = i, []
+        i += 2
+        while i < len(lines) and is_row(lines[i]):
+            rows.append((i, cells(lines[i])))
+            i += 1
+        yield head, cells(lines[head]), rows
+
+
+def measured(bench):
+    """Heading and rows of each table in BENCH.md, by the name of its first column."""
+    found = {}
+    for _, head, rows in tables(bench):
+        found.setdefault(name(head[0]), []).append((head, [row for _, row in rows]))
+    return found
+
+
+def new_row(head, row, keys, candidates):
+    """The row with measured numbers, or None."""
+    wanted = [name(c) for c in row[:keys]]
+    for bench_head, bench_rows in candidates:
+        columns = {name(c): i for i, c in enumerate(bench_head)}
+        for other in bench_rows:
+            if [name(c) for c in other[:keys]] != wanted or any("skipped" in c or c == "failed" for c in other[keys:]):
+                continue
+            return [other[columns[name(h)]] if name(h) in columns and columns[name(h)] < len(other) else old
+                    for h, old in zip(head, row)]
+    return None
+
+
+def update(doc, bench):
+    """Change the lines of the page; return how many rows were replaced, and the rows that were not."""
+    found, replaced, missing = measured(bench), 0, []
+    for at, head, rows in tables(doc):
+        marker = re.fullmatch(r"<!-- bench: (\d+) -->", doc[at - 1].strip()) if at > 0 else None
+        if marker is None:
+            continue
+        keys = int(marker[1])
+        for i, row in rows:
+            fresh = new_row(head, row, keys, found.get(name(head[0]), []))
+            if fresh is None:
+                missing.append(" | ".join(row[:keys]))
+            else:
+                doc[i], replaced = "| " + " | ".join(fresh) + " |", replaced + 1
+    return replaced, missing
+
+
+def main():
+    bench_path = sys.argv[1] if len(sys.argv) > 1 else "build/bench.md"
+    doc_path = sys.argv[2] if len(sys.argv) > 2 else "docs/benchmarks.md"
+    try:
+        bench = open(bench_path, encoding="utf-8").read().split("\n")
+    except OSError as error:
+        sys.exit(f"bench_docs.py: {bench_path}: {error.strerror}; run `make bench` first")
+    doc = open(doc_path, encoding="utf-8").read().split("\n")
+    replaced, missing = update(doc, bench)
+    open(doc_path, "w", encoding="utf-8").write("\n".join(doc))
+    for row in missing:
+        print(f"bench_docs.py: not measured: {row}", file=sys.stderr)
+    print(f"{doc_path}: {replaced} rows replaced, {len(missing)} kept")
+
+
+if __name__ == "__main__":
+    main()

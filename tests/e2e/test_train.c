@@ -283,7 +283,7 @@ Test(train, missing_cut_and_foreign_data_are_refused_by_name)
     change_file("data/train-labels-idx1-ubyte", 77, 10);
     train_fails(1, "--data @/data", 1, "/data/train-labels-idx1-ubyte: offset 77: label 10");
     change_file("data/train-labels-idx1-ubyte", 0, 'P');
-    train_fails(1, "--data @/data", 1, "/data/train-labels-idx1-ubyte: offset 0: magic 0x50000801");
+    train_fails(1, "--data @/data", 1, "/data/train-labels-idx1-ubyte: offset 0: magic number 0x50000801");
 }
 
 /* Only rank 0 opens the file, so only rank 0 fails; the others must be released and must not be reported as the
@@ -423,14 +423,14 @@ Test(train_gpt2, an_exported_model_is_begun_with_by_all_workers)
     cr_expect_str_eq(summary().hash, exported.hash);
     change_file("model.bin", 16, 3);
     train_fails(2, RECIPE "--init_from @/model.bin", 1,
-                "model.bin: offset 16: 3 blocks, --model gpt2:tiny has 2");
+                "model.bin: offset 16: 3 blocks, but --model gpt2:tiny has 2");
 }
 
 Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 {
     make_tokens();
     train_fails(1, RECIPE "--export @/nowhere/model.bin", 1, "nowhere: cannot write");
-    train_fails(1, "--model mlp --export @/model.bin", 2, "--export: llm.c's models are GPT-2");
+    train_fails(1, "--model mlp --export @/model.bin", 2, "--export needs a GPT-2 model");
     train_fails(1, RECIPE "--length 65", 2, "sequences of 65 tokens: must be at most 64");
 }
 
@@ -546,7 +546,7 @@ Test(world, what_cannot_be_equal_is_refused)
     train_fails(3, "--data @/data --global_batch 96 --determinism world", 2,
                 "3 workers: must be 1, 2, 4 or 8");
     train_fails(1, "--data @/data --global_batch 100 --determinism world", 2,
-                "100 cannot be cut into 8 equal parts");
+                "100 cannot be divided into 8 equal parts");
 }
 
 /* `train` with resnet20 on images of noise: the same for any number of workers. Few and small batches, because an

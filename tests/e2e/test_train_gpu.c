@@ -192,7 +192,7 @@ Test(train_gpu, what_is_missing_is_said)
     pretend_gpu();
     setenv("DDP_TRAIN_KERNELS", training_dir, 1);
     train_fails(1, GPT2 "--device cuda", 1,
-                "train_kernels.f32.fatbin: No such file or directory; `make` builds it where");
+                "train_kernels.f32.fatbin: No such file or directory; `make` builds this file if");
     setenv("DDP_TRAIN_KERNELS", bin("tests/fake"), 1);
     setenv("FAKE_CUDA_DEVICES", "1", 1);
     train_fails(2, GPT2 "--device cuda", 2, "device 1 was requested, but this process sees 1 GPU");

@@ -46,7 +46,7 @@ Test(train_resume, killed_and_resumed_it_ends_where_it_would_have_ended)
         4,
         "--data @/data --global_batch 100 --epochs 4 --checkpoint @/ckpt --resume --summary @/summary.json");
     cr_expect_eq(resumed.exit_code, 0, "%s", resumed.err);
-    cr_expect(strstr(resumed.out, "going on after epoch "), "%s", resumed.out);
+    cr_expect(strstr(resumed.out, "continuing after epoch "), "%s", resumed.out);
     run_free(&resumed);
     cr_expect_str_eq(summary().hash, whole, "four workers went on from one worker's checkpoint");
 }
@@ -59,10 +59,10 @@ Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
     cr_expect(strstr(r.out, "no checkpoint in") && strstr(r.out, "starting from the beginning"), "%s", r.out);
     run_free(&r);
     r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
-    cr_expect(strstr(r.out, "all 1 epochs are done"), "%s", r.out);
+    cr_expect(strstr(r.out, "all 1 epochs are already done"), "%s", r.out);
     run_free(&r);
     train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2,
-                "holds step-00000005 of an earlier run");
+                "has step-00000005 of an earlier run");
     train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there is no checkpoint in");
     cr_expect_neq(access(in_dir("none"), F_OK), 0, "--eval has made a directory");
 }
@@ -92,7 +92,7 @@ Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
         run_line(1, "--data @/data --epochs 3 --checkpoint @/ckpt --resume --summary @/summary.json");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     cr_expect(strstr(r.err, "warning: checkpoint of step 10 skipped"), "%s", r.err);
-    cr_expect(strstr(r.out, "going on after epoch 1 of"), "%s", r.out);
+    cr_expect(strstr(r.out, "continuing after epoch 1 of"), "%s", r.out);
     cr_expect_str_eq(summary().hash, whole);
     run_free(&r);
 }
@@ -133,7 +133,7 @@ Test(train_resume, a_checkpoint_can_be_tested_alone)
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     cr_expect_not_null(strstr(r.out, "test accuracy "), "%s", r.out);
     cr_expect_not_null(strstr(r.out, "eval: testing the checkpoint after epoch 2 of "), "%s", r.out);
-    cr_expect_null(strstr(r.out, "going on"), "%s", r.out);
+    cr_expect_null(strstr(r.out, "continuing"), "%s", r.out);
     run_free(&r);
     cr_expect(summary().accuracy == trained.accuracy && strcmp(summary().hash, trained.hash) == 0 &&
               summary().steps == 10);

@@ -256,7 +256,7 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
                         "--dump_gradients writes the reducer's averages in fp32; remove --zero1 and "
                         "--precision");
     if ((o->init_from != NULL || o->export_to != NULL) && !llmc_knows(&models[o->model]))
-        return ddp_fail(err, DDP_ERR_ARG, "--%s: must be used with a GPT-2 model; --model %s is none",
+        return ddp_fail(err, DDP_ERR_ARG, "--%s needs a GPT-2 model, but --model is %s",
                         o->init_from != NULL ? "init_from" : "export", models[o->model].name);
     if (o->hash_steps && o->metrics == NULL)
         return ddp_fail(err, DDP_ERR_ARG,

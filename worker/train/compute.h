@@ -209,15 +209,16 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
     return rows > SIZE_MAX / row ? NULL : c->ops->alloc(c, rows * row);
 }
 
-/* --- cuda/cuda.c: the one on a GPU, with our own kernels (cuda/kernels.h) and cuBLASLt's products ----------- */
+/* --- cuda/cuda.c: the compute of a GPU, with kernels of this project (cuda/kernels.h) and cuBLASLt's products --- */
 
-/* Everything of NVIDIA's is loaded at run time: libcudart, libcuda, libcublasLt; the kernels from train_kernels.TYPE.fatbin beside the
- * program, or in ../share/ddprun, or in the directory DDP_TRAIN_KERNELS. */
+/* All libraries of NVIDIA are loaded at run time: libcudart, libcuda, libcublasLt. The kernels are in
+ * train_kernels.TYPE.fatbin beside the program, in ../share/ddprun, or in the directory DDP_TRAIN_KERNELS. */
 
-/* Can `train` compute on a GPU here, and of how many? DDP_ERR_UNSUPPORTED says what is missing. Takes none. */
+/* Return DDP_OK and the number of GPUs if `train` can compute on a GPU. DDP_ERR_UNSUPPORTED names what is missing. No
+ * GPU is opened. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
-/* Device `device` for this thread; `precision` is one of train_options.h. *out is yours, for its `close`. */
+/* Open device `device` for this thread; `precision` is one of train_options.h. The caller frees *out with its `close`. */
 ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp_err *err);
 
 #endif

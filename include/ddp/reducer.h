@@ -85,8 +85,7 @@ typedef struct ddp_reducer_options {
     size_t size;               /* sizeof, set by the INIT macro */
     size_t first_bucket_bytes; /* 0 = 1 MiB */
     size_t bucket_cap_bytes;   /* 0 = 25 MiB */
-    const ddp_param *
-        buffers; /* not trained, such as running means: rank 0 broadcasts its values. Copied */
+    const ddp_param *buffers;  /* not trained, such as running means: rank 0 broadcasts its values. Copied */
     size_t buffer_count;
     int keep_buffers;    /* 1: do not broadcast buffers again at each forward */
     int keep_order;      /* 1: never rebuild buckets in the order of readiness */

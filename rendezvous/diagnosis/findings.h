@@ -744,6 +744,13 @@
       "init_process_group: 4 processes of this job take part, but it has 2 ranks: pid 75, started by "      \
       "rank 0; rank 0 (n1, pid 71)",                                                                        \
       "More processes registered in a PyTorch process group than the job has ranks.")                       \
+    X(RANK_REPEATED, WARNING,                                                                               \
+      "${subject} has registered twice in init_process_group: two processes act as this rank",              \
+      "if the program starts processes that join the group (mp.spawn), start them with "                    \
+      "--nproc_per_node instead, or set another MASTER_PORT for them",                                      \
+      "rank 0 has registered twice in init_process_group: two processes act as this rank",                  \
+      "A worker failed, or nothing moves, and two connections have set the address of one rank. Typical "  \
+      "cause: every worker starts its own ranks, which inherit MASTER_PORT.")                                            \
     X(GROUP_BEYOND_JOB, ERROR,                                                                              \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}, but the last "       \
       "rank of this job is ${last}",                                                                        \

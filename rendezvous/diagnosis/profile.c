@@ -89,7 +89,7 @@ static void begin_window(struct profile *p)
 {
     p->samples = 0;
     for (uint32_t i = 0; i < p->n; i++)
-        p->ranks[i] = (struct profile_rank){ .evidence = 1, .is_slow = p->ranks[i].is_slow };
+        p->ranks[i] = (struct profile_rank){ .evidence = 1, .was_slow = p->ranks[i].is_slow };
 }
 
 static double share(uint64_t waits, uint64_t seen)
@@ -147,8 +147,10 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
         struct profile_rank *r = &p->ranks[i];
         if (stands[i] != STAND_UNKNOWN)
             weigh(r, stands[i] == STAND_WAITS, (double)waits / seen);
-        if (!r->is_slow && is_slow(p, i))
-            r->is_slow = news = true;
+        if (r->is_slow || !is_slow(p, i))
+            continue;
+        r->is_slow = true;
+        news = news || !r->was_slow;
     }
     return news;
 }

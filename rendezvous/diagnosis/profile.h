@@ -4,7 +4,8 @@
  * one that waits least inside collectives. A sample in which k of n ranks wait is evidence: if the ranks are equal, a
  * given rank is among those that do not wait with probability (n - k) / n. For each rank the profile multiplies the likelihood
  * ratios of "waits a tenth as often as its share" against "waits at least 0.85 times its share". By Ville's inequality such a
- * product passes 1 / a with probability a at most, however often one looks; so no correction for repeated looks is needed. */
+ * product passes 1 / a in a window with probability a at most, however often one looks; so repeated looks need no correction.
+ * (The floor least_evidence adds less than a hundredth of that.) */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -29,9 +30,10 @@ struct profile_place {
 };
 
 struct profile_rank {
-    uint32_t seen, waits; /* samples of this window */
-    double evidence;      /* product of likelihood ratios */
-    bool is_slow;
+    uint32_t seen, waits;                        /* samples of this window */
+    double evidence;                             /* product of likelihood ratios */
+    bool is_slow;                                /* found in this window */
+    bool was_slow;                               /* found in the window before, so the users know */
     struct profile_place places[PROFILE_PLACES]; /* outside of collectives */
 };
 

@@ -139,6 +139,7 @@ struct torch_meet {
 struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* in this attempt */
+    uint32_t repeated; /* 1 + the last rank that has published its address twice in this attempt, 0 = none */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 

@@ -368,6 +368,7 @@ static bool about_failure(struct hub *hub, struct session *s, const struct messa
 
 static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
+    monitor_failed(s->job);
     return about_failure(hub, s, &m->failed, answer, rdzv_failed);
 }
 

@@ -674,6 +674,30 @@ static void tell_stopped(struct job *job, const struct snapshot *s, struct diagn
     }
 }
 
+/* --- ranks that two processes claim -------------------------------------------------------------------------- */
+
+/* Once in an attempt. */
+static void tell_repeated(struct job *job)
+{
+    words who;
+    struct diagnosis *d = job->meets.repeated != 0 && !job->watch.torch_told ? calloc(1, sizeof(*d)) : NULL;
+    if (d == NULL)
+        return;
+    d->n = 1;
+    snprintf(who, sizeof(who), "rank %u", job->meets.repeated - 1);
+    finding_make(&d->list[0], FINDING_RANK_REPEATED, who, NULL);
+    tell_line(job, d, 0, 0);
+    events_finding(job, &d->list[0]);
+    job->meets.repeated = 0;
+    free(d);
+}
+
+/* The errors of such processes do not name the reason, and the round often ends before a check is due. */
+void monitor_failed(struct job *job)
+{
+    tell_repeated(job);
+}
+
 /* --- hangs ------------------------------------------------------------------------------------------------- */
 
 static bool is_running(const struct job *job)
@@ -763,6 +787,8 @@ static void compare_samples(struct job *job)
     const int64_t rank = find_verdict(&l.snapshot, &now->news);
     const struct finding verdict = now->news.list[0];
     const uint64_t digest = rank >= 0 ? digest_of(&verdict) : 0;
+    if (rank < 0)
+        tell_repeated(job);
     if (rank < 0 && now->news.n > 0) /* for `why`, after the suspicion is over */
         notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
                     verdict.advice);

@@ -35,6 +35,9 @@ void look_free(struct look *look);
 /* Report all that is due. Call it before the rendezvous' own tick, which may end the job. */
 void monitor_run(struct job *job);
 
+/* A worker has failed by itself: report what the other nodes and the worker's own agent cannot see. */
+void monitor_failed(struct job *job);
+
 /* --- schedule.c: when ---------------------------------------------------------------------------------------- */
 
 /* Situation, ms until the first report, ms until the next check, the multiple of a usual wait that is reported (0 =

@@ -84,6 +84,20 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
+/* True if another connection, which is still open, has published an address of the same rank. A process that sets its group up
+ * again has closed its first connection, or is known to be the same process. */
+static bool has_twin(const struct session *s)
+{
+    LIST_EACH(node, &s->job->sessions)
+    {
+        const struct session *other = LIST_ENTRY(node, struct session, in_job);
+        if (other != s && other->torch != NULL && other->torch->rank == s->torch->rank &&
+            (s->pid == 0 || other->pid != s->pid))
+            return true;
+    }
+    return false;
+}
+
 /* A rank publishes its address once in an attempt. A second address means that the process has started again, or that
  * two claim to be the same rank; so ask the agents, then check. */
 static void on_set(void *user, struct slice key, bool anew)
@@ -95,8 +109,11 @@ static void on_set(void *user, struct slice key, bool anew)
         torch_key_when(&read) == TORCH_LATER)
         return;
     s->torch->rank = (uint32_t)read.rank + 1;
-    if (anew)
-        suspect_crowd(s);
+    if (!anew)
+        return;
+    if (has_twin(s))
+        s->job->meets.repeated = s->torch->rank;
+    suspect_crowd(s);
 }
 
 /* --- waits ---------------------------------------------------------------------------------------------- */

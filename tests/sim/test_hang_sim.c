@@ -216,8 +216,8 @@ Test(hang_sim, a_day_of_a_healthy_job_has_no_finding)
             live((random >> 30) * S, false);
             live((3 - (random >> 30)) * S, true);
         }
-        does = minute % 3 == 0 ? "sleeping in fdatasync" : "running";
-        live((minute % 3 == 0 ? 40 : 20) * S, false);
+        does = minute % 3 == 1 ? "sleeping in fdatasync" : "running";
+        live((minute % 3 == 1 ? 40 : 20) * S, false);
     }
     cr_expect_eq(findings[0], 0, "%s", told[0]);
     cr_expect_gt(samples[0], 0, "the first checkpoint is longer than the least limit");

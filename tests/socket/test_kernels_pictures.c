@@ -203,8 +203,10 @@ EACH_PRECISION(kernels_pictures, batches_that_are_too_small)
     struct normalise n;
     cr_assert(normalise_open(&n, d.gpu, NULL, 3));
     cr_expect_eq(normalise_forward(&n, &b, l.y.gpu, l.x.gpu, 1, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "all ranks together have one value per channel, which has no variance; use a larger batch"),
-              "%s", err.msg);
+    cr_expect(
+        strstr(err.msg,
+               "all ranks together have one value per channel, which has no variance; use a larger batch"),
+        "%s", err.msg);
     cr_expect_eq(normalise_forward(&n, &b, l.y.gpu, l.x.gpu, 0, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(normalise_backward(&n, &b, l.dy.gpu, l.dweight.gpu, l.dbias.gpu, l.dy.gpu, l.x.gpu, 0, &err),
                  DDP_OK, "%s", err.msg);

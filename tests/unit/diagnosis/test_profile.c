@@ -168,6 +168,23 @@ Test(profile, the_finding_names_the_rank_the_shares_and_what_it_does_instead)
     profile_free(&p);
 }
 
+/* It is told once, and no longer shown when it has caught up. */
+Test(profile, a_slow_rank_that_recovers_is_forgotten_after_two_windows)
+{
+    struct job job = JOB(6, 350, 0.05, 0.3);
+    struct profile p = { 0 };
+    int news = 0;
+    cr_assert(profile_begin(&p, RANKS));
+    for (uint32_t i = 1; i <= 4 * PROFILE_WINDOW; i++) {
+        job.extra = i <= 2 * PROFILE_WINDOW ? 0.3 : 0;
+        news += sample(&job, &p, 1000 + i * (double)PROFILE_EVERY_MS);
+        cr_assert(i != 2 * PROFILE_WINDOW || p.ranks[SLOW].is_slow);
+    }
+    cr_expect_eq(news, 1);
+    cr_expect_not(p.ranks[SLOW].is_slow);
+    profile_free(&p);
+}
+
 /* A rank that was equal for a long time must not be hidden by its past. */
 Test(profile, a_rank_that_becomes_slow_is_found)
 {

@@ -351,6 +351,34 @@ Test(torch_watch, two_that_are_the_same_rank_are_told)
         "900) on n0, as rank 0; rank 0 (n0, pid 100)");
 }
 
+static void fail_rank_0(void)
+{
+    sim_say(&sim, NODE,
+            "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"local_rank\":0,\"pid\":100,\"exit_code\":1,"
+            "\"words\":\"exit 1\"}");
+}
+
+/* Children of both workers register, and their errors end the round before a check is due. */
+Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
+{
+    client(OTHER0, -1, 0);
+    client(OTHER1, -1, 0);
+    set(OTHER0, ADDRESS "0");
+    set(OTHER1, ADDRESS "0");
+    fail_rank_0();
+    expect_told("rank 0 has registered twice in init_process_group");
+}
+
+Test(torch_watch, a_failure_of_a_process_that_registered_again_names_no_second_one)
+{
+    client(RANK0, 0, 100);
+    client(OTHER0, 0, 100);
+    set(RANK0, ADDRESS "0");
+    set(OTHER0, ADDRESS "0");
+    fail_rank_0();
+    cr_expect_null(strstr(told(), "registered twice"));
+}
+
 Test(torch_watch, a_process_that_begins_anew_is_no_second_one)
 {
     client(RANK0, 0, 100);

@@ -5,7 +5,7 @@
 # are missing is skipped.
 #
 # The end repeats the failures in a few lines, because the top of a long log may be cut off, and the time of each step.
-# The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (8) is the time of each fuzz program.
+# The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (4) is the time of each fuzz program.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/packages.sh
@@ -117,7 +117,7 @@ step_with test purity make purity
 if [ "$quick" = no ]; then
     step_with test asan-ubsan make -j"$jobs" asan-ubsan
     step_with test tsan make -j"$jobs" tsan
-    step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-8}"
+    step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-4}"
     # Versions of clang-format break lines differently; the files follow that of Debian 12.
     if [ -z "$(missing format)" ] && ! clang-format --version | grep -q 'version 14\.'; then
         skip format "$(clang-format --version) is not version 14"

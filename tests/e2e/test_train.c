@@ -29,6 +29,7 @@ TestSuite(make_data, .init = training_open, .fini = training_close, .timeout = 1
 
 Test(train, one_worker_learns_the_set_in_two_epochs)
 {
+    training_skip_same_threads();
     make_data("data", "6000", NULL);
     struct run_result r = run_line(1, "--data @/data --epochs 2 --summary @/summary.json");
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
@@ -54,6 +55,7 @@ Test(train, four_workers_learn_the_set_in_two_epochs)
 
 Test(train, the_tutorials_own_model_learns_it_too)
 {
+    training_skip_same_threads();
     make_data("data", "20000", NULL);
     train(1, "--data @/data --model seqnet --epochs 2 --summary @/summary.json");
     cr_expect_geq(summary().accuracy, 0.95);
@@ -73,6 +75,7 @@ static double relative_distance(const float *a, const float *b)
 Test(train, every_steps_gradient_is_the_same_for_1_2_and_4_workers)
 {
     enum { STEPS = 12 };
+    training_skip_same_threads();
     size_t len, other_len;
     make_data("data", "1010", NULL); /* the last batch of an epoch is small and odd */
     train(1, "--data @/data --global_batch 100 --limit_steps 12 --dump_gradients @/g");
@@ -484,6 +487,7 @@ Test(world, equal_after_every_step_for_1_2_4_and_8_workers)
 
 Test(world, equal_on_several_hosts)
 {
+    training_skip_same_threads();
     make_data("data", "200", NULL);
     char *one = alone(RUN);
     expect_equal(2, halves, RUN, one, 0);
@@ -496,6 +500,7 @@ Test(world, equal_on_several_hosts)
  * then one alone. */
 Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
 {
+    training_skip_same_threads();
     make_data("data", "200", NULL);
     char *one = alone(RUN);
     train(8, RUN "--limit_steps 4 --checkpoint @/ckpt");
@@ -512,6 +517,7 @@ Test(world, equal_for_every_kind_of_model)
         "--quiet --hash_steps --metrics @/metrics";
     static const char resnet[] = "--data @/cifar --model resnet20 --augment --global_batch 8 --limit_steps 2 "
                                  "--determinism world --quiet --hash_steps --metrics @/metrics";
+    training_skip_same_threads();
     make_data("tokens", "5000", "--format=tokens --test_samples=200");
     make_cifar(in_dir("cifar"), 16, 5);
     train(1, gpt2);
@@ -686,6 +692,7 @@ Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
 {
     double loss[ROOM];
+    training_skip_same_threads();
     cJSON *whole = resnet_train(1, "--augment", loss);
     start(1, "--augment --checkpoint @/saved --limit_steps 1");
     start(2, "--augment --checkpoint @/saved --resume");

@@ -143,6 +143,7 @@ static double peak_of(const char *line)
 /* A peak that the user sets takes precedence. */
 Test(train_gpu, a_known_device_has_its_mfu)
 {
+    training_skip_same_threads();
     make_tokens();
     pretend_gpu();
     cr_expect_eq(peak_of(GPT2 "--device cuda --limit_steps 1"), 0);
@@ -174,6 +175,7 @@ static double test_loss(const char *line)
 /* With the running numbers, which are on the device. */
 Test(train_gpu, resnet20_goes_on_from_a_checkpoint_and_is_tested)
 {
+    training_skip_same_threads();
     make_data("pictures", "2", "--test_samples=1");
     pretend_gpu();
     train(1, RESNET_IN_BF16 "--epochs 1 --device cuda");
@@ -303,6 +305,7 @@ static struct summary after(int workers, const char *line)
  * rounding. */
 Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
 {
+    training_skip_same_threads();
     make_pictures();
     char *whole = hashes_of(1, PICTURES WORLD "--precision bf16");
     train(4, PICTURES WORLD "--precision bf16 --zero1 --limit_steps 1 --checkpoint @/ckpt");

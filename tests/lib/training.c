@@ -40,6 +40,13 @@ void training_close(void)
     run_free(&r);
 }
 
+/* Only `make tsan` sets DDP_BUILD to such programs. */
+void training_skip_same_threads(void)
+{
+    if (getenv("DDP_BUILD") != NULL && bin_is_sanitized())
+        cr_skip_test("skipped, because under ThreadSanitizer another test has the same threads");
+}
+
 const char *const *training_prefix = (const char *const[]){ NULL };
 
 struct run_result run_line(int workers, const char *line)

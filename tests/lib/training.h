@@ -18,6 +18,10 @@ extern char training_dir[];
 void training_open(void);
 void training_close(void);
 
+/* Skip the test under ThreadSanitizer, because its threads do nothing that those of another test do not: it differs in the
+ * model, the number of workers or the single-threaded part. */
+void training_skip_same_threads(void);
+
 /* Words in front of `train` when there are several workers, up to NULL. */
 extern const char *const *training_prefix;
 

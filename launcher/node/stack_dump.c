@@ -40,6 +40,8 @@ enum {
 };
 
 #define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy, or ddprun[stacks]"
+#define NOT_STARTED \
+    "no Python stacks: py-spy is installed but cannot be started; try 'py-spy --version' on this node"
 
 struct target {
     pid_t pid;
@@ -121,6 +123,20 @@ static bool is_own(pid_t pid)
     return own;
 }
 
+/* Resolve a relative program against the directory of its process; "" when that cannot be read. */
+static void make_absolute(pid_t pid, char command[PATH_MAX])
+{
+    char link[64], program[PATH_MAX], folder[PATH_MAX];
+    if (command[0] == '/' || strchr(command, '/') == NULL)
+        return;
+    snprintf(link, sizeof(link), "/proc/%d/cwd", (int)pid);
+    const ssize_t n = readlink(link, folder, sizeof(folder) - 1);
+    folder[n > 0 ? n : 0] = '\0';
+    snprintf(program, sizeof(program), "%s", command);
+    if (n <= 0 || snprintf(command, PATH_MAX, "%s/%s", folder, program) >= PATH_MAX)
+        command[0] = '\0';
+}
+
 /* A Python that a script has started by its path names its environment by that; else the one for all counts. The owner is
  * checked after the path was read, because a process may change both meanwhile. */
 static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
@@ -128,6 +144,7 @@ static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
     char command[PATH_MAX] = "", link[64];
     if (!threads_lock_memory(pid))
         procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends each word, and so the text */
+    make_absolute(pid, command);
     snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
     if (find_beside(command, path) && is_own(pid))
         return true;
@@ -403,13 +420,15 @@ static struct helper *free_helper(struct stack_dump *d)
     return NULL;
 }
 
-/* False: there is no py-spy, or it cannot be started. */
-static bool helper_start(struct stack_dump *d, const struct target *t)
+/* Return NULL after a start, else why there is none. */
+static const char *helper_start(struct stack_dump *d, const struct target *t)
 {
     char path[PATH_MAX];
     struct helper *h = free_helper(d);
-    if (h == NULL || !find_for(d, t->pid, path) || !procfs_stat(t->pid, &h->before))
-        return false;
+    if (!find_for(d, t->pid, path))
+        return NO_PY_SPY;
+    if (h == NULL || !procfs_stat(t->pid, &h->before))
+        return NOT_STARTED;
     h->about = *t;
     h->out = open_file(STACKS_INPUT_MAX);
     h->err = open_file(ERRORS_MAX);
@@ -419,11 +438,11 @@ static bool helper_start(struct stack_dump *d, const struct target *t)
         h->pid = start_py_spy(d, h, path);
     if (h->pid <= 0) {
         helper_free(h);
-        return false;
+        return NOT_STARTED;
     }
     d->node->run.alone = false;
     d->running++;
-    return true;
+    return NULL;
 }
 
 /* With all that it has started; its number is ours until it was waited for. */
@@ -535,9 +554,9 @@ static void take_target(struct stack_dump *d, const struct target *t)
     if (add_ended(d, t))
         return;
     const bool is_python = threads_is_python(t->pid, !d->request.is_failure);
-    if (is_python && helper_start(d, t))
-        return;
-    add_by_proc(d, t, is_python ? NO_PY_SPY : NULL);
+    const char *note = is_python ? helper_start(d, t) : NULL;
+    if (!is_python || note != NULL)
+        add_by_proc(d, t, note);
 }
 
 /* Some of the targets in this turn of the loop, the others in the next ones. */

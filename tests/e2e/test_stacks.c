@@ -273,6 +273,34 @@ Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
     end(p);
 }
 
+/* A virtual environment: python3 is a link, and only its path names the folder of py-spy. */
+Test(stacks_e2e, a_relative_python_is_looked_for_where_the_worker_is)
+{
+    const char *const there[] = { "env", "-C", dir };
+    char command[800];
+    snprintf(command, sizeof(command), "mkdir %s/real && mv %s %s/real/python3 && ln -s real/python3 %s", dir,
+             python, dir, python);
+    cr_assert_eq(system(command), 0);
+    write_script("py-spy", PRINT_FRAMES);
+    snprintf(python, sizeof(python), "./python3");
+    struct run_process *p = start_by(there, 3);
+    expect_answer(NULL, WAITING);
+    end(p);
+}
+
+Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
+{
+    char path[300];
+    write_script("py-spy", "exit 4");
+    snprintf(path, sizeof(path), "%s/py-spy", dir);
+    FILE *file = fopen(path, "we");
+    cr_assert_not_null(file);
+    cr_assert(fputs("#!/nonexistent/sh\n", file) >= 0 && fclose(file) == 0);
+    struct run_process *p = start_job(2);
+    expect_answer(NULL, "py-spy is installed but cannot be started");
+    end(p);
+}
+
 /* Its parent-death signal reaches the helper, the guardian reaches what the helper has started. */
 Test(stacks_e2e, nothing_of_py_spy_outlives_a_killed_agent)
 {

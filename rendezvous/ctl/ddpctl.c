@@ -74,7 +74,6 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Return the answer, which the caller frees (cJSON_Delete). NULL: the error has been logged. */
 /* Restarts leave several records of a rank; two of them would make it look as if two ranks differ. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
@@ -86,6 +85,7 @@ static bool is_second(const struct flight_dump *dumps, size_t n, const char *nam
     return false;
 }
 
+/* Return the answer, which the caller frees (cJSON_Delete). NULL: the error has been logged. */
 static cJSON *ctl_flight(const struct ctl_options *o)
 {
     cJSON *answer = NULL;

@@ -589,6 +589,9 @@ static bool put_parting(const cJSON *answer, struct buf *out)
  * behind. */
 static bool put_none_behind(const cJSON *answer, struct buf *out)
 {
+    const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));
+    if (front != NULL && strcmp(front, "no call") == 0)
+        return buf_printf(out, "behind    none; no record has a call in the group of all ranks\n");
     const bool ok = has_some(answer, "missing")
                         ? buf_printf(out, "behind    none of the ranks with a record: ") &&
                               put_ranks(answer, "there", out) && buf_printf(out, " reached ")

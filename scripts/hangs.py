@@ -77,7 +77,7 @@ def main():
     ways = sys.argv[2:] or list(WAYS)
     plan = [(way, nodes) for _ in range(n) for way in ways for nodes in (1, 2)]
     good, worst, bad = {}, {}, 0
-    together = max(1, (os.cpu_count() or 1) // 2)
+    together = int(os.environ.get("JOBS") or max(1, (os.cpu_count() or 1) // 2))
     with concurrent.futures.ThreadPoolExecutor(together) as pool:
         trials = [pool.submit(trial, way, nodes, 21000 + i % 2000) for i, (way, nodes) in enumerate(plan)]
         for key, done in zip(plan, trials):

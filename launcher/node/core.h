@@ -111,7 +111,7 @@ struct node_run {
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", the subject of left_waiting */
     char left_waiting[FINDING_TEXT_MAX];    /* the rank that left while others waited for it; "" = none */
     struct finding hang;                    /* the store's verdict on this attempt; FINDING_NONE = none */
-    enum finding_code left_code;            /* ... and how: RANK_EXITED_EARLY, INIT_ABANDONED */
+    enum finding_code left_code;            /* ... and how: see struct left_early */
     struct stuck stuck[STUCK_MAX];          /* processes that cannot be killed, for the report */
     size_t n_stuck;
 };

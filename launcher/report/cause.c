@@ -101,10 +101,11 @@ bool cause_has_left(const struct report *r, enum finding_code code)
     return r->left.sentence != NULL && r->left.sentence[0] != '\0' && r->left.code == code;
 }
 
-/* The failed worker is only a victim, and the rank that left is known. */
+/* The failed worker is only a victim, and the rank that left, or the connection that broke, is known. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 {
-    return f != NULL && f->rank >= 0 && f->victim && cause_has_left(r, FINDING_RANK_EXITED_EARLY);
+    return f != NULL && f->rank >= 0 && f->victim &&
+           (cause_has_left(r, FINDING_RANK_EXITED_EARLY) || cause_has_left(r, FINDING_CONNECTION_BROKE));
 }
 
 bool cause_put_left(const struct report *r, struct buf *out)
@@ -120,7 +121,7 @@ static const char *or_null(const char *text)
 const char *cause_code_name(const struct report *r, const struct failure *f)
 {
     if (cause_is_left_waiting(r, f))
-        return finding_code_name(FINDING_RANK_EXITED_EARLY);
+        return finding_code_name(r->left.code);
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
@@ -281,6 +282,8 @@ bool cause_hint(const struct report *r, struct buf *out)
     struct buf lines = { 0 };
     bool from_stdout, ok = true;
     const size_t before = out->len;
+    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* a hint would blame a rank */
+        return true;
     if (r->error != NULL)
         ok = hint_for(slice_str(r->error->message), &facts, out);
     if (out->len == before)

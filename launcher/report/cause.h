@@ -39,11 +39,11 @@ struct store_end {
     const char *code;   /* ... and that finding's code; "" or NULL */
 };
 
-/* A rank that left while others waited for it. */
+/* A rank that left while others waited for it, or a connection that broke while all ranks lived. */
 struct left_early {
     const char *subject;    /* "rank 0 (n1, pid 7)"; "" or NULL */
     const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
-    enum finding_code code; /* RANK_EXITED_EARLY or INIT_ABANDONED */
+    enum finding_code code; /* RANK_EXITED_EARLY, INIT_ABANDONED or CONNECTION_BROKE */
 };
 
 /* All members are borrowed. */
@@ -111,7 +111,7 @@ bool cause_hint(const struct report *r, struct buf *out);
 /* Return the wall clock for a time of the agent's clock, in ms since 1970. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
 
-/* True if the headline, of failure `f`, is about a worker that ended with 0 too early. */
+/* True if the headline, of failure `f`, is about a worker that ended with 0 too early, or a broken connection. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 
 /* True if a rank left in this way while others waited for it. */

@@ -448,6 +448,16 @@
       "install the program, its interpreter and its libraries on every node under the same path",           \
       "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
       "execve failed on that node, with ENOENT or EACCES for example.")                                     \
+    X(CONNECTION_BROKE, ERROR,                                                                              \
+      "${subject} broke: ${rank} reported '${line}', but no rank had ended, and both nodes still reach "    \
+      "the store",                                                                                          \
+      "check the network between these nodes: 'ping -M do -s 1472 ${address}' on ${host} (8972 for an "     \
+      "MTU of 9000), 'ip -s link', firewalls; if all is well there, look in the log of each rank on "       \
+      "${peer} for a group that it left early",                                                             \
+      "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
+      "peer [10.0.0.2]:41234', but no rank had ended, and both nodes still reach the store",                \
+      "The last lines of the rank that failed first name a lost peer at an address of another node. No "    \
+      "worker had ended before, and both agents answered the store afterwards.")                            \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
       "later failures are consequences; the end of its log and of the report show the reason",              \

@@ -6,7 +6,9 @@
  * The second case is a rank of a PyTorch job that gives up waiting for the others of a group. Its log then ends with
  * a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or only "Socket Timeout", and this rank fails
  * first. The store knows the missing rank and its state only at this moment: soon all ranks have given up, and the
- * missing one is stopped with them. */
+ * missing one is stopped with them.
+ *
+ * In the third case a rank reports a lost connection, and no rank has ended: the fault lies between two nodes. */
 
 #include "diagnosis/text.h"
 #include "hub/job.h"
@@ -220,6 +222,83 @@ static void tell_given_up(struct job *job, const struct failure *failure)
         tell_of_loss(job, f);
 }
 
+/* --- a connection between two nodes ----------------------------------------------------------------------- */
+
+/* True if `line` has `name` as the address of a peer: "[NAME]:41234" of Gloo, "NAME<41234>" of NCCL. */
+static bool has_peer(const char *line, const char *name)
+{
+    const size_t len = strlen(name);
+    for (const char *at = line; len > 0 && (at = strstr(at, name)) != NULL; at += len) {
+        const char before = at > line ? at[-1] : ' ';
+        if ((before == '[' && at[len] == ']') || (before == ' ' && at[len] == '<'))
+            return true;
+    }
+    return false;
+}
+
+/* Return the last line that names this node as a peer; NULL = none. */
+static const char *line_of_peer(const struct failure *failure, const struct rdzv_node_facts *node)
+{
+    for (int i = failure->n_lines - 1; i >= 0; i--)
+        if (has_peer(failure->lines[i], node->addr) || has_peer(failure->lines[i], node->own) ||
+            has_peer(failure->lines[i], node->host))
+            return failure->lines[i];
+    return NULL;
+}
+
+/* The two ends of a connection, and the line that reports its end. */
+struct broken {
+    struct rdzv_node_facts here, peer;
+    const char *line;
+};
+
+/* A lost peer on the node of the failed rank needs no network, and an address of several nodes names none. */
+static bool find_broken(struct job *job, const struct failure *failure, struct broken *b)
+{
+    struct rdzv_node_facts node;
+    bool has_here = false;
+    int peers = 0;
+    for (uint64_t id = 0; (id = rdzv_next_node(job->rdzv, id)) != 0;) {
+        if (!rdzv_node_facts(job->rdzv, id, &node) || node.is_spare)
+            continue;
+        const char *line = line_of_peer(failure, &node);
+        if (node.node_rank == failure->node_rank) {
+            b->here = node;
+            has_here = line == NULL;
+        } else if (line != NULL) {
+            b->peer = node;
+            b->line = line;
+            peers++;
+        }
+    }
+    return has_here && peers == 1;
+}
+
+/* Every node uses the same order, whichever end failed first. */
+static void put_ends(const struct broken *b, char *out, size_t size)
+{
+    const bool in_order = b->here.node_rank < b->peer.node_rank;
+    const struct rdzv_node_facts *one = in_order ? &b->here : &b->peer, *two = in_order ? &b->peer : &b->here;
+    snprintf(out, size, "the connection between node %d (%.40s) and node %d (%.40s)", one->node_rank, one->host,
+             two->node_rank, two->host);
+}
+
+/* No worker had ended before the failed one: the fault lies between its node and that of its peer. */
+static void tell_broken(struct job *job, const struct failure *failure)
+{
+    struct broken b;
+    struct finding f;
+    char ends[FINDING_SUBJECT_MAX], rank[32], line[256];
+    if (!find_broken(job, failure, &b))
+        return;
+    put_ends(&b, ends, sizeof(ends));
+    snprintf(rank, sizeof(rank), "rank %d", failure->rank);
+    snprintf(line, sizeof(line), "%.250s", b.line);
+    finding_make(&f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr, "host",
+                 b.here.host, "peer", b.peer.host, NULL);
+    tell_of_loss(job, &f);
+}
+
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;
@@ -233,4 +312,6 @@ void lost_peer_verdict(struct job *job)
     if (diagnose_left_call(&job->members, (uint32_t)facts.cause->failure.rank,
                            lost_in_words(&job->members, &facts.cause->failure), &f))
         tell_of_loss(job, &f);
+    else
+        tell_broken(job, &facts.cause->failure);
 }

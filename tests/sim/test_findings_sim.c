@@ -723,6 +723,60 @@ Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_
         "ranks 2-3 exited with code 0 while rank 0 waited for them in a collective  [RANK_EXITED_EARLY]");
 }
 
+/* Rank 0 fails with `line` as its last words, and no other rank has ended by itself. */
+static void one_loses_its_connection(const char *line)
+{
+    char json[512];
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    snprintf(json, sizeof(json),
+             "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"victim\":true,\"words\":\"exit 1\","
+             "\"stderr\":[\"%s\"]}",
+             line);
+    sim_say(&sim, N0, json);
+    sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":1}");
+    sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":143}");
+}
+
+Test(findings_ranks_sim, a_connection_that_breaks_while_all_ranks_live_is_named_by_its_nodes)
+{
+    static const char *const lines[] = { "[pair.cc:598] Connection closed by peer [10.0.0.2]:41234",
+                                         "socketProgress: Connection closed by remote peer 10.0.0.2<41234>",
+                                         "socketProgress: Connection closed by remote peer n1<41234>" };
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        if (i > 0) {
+            tear_down();
+            set_up();
+        }
+        one_loses_its_connection(lines[i]);
+        for (conn_id conn = N0; conn <= N1; conn++) {
+            cJSON_Delete(told);
+            told = last_push(conn, "left_waiting");
+            cr_assert(has(told, "CONNECTION_BROKE", "the connection between node 0 (n0) and node 1 (n1)"), "%s",
+                      lines[i]);
+            cr_assert(says("broke: rank 0 reported '") && says(lines[i]), "%s", text_of(told, "text"));
+        }
+    }
+}
+
+/* An address of the rank's own node, a longer one, or none: the fault need not lie between two nodes. */
+Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
+{
+    static const char *const lines[] = { "Connection closed by peer [10.0.0.1]:41234",
+                                         "Connection closed by peer [10.0.0.22]:41234",
+                                         "Connection closed by peer n1", "Connection reset by peer" };
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        if (i > 0) {
+            tear_down();
+            set_up();
+        }
+        one_loses_its_connection(lines[i]);
+        cr_expect_null(last_push(N1, "left_waiting"), "%s", lines[i]);
+    }
+}
+
 static void expect_stopped_by(conn_id conn, const char *code)
 {
     cJSON *o = last_push(conn, "stop");

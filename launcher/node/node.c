@@ -477,7 +477,9 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         check_program(n);
     if (status == DDP_OK && !n->ended)
         status = join_job(n, err);
-    n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain));
+    const rlim_t open_files = n->run.spawner.nofile.rlim_cur;
+    n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain),
+                                   open_files == RLIM_INFINITY ? 0 : open_files);
     if (status == DDP_OK && !n->ended)
         send_greeting(n);
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;

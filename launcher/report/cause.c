@@ -269,6 +269,7 @@ static struct hint_facts hint_facts(const struct report *r)
     const struct plan *plan = r->plan;
     const struct env_sources env = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
     return (struct hint_facts){ .python = r->python,
+                                .evidence = r->evidence,
                                 .no_gpu = plan->facts->physical_gpus == 0,
                                 .rank0_store = plan->rank0_store,
                                 .standalone = plan->cli->standalone,
@@ -372,13 +373,13 @@ static const struct hint {
     { .piece = "CUDA driver version is insufficient", "the driver on this machine is older than the CUDA that the program was built with" },
     { .piece = "No space left on device", "a disk or /dev/shm is full: df -h, df -i and df -h /dev/shm show which" },
     { .piece = "Disk quota exceeded", "the user's quota on that file system is used up: quota -s shows it" },
-    { .piece = "Too many open files", "the limit for open files is too low: raise it with ulimit -n before ddprun" },
-    { .piece = "received 0 items of ancdata", "the limit for open files is too low: raise it with ulimit -n before ddprun" },
-    { .piece = "Call to ibv_reg_mr", "the limit for locked memory is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
+    { .piece = "Too many open files", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
+    { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
+    { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
     { .piece = "Cannot allocate memory",
-      "free memory, a cgroup's limit, ulimit -v, or (with InfiniBand) the limit for locked memory, ulimit -l: see which is low" },
-    { .piece = "can't start new thread", "the limit for processes and threads is too low: ulimit -u, or pids.max of the cgroup" },
-    { .piece = "Resource temporarily unavailable", "often the limit for processes and threads: ulimit -u, or pids.max of the cgroup" },
+      "free memory, a cgroup's limit, ulimit -v, or (with InfiniBand) the limit for locked memory, ulimit -l{locked}: see which is low" },
+    { .piece = "can't start new thread", "the limit for processes and threads is too low: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
+    { .piece = "Resource temporarily unavailable", "often the limit for processes and threads: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
     { .piece = "is killed by signal: Bus error", "a DataLoader worker met a full /dev/shm: docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
     { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely for memory: use fewer loader workers, or a smaller batch" },
     { .piece = "ModuleNotFoundError", "{python}, which ran the program, does not have a module: install it there, or activate the virtual environment that has it (ddprun --dry_run prints why this one ran)",
@@ -451,11 +452,40 @@ static const struct hint *find_hint(struct slice text, const struct hint_facts *
     return found;
 }
 
+/* " (1024)", or "" when there is no such limit, or it is not known. */
+enum { LIMIT_SHOWN = SIZE_TEXT_MAX + 16 };
+
+static const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit)
+{
+    out[0] = '\0';
+    if (limit > 0)
+        snprintf(out, LIMIT_SHOWN, " (%llu)", (unsigned long long)limit);
+    return out;
+}
+
+static const char *locked_text(char out[LIMIT_SHOWN], uint64_t bytes)
+{
+    char size[SIZE_TEXT_MAX];
+    out[0] = '\0';
+    if (bytes == UINT64_MAX)
+        snprintf(out, LIMIT_SHOWN, " (unlimited)");
+    else if (bytes > 0)
+        snprintf(out, LIMIT_SHOWN, " (%s)", words_size(size, bytes));
+    return out;
+}
+
 bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
 {
+    static const struct worker_evidence nothing;
+    const struct worker_evidence *e = facts->evidence != NULL ? facts->evidence : &nothing;
+    char files[LIMIT_SHOWN], processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], locked[LIMIT_SHOWN];
     const struct hint *found = find_hint(text, facts);
-    const struct word words[] = { { "python", facts->python } };
-    return found == NULL || words_fill(out, found->sentence, words, 1);
+    const struct word words[] = { { "python", facts->python },
+                                  { "files", limit_text(files, e->open_files) },
+                                  { "processes", limit_text(processes, e->processes) },
+                                  { "pids", limit_text(pids, e->pids_max) },
+                                  { "locked", locked_text(locked, e->locked) } };
+    return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
 /* A connection of the program itself may be reset as well: only a process group's connection means a rank. */

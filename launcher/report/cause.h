@@ -132,6 +132,7 @@ struct hint_facts {
     bool rank0_store;    /* --torch_store=rank0 is in force, */
     bool standalone;     /* and --standalone */
     bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
+    const struct worker_evidence *evidence; /* its limits; borrowed, NULL = not known */
 };
 
 /* Append the hint for the last line that has one; append nothing if its remedy is already in use. False when memory

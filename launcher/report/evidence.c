@@ -181,7 +181,8 @@ struct evidence {
     unsigned long long system_kills;
     int log; /* /dev/kmsg, -1 = not readable */
     struct buf lines;
-    time_t began; /* wall clock, for the age of core files */
+    time_t began;        /* wall clock, for the age of core files */
+    uint64_t open_files; /* ulimit -n of the workers */
     struct looked_at {
         int local_rank;
         struct worker_evidence facts;
@@ -242,6 +243,20 @@ static void read_limits(struct watch *w)
     bool v2 = w->counts.v2;
     w->counts.limit = limit_in(read_in(w->dir, CGROUP_LIMIT_FILE(v2), bytes));
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
+}
+
+/* The innermost group need not have the lowest limit. */
+static uint64_t lowest_pids_max(const struct evidence *e)
+{
+    char bytes[GROUP_FILE_BYTES];
+    uint64_t lowest = 0;
+    for (size_t i = 0; i < e->n_watches; i++) {
+        const struct watch *w = &e->watches[i];
+        const uint64_t max = w->counts.v2 ? limit_in(read_in(w->dir, "pids.max", bytes)) : 0;
+        if (max > 0 && (lowest == 0 || max < lowest))
+            lowest = max;
+    }
+    return lowest;
 }
 
 /* The job's group lies below our own, so on the way up both meet the same groups. */
@@ -461,6 +476,17 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
+/* The kernel does not apply RLIMIT_NPROC to root. */
+static void check_limits(const struct evidence *e, struct worker_evidence *facts)
+{
+    struct rlimit locked;
+    facts->open_files = e->open_files;
+    facts->processes = geteuid() != 0 ? soft_limit(RLIMIT_NPROC) : 0;
+    if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0)
+        facts->locked = locked.rlim_cur == RLIM_INFINITY ? UINT64_MAX : locked.rlim_cur;
+    facts->pids_max = lowest_pids_max(e);
+}
+
 /* Each of these checks costs a few system calls, so make only those that a sentence about this signal can use. */
 static void check_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
@@ -479,12 +505,13 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
 /* --- interface ------------------------------------------------------------------------------------------ */
 
 /* Find the mounts once: they do not change while a job runs. */
-struct evidence *evidence_new(const char *mounts, const char *groups)
+struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files)
 {
     struct evidence *e = calloc(1, sizeof(*e));
     if (e == NULL)
         return NULL;
     e->groups = groups;
+    e->open_files = open_files;
     find_mounts(e, mounts);
     open_log(e);
     return e;
@@ -527,6 +554,7 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
     ask_log(e, pid, &l->facts);
     check_memory(e, &l->facts);
     check_shm(&l->facts);
+    check_limits(e, &l->facts);
     check_signal(e, pid, status, &l->facts);
     if (e->timer_scope[0] != '\0' && e->timer_rank == local_rank)
         snprintf(l->facts.timer, sizeof(l->facts.timer), "%s", e->timer_scope);

@@ -24,9 +24,10 @@
 struct evidence;
 
 /* `mounts` has the form of /proc/self/mountinfo and only needs the lines of control groups, `groups` is the text of
- * /proc/self/cgroup and must live as long as the evidence. NULL when memory is short; every function below accepts
+ * /proc/self/cgroup and must live as long as the evidence. `open_files` is the workers' ulimit -n, 0 = none: ddprun
+ * raises its own. NULL when memory is short; every function below accepts
  * NULL, and then finds nothing. */
-struct evidence *evidence_new(const char *mounts, const char *groups);
+struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files);
 void evidence_free(struct evidence *e);
 
 /* `cgroup_fd` is the attempt's own control group, -1 = none; borrowed for the call. Forgets the attempt before. */

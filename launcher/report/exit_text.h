@@ -55,6 +55,9 @@ struct worker_evidence {
     int port;                /* held for its store, and taken by user `port_uid`; 0 = none was */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t, and ulimit -f in bytes; 0 = none */
+    uint64_t open_files, processes;   /* ulimit -n, ulimit -u; 0 = none */
+    uint64_t locked;                  /* ulimit -l in bytes; UINT64_MAX = none, 0 = not known */
+    uint64_t pids_max;                /* lowest pids.max of its groups of version 2; 0 = none or not known */
     char cpu[CPU_SHOWN];              /* model of the processor, for SIGILL */
 };
 

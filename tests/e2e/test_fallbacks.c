@@ -178,3 +178,18 @@ Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
     expect_named("ulimit -u 1", "allows this user 1 processes");
     expect_named("ulimit -u 3", "raise the limit: 'ulimit -u 19'");
 }
+
+/* ddprun raises its own limit, and the workers keep the one that is named. */
+Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
+{
+    char script[512];
+    need_no_sanitizer();
+    snprintf(script, sizeof(script),
+             "ulimit -S -n 60; exec '%s' --standalone --nproc_per_node=2 '%s' 'err:OSError: [Errno 24] Too many "
+             "open files' exit:1",
+             bin("ddprun"), bin("tests/prog/worker"));
+    struct run_result r = run_command((const char *const[]){ "bash", "-c", script, NULL }, NULL);
+    EXPECT(r, 1);
+    cr_expect_not_null(strstr(r.err, "the limit for open files (60) is too low"), "%s", r.err);
+    run_free(&r);
+}

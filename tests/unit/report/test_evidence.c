@@ -4,6 +4,9 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static struct error_text text;
 static struct ddp_err err;
@@ -97,4 +100,50 @@ Test(error_text, cut_anywhere_is_refused)
     const char *whole = "{\"message\": {\"message\": \"x\", \"extraInfo\": {\"timestamp\": \"1\"}}}";
     for (size_t len = 0; len < strlen(whole); len++)
         cr_expect_eq(error_text_parse(slice_of(whole, len), &text, &err), DDP_ERR_CORRUPT, "%zu", len);
+}
+
+/* --- limits ----------------------------------------------------------------------------------------------- */
+
+static char root[] = "/tmp/ddp-evidence-XXXXXX";
+
+/* Return root/NAME; valid until the next call. */
+static const char *under_root(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof(path), "%s/%s", root, name);
+    return path;
+}
+
+static void put(const char *name, const char *content)
+{
+    FILE *f = fopen(under_root(name), "w");
+    cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
+}
+
+/* The outer group has the lower limit, and the inner one has none. */
+Test(evidence, has_the_limits_of_a_worker_that_failed)
+{
+    char mounts[300];
+    const struct rusage usage = { 0 };
+    cr_assert_not_null(mkdtemp(root));
+    cr_assert(mkdir(under_root("job"), 0700) == 0);
+    put("memory.events", "oom_kill 0\n");
+    put("pids.max", "77\n");
+    put("job/memory.events", "oom_kill 0\n");
+    put("job/pids.max", "max\n");
+    snprintf(mounts, sizeof(mounts), "30 1 0:26 / %s rw - cgroup2 cgroup2 rw\n", root);
+    struct evidence *e = evidence_new(mounts, "0::/job\n", 20);
+    cr_assert_not_null(e);
+    evidence_attempt(e, -1);
+    evidence_ended(e, 0, 1234, 1 << 8, &usage);
+    const struct worker_evidence *facts = evidence_of(e, 0);
+    cr_assert_not_null(facts);
+    cr_expect_eq(facts->pids_max, 77);
+    cr_expect_eq(facts->open_files, 20);
+    evidence_free(e);
+    static const char *const names[] = { "job/memory.events", "job/pids.max", "memory.events", "pids.max" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unlink(under_root(names[i]));
+    rmdir(under_root("job"));
+    rmdir(root);
 }

@@ -60,6 +60,23 @@ static const char *hint(const char *text)
     return hint_with(text, &(struct hint_facts){ 0 });
 }
 
+/* Each limit appears with its value where that is known, and without a gap where it is not. */
+Test(hints, show_the_limits_that_they_mention)
+{
+    static const struct worker_evidence limits = { .open_files = 1024, .processes = 512, .pids_max = 99,
+                                                   .locked = 65536 };
+    const struct hint_facts facts = { .evidence = &limits };
+    static const char *const texts[] = { "Too many open files", "can't start new thread",
+                                         "Resource temporarily unavailable", "Call to ibv_reg_mr failed" };
+    static const char *const shown[] = { "open files (1024) is", "ulimit -u (512), or pids.max of the cgroup (99)",
+                                         "ulimit -u (512), or pids.max of the cgroup (99)",
+                                         "locked memory (64 KiB) is" };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        cr_expect_not_null(strstr(hint_with(texts[i], &facts), shown[i]), "%s", hint_with(texts[i], &facts));
+        cr_expect_null(strpbrk(hint(texts[i]), "{}("), "%s", hint(texts[i]));
+    }
+}
+
 Test(hints, know_what_users_meet)
 {
     cr_expect(strstr(hint("train.py: error: unrecognized arguments: --local-rank=0\n"), "LOCAL_RANK"));

@@ -449,6 +449,8 @@ static bool put_value(void *user, struct slice name, struct buf *out)
         return buf_printf(out, "%s", d->options.host);
     if (is_name(name, "here"))
         return buf_printf(out, "%s", d->options.here);
+    if (is_name(name, "port"))
+        return buf_printf(out, "%d", d->options.port);
     if (is_name(name, "at"))
         return put_endpoint(out, met->address, d->options.port);
     if (is_name(name, "address"))

@@ -270,10 +270,21 @@ static struct hint_facts hint_facts(const struct report *r)
     const struct env_sources env = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
     return (struct hint_facts){ .python = r->python,
                                 .evidence = r->evidence,
+                                .room = r->room,
                                 .no_gpu = plan->facts->physical_gpus == 0,
                                 .rank0_store = plan->rank0_store,
                                 .standalone = plan->cli->standalone,
                                 .gloo_interface = env_sources_find(&env, "GLOO_SOCKET_IFNAME") != NULL };
+}
+
+bool cause_full_path(const struct report *r, char path[PATH_MAX])
+{
+    struct buf lines = { 0 };
+    bool from_stdout, found = r->error != NULL && hint_full_path(slice_str(r->error->message), path);
+    if (!found && cause_last_lines(r, HINT_LINES, &lines, &from_stdout) > 0)
+        found = hint_full_path(buf_slice(&lines), path);
+    buf_free(&lines);
+    return found;
 }
 
 /* Prefer the error file, because it is the worker's own summary. */
@@ -371,8 +382,8 @@ static const struct hint {
       "the worker chose a GPU that does not exist: its index must be LOCAL_RANK, and no higher than the GPUs in CUDA_VISIBLE_DEVICES" },
     { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides them, or the container was started without --gpus" },
     { .piece = "CUDA driver version is insufficient", "the driver on this machine is older than the CUDA that the program was built with" },
-    { .piece = "No space left on device", "a disk or /dev/shm is full: df -h, df -i and df -h /dev/shm show which" },
-    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up: quota -s shows it" },
+    { .piece = "No space left on device", "a disk or /dev/shm is full{room}: df -h, df -i and df -h /dev/shm show which" },
+    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: quota -s shows it" },
     { .piece = "Too many open files", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
@@ -474,13 +485,55 @@ static const char *locked_text(char out[LIMIT_SHOWN], uint64_t bytes)
     return out;
 }
 
+static void room_text(char *out, size_t size, const struct disk_room *room)
+{
+    char bytes[SIZE_TEXT_MAX];
+    out[0] = '\0';
+    if (room != NULL)
+        snprintf(out, size, " (%s: %s and %llu inodes free)", room->path, words_size(bytes, room->bytes),
+                 (unsigned long long)room->inodes);
+}
+
+/* Find the last line of `text` with `piece`; a slice of length 0 if no line has it. */
+static struct slice line_with(struct slice text, const char *piece)
+{
+    const char *at = (const char *)last_place(text, piece), *front = (const char *)text.data;
+    if (at == NULL)
+        return (struct slice){ 0 };
+    const char *newline = memchr(at, '\n', (size_t)(front + text.len - at));
+    const char *end = newline != NULL ? newline : front + text.len;
+    const char *before = at > front ? memrchr(front, '\n', (size_t)(at - front)) : NULL;
+    const char *begin = before != NULL ? before + 1 : front;
+    return slice_of(begin, (size_t)(end - begin));
+}
+
+/* Find the first quoted absolute path of a line. */
+static bool quoted_path(struct slice line, char path[PATH_MAX])
+{
+    const char *quote = line.len > 0 ? memmem(line.data, line.len, "'/", 2) : NULL;
+    if (quote == NULL)
+        return false;
+    const char *from = quote + 1;
+    const char *to = memchr(from, '\'', (size_t)((const char *)line.data + line.len - from));
+    return to != NULL && to - from < PATH_MAX && snprintf(path, PATH_MAX, "%.*s", (int)(to - from), from) > 0;
+}
+
+bool hint_full_path(struct slice text, char path[PATH_MAX])
+{
+    return quoted_path(line_with(text, "No space left on device"), path) ||
+           quoted_path(line_with(text, "Disk quota exceeded"), path);
+}
+
 bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
 {
     static const struct worker_evidence nothing;
     const struct worker_evidence *e = facts->evidence != NULL ? facts->evidence : &nothing;
     char files[LIMIT_SHOWN], processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], locked[LIMIT_SHOWN];
+    char room[PATH_MAX + 64];
+    room_text(room, sizeof(room), facts->room);
     const struct hint *found = find_hint(text, facts);
     const struct word words[] = { { "python", facts->python },
+                                  { "room", room },
                                   { "files", limit_text(files, e->open_files) },
                                   { "processes", limit_text(processes, e->processes) },
                                   { "pids", limit_text(pids, e->pids_max) },

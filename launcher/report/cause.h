@@ -16,11 +16,18 @@
 #include "report/spawn_error.h"
 #include "tables/signals.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct cJSON;
 struct loss;
+
+/* Free space of the file system of a file that a worker could not write. */
+struct disk_room {
+    char path[PATH_MAX];
+    uint64_t bytes, inodes;
+};
 
 /* A failed attempt, on any node. */
 struct failed_attempt {
@@ -62,6 +69,7 @@ struct report {
     const char *path;   /* the worker's PATH, for "not found" */
     const char *python; /* path of the Python that ran the workers; NULL = not known */
     const struct worker_evidence *evidence; /* evidence about the first failure, or NULL */
+    const struct disk_room *room;           /* of the file in its last lines, or NULL */
     const struct error_text *error;         /* from the first failure's error file, or NULL */
     const struct failure *elsewhere; /* the first cause, when it is not a worker of this node; else NULL */
     const struct failed_attempt *failed; /* n_failed of them, the latest last */
@@ -105,6 +113,9 @@ bool cause_core(const struct report *r, struct buf *out);
  * ends with a newline; of a progress bar only the text visible at the end is kept. Return how many. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout);
 
+/* Find the path of hint_full_path in the last lines, or in the error file. */
+bool cause_full_path(const struct report *r, char path[PATH_MAX]);
+
 /* Append a sentence about the meaning of the last lines. */
 bool cause_hint(const struct report *r, struct buf *out);
 
@@ -133,7 +144,11 @@ struct hint_facts {
     bool standalone;     /* and --standalone */
     bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
     const struct worker_evidence *evidence; /* its limits; borrowed, NULL = not known */
+    const struct disk_room *room;           /* borrowed, NULL = not known */
 };
+
+/* Find the absolute path in "No space left on device: '/data/x'", or in "write '/data/x': Disk quota exceeded". */
+bool hint_full_path(struct slice last_lines, char path[PATH_MAX]);
 
 /* Append the hint for the last line that has one; append nothing if its remedy is already in use. False when memory
  * is short. */

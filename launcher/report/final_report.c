@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -480,6 +481,7 @@ struct details {
     struct program_look look;
     struct error_text error;
     struct ddp_err trouble;
+    struct disk_room room;
 };
 
 /* After a failed import, users ask which of several Pythons ran. */
@@ -505,6 +507,25 @@ static void read_error_file(struct report *r, struct details *d)
         r->error = &d->error;
     else if (status != DDP_ERR_CLOSED)
         r->error_trouble = d->trouble.msg;
+}
+
+/* The file need not exist any more, so its nearest directory that exists is used. */
+static void look_for_room(struct report *r, struct details *d)
+{
+    char path[PATH_MAX];
+    struct statvfs fs;
+    if (!cause_full_path(r, d->room.path))
+        return;
+    snprintf(path, sizeof(path), "%s", d->room.path);
+    while (statvfs(path, &fs) != 0) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL || path[1] == '\0')
+            return;
+        slash[slash == path] = '\0';
+    }
+    d->room.bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    d->room.inodes = (uint64_t)fs.f_favail;
+    r->room = &d->room;
 }
 
 /* A launcher around this one, or the user, may have named a file for the error of the whole job. torchrun writes a
@@ -574,6 +595,7 @@ void final_report(struct report *r, struct output *output, const struct evidence
         look_for_python(r, &details);
         if (!disk_hangs(DISK_HUNG_MS, NULL)) {
             read_error_file(r, &details);
+            look_for_room(r, &details);
             hand_on_error(r);
         }
     }

@@ -183,8 +183,8 @@
       "connection was refused.")                                                                            \
     X(CONNECT_REFUSED, ERROR,                                                                               \
       "${at} refused the connection after ${took}: no process listens on that port",                        \
-      "check that ddprun runs there with the same port; a store on another address and a firewall "         \
-      "that rejects look the same from here",                                                               \
+      "look there with 'ss -ltnp sport = :${port}' and at the output of ddprun: it may have failed, or "    \
+      "use another port or address; a firewall that rejects looks the same from here",                      \
       "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
       "connect failed with ECONNREFUSED: the machine is up and answered with a reset.")                     \
     X(CONNECT_DROPPED, ERROR,                                                                               \

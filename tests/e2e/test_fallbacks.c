@@ -193,3 +193,19 @@ Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
     cr_expect_not_null(strstr(r.err, "the limit for open files (60) is too low"), "%s", r.err);
     run_free(&r);
 }
+
+Test(fallbacks, a_full_file_system_is_shown_with_its_room)
+{
+    char script[512];
+    need_no_sanitizer();
+    need_root();
+    snprintf(script, sizeof(script),
+             "mount -t tmpfs -o nr_inodes=1 none /mnt && exec '%s' --standalone --nproc_per_node=1 python3 -c "
+             "'open(\"/mnt/x\", \"w\")'",
+             bin("ddprun"));
+    struct run_result r = run_command((const char *const[]){ "unshare", "-m", "bash", "-c", script, NULL }, NULL);
+    EXPECT(r, 1);
+    cr_expect_not_null(strstr(r.err, "/dev/shm is full (/mnt/x: "), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "and 0 inodes free)"), "%s", r.err);
+    run_free(&r);
+}

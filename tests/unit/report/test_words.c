@@ -77,6 +77,24 @@ Test(hints, show_the_limits_that_they_mention)
     }
 }
 
+Test(hints, show_the_room_of_the_file_that_could_not_be_written)
+{
+    static const char *const full[] = { "x '/no'\nOSError: [Errno 28] No space left on device: '/data/a b.pt'\nbye",
+                                        "cp: error writing '/data/a b.pt': Disk quota exceeded" };
+    static const char *const none[] = { "", "No space left on device", "No space left on device: 'rel'",
+                                        "No space left on device: '/cut", "'/data/x'\nNo space left on device" };
+    const struct disk_room room = { .path = "/data/a b.pt", .bytes = 4096, .inodes = 7 };
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof(full) / sizeof(full[0]); i++) {
+        cr_assert(hint_full_path(slice_str(full[i]), path));
+        cr_expect_str_eq(path, "/data/a b.pt");
+        cr_expect_not_null(strstr(hint_with(full[i], &(struct hint_facts){ .room = &room }),
+                                  " (/data/a b.pt: 4 KiB and 7 inodes free): "));
+    }
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+        cr_expect_not(hint_full_path(slice_str(none[i]), path), "%s", none[i]);
+}
+
 Test(hints, know_what_users_meet)
 {
     cr_expect(strstr(hint("train.py: error: unrecognized arguments: --local-rank=0\n"), "LOCAL_RANK"));

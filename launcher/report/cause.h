@@ -138,11 +138,11 @@ const char *cause_code_name(const struct report *r, const struct failure *f);
 
 /* Facts besides the text that decide about a hint. Zeroed: nothing is known, no option is set. */
 struct hint_facts {
-    const char *python;  /* the Python that ran the worker; borrowed, NULL = not known */
-    bool no_gpu;         /* this machine has no GPU */
-    bool rank0_store;    /* --torch_store=rank0 is in force, */
-    bool standalone;     /* and --standalone */
-    bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
+    const char *python;                     /* the Python that ran the worker; borrowed, NULL = not known */
+    bool no_gpu;                            /* this machine has no GPU */
+    bool rank0_store;                       /* --torch_store=rank0 is in force, */
+    bool standalone;                        /* and --standalone */
+    bool gloo_interface;                    /* GLOO_SOCKET_IFNAME is set */
     const struct worker_evidence *evidence; /* its limits; borrowed, NULL = not known */
     const struct disk_room *room;           /* borrowed, NULL = not known */
 };

@@ -279,8 +279,8 @@ static void put_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;
     const struct rdzv_node_facts *one = in_order ? &b->here : &b->peer, *two = in_order ? &b->peer : &b->here;
-    snprintf(out, size, "the connection between node %d (%.40s) and node %d (%.40s)", one->node_rank, one->host,
-             two->node_rank, two->host);
+    snprintf(out, size, "the connection between node %d (%.40s) and node %d (%.40s)", one->node_rank,
+             one->host, two->node_rank, two->host);
 }
 
 /* No worker had ended before the failed one: the fault lies between its node and that of its peer. */
@@ -294,8 +294,8 @@ static void tell_broken(struct job *job, const struct failure *failure)
     put_ends(&b, ends, sizeof(ends));
     snprintf(rank, sizeof(rank), "rank %d", failure->rank);
     snprintf(line, sizeof(line), "%.250s", b.line);
-    finding_make(&f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr, "host",
-                 b.here.host, "peer", b.peer.host, NULL);
+    finding_make(&f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr,
+                 "host", b.here.host, "peer", b.peer.host, NULL);
     tell_of_loss(job, &f);
 }
 

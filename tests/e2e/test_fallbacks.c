@@ -184,10 +184,11 @@ Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
 {
     char script[512];
     need_no_sanitizer();
-    snprintf(script, sizeof(script),
-             "ulimit -S -n 60; exec '%s' --standalone --nproc_per_node=2 '%s' 'err:OSError: [Errno 24] Too many "
-             "open files' exit:1",
-             bin("ddprun"), bin("tests/prog/worker"));
+    snprintf(
+        script, sizeof(script),
+        "ulimit -S -n 60; exec '%s' --standalone --nproc_per_node=2 '%s' 'err:OSError: [Errno 24] Too many "
+        "open files' exit:1",
+        bin("ddprun"), bin("tests/prog/worker"));
     struct run_result r = run_command((const char *const[]){ "bash", "-c", script, NULL }, NULL);
     EXPECT(r, 1);
     cr_expect_not_null(strstr(r.err, "the limit for open files (60) is too low"), "%s", r.err);
@@ -199,11 +200,13 @@ Test(fallbacks, a_full_file_system_is_shown_with_its_room)
     char script[512];
     need_no_sanitizer();
     need_root();
-    snprintf(script, sizeof(script),
-             "mount -t tmpfs -o nr_inodes=1 none /mnt && exec '%s' --standalone --nproc_per_node=1 python3 -c "
-             "'open(\"/mnt/x\", \"w\")'",
-             bin("ddprun"));
-    struct run_result r = run_command((const char *const[]){ "unshare", "-m", "bash", "-c", script, NULL }, NULL);
+    snprintf(
+        script, sizeof(script),
+        "mount -t tmpfs -o nr_inodes=1 none /mnt && exec '%s' --standalone --nproc_per_node=1 python3 -c "
+        "'open(\"/mnt/x\", \"w\")'",
+        bin("ddprun"));
+    struct run_result r =
+        run_command((const char *const[]){ "unshare", "-m", "bash", "-c", script, NULL }, NULL);
     EXPECT(r, 1);
     cr_expect_not_null(strstr(r.err, "/dev/shm is full (/mnt/x: "), "%s", r.err);
     cr_expect_not_null(strstr(r.err, "and 0 inodes free)"), "%s", r.err);

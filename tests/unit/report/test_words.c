@@ -63,12 +63,14 @@ static const char *hint(const char *text)
 /* Each limit appears with its value where that is known, and without a gap where it is not. */
 Test(hints, show_the_limits_that_they_mention)
 {
-    static const struct worker_evidence limits = { .open_files = 1024, .processes = 512, .pids_max = 99,
-                                                   .locked = 65536 };
+    static const struct worker_evidence limits = {
+        .open_files = 1024, .processes = 512, .pids_max = 99, .locked = 65536
+    };
     const struct hint_facts facts = { .evidence = &limits };
     static const char *const texts[] = { "Too many open files", "can't start new thread",
                                          "Resource temporarily unavailable", "Call to ibv_reg_mr failed" };
-    static const char *const shown[] = { "open files (1024) is", "ulimit -u (512), or pids.max of the cgroup (99)",
+    static const char *const shown[] = { "open files (1024) is",
+                                         "ulimit -u (512), or pids.max of the cgroup (99)",
                                          "ulimit -u (512), or pids.max of the cgroup (99)",
                                          "locked memory (64 KiB) is" };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -79,10 +81,13 @@ Test(hints, show_the_limits_that_they_mention)
 
 Test(hints, show_the_room_of_the_file_that_could_not_be_written)
 {
-    static const char *const full[] = { "x '/no'\nOSError: [Errno 28] No space left on device: '/data/a b.pt'\nbye",
-                                        "cp: error writing '/data/a b.pt': Disk quota exceeded" };
+    static const char *const full[] = {
+        "x '/no'\nOSError: [Errno 28] No space left on device: '/data/a b.pt'\nbye",
+        "cp: error writing '/data/a b.pt': Disk quota exceeded"
+    };
     static const char *const none[] = { "", "No space left on device", "No space left on device: 'rel'",
-                                        "No space left on device: '/cut", "'/data/x'\nNo space left on device" };
+                                        "No space left on device: '/cut",
+                                        "'/data/x'\nNo space left on device" };
     const struct disk_room room = { .path = "/data/a b.pt", .bytes = 4096, .inodes = 7 };
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof(full) / sizeof(full[0]); i++) {

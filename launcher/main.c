@@ -3,6 +3,7 @@
  * Everything here happens before the first fork: wrong command lines, more workers than GPUs, dry runs. The
  * environment, the wall clock, randomness and the machine's facts are read here once and passed down, so that nothing
  * below reads them again. */
+#include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"
 #include "node/guardian.h"
@@ -83,6 +84,15 @@ static int print_prefix(void)
     return EXIT_CODE_DDPRUN;
 }
 
+static int make_secret(const char *path)
+{
+    struct ddp_err err;
+    if (secret_write(path, &err) == DDP_OK)
+        return EXIT_CODE_OK;
+    log_error("--make_secret: %s", err.msg);
+    return EXIT_CODE_DDPRUN;
+}
+
 static int print_info(const struct cli *cli)
 {
     struct buf out = { 0 };
@@ -90,6 +100,8 @@ static int print_info(const struct cli *cli)
         return print_out(cli_print_completion(cli, &out), &out);
     if (cli->print_prefix)
         return print_prefix();
+    if (cli->make_secret != NULL)
+        return make_secret(cli->make_secret);
     if (cli->version)
         return print_out(version_print(&out, "ddprun", build_commit, cli->json), &out);
     return print_out(cli->help != HELP_NONE ? cli_print_help(cli, &out) : cli_print_man(&out), &out);

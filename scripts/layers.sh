@@ -50,6 +50,7 @@ set_layer() {
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base cjson/cJSON.h' ;;
     rendezvous/record/*) layer=rendezvous/record allowed='include/ddp rendezvous/base rendezvous/record cjson/cJSON.h' ;;
+    rendezvous/auth/*) layer=rendezvous/auth allowed='include/ddp rendezvous/base rendezvous/auth' ;;
     rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
         allowed='include/ddp rendezvous/base rendezvous/record protocol findings cjson/cJSON.h' ;;
     rendezvous/diagnosis/findings.[ch] | rendezvous/diagnosis/explain.[ch]) layer=findings
@@ -70,7 +71,7 @@ set_layer() {
     rendezvous/ctl/*) layer=rendezvous/ctl
         allowed='include/ddp rendezvous/base rendezvous/record rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base rendezvous/record findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
-    launcher/*) layer=launcher allowed="rendezvous/base rendezvous/record findings $(below node) launcher/node" ;;
+    launcher/*) layer=launcher allowed="rendezvous/base rendezvous/auth rendezvous/record findings $(below node) launcher/node" ;;
     worker/core/*) layer=worker/core allowed='include/ddp rendezvous/base rendezvous/record worker/core cjson/cJSON.h' ;;
     worker/reducer/* | worker/checkpoint/* | worker/data/*) layer=${1%/*}
         allowed="include/ddp rendezvous/base worker/core $layer zlib.h cjson/cJSON.h" ;;

@@ -10,7 +10,6 @@
  * No option is read and then ignored: each one in the table has an effect. */
 #include "cli/cli.h"
 
-#include "cli/cli_table.h"
 #include "tables/text.h"
 #include "tables/worker_env.h"
 
@@ -380,7 +379,7 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
  * After --version only --json matters. */
 bool cli_only_prints(const struct cli *cli)
 {
-    return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||
+    return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man || cli->make_secret != NULL ||
            cli->completion != SHELL_NONE;
 }
 

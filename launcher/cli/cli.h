@@ -198,6 +198,7 @@ struct cli {
     enum completion_shell completion;
     enum cli_help help;
     bool version, print_prefix, print_man; /* print this and exit 0; the rest of the struct may be unset */
+    const char *make_secret;               /* the same: write a secret to this file */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
     char *const *args;   /* what follows PROGRAM, NULL-terminated */
@@ -238,5 +239,23 @@ bool cli_only_prints(const struct cli *cli);
 /* Return the first PET_ variable without effect, "PET_X=...", or NULL. *option is the option of that name if it is
  * read from the command line only, else NULL. Both are borrowed, from the block and from the table. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
+
+/* --- the rows of options.h as data, for the files of the command line and its tests ------------------------ */
+
+enum cli_section {
+#define X(id, title) SECTION_##id,
+    OPTION_SECTIONS(X)
+#undef X
+        SECTIONS
+};
+
+enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
+
+/* values.c */
+extern const struct option_row cli_rows[OPTIONS];
+extern const struct option_table cli_table;
+
+/* Return the option's default as it would be typed, or NULL. Under the name torchrun it is torchrun's default. */
+const char *cli_preset(const struct cli *cli, enum cli_option option);
 
 #endif

@@ -4,7 +4,7 @@
  *
  *     ddprun --print_completion=bash >/etc/bash_completion.d/ddprun */
 #include "base/events.h"
-#include "cli/cli_table.h"
+#include "cli/cli.h"
 #include "ddp/context.h"
 #include "diagnosis/findings.h"
 #include "base/exit_codes.h"

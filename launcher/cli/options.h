@@ -207,6 +207,8 @@
       "print the version and the build: commit, architecture, C library; with --json as JSON")               \
     X(PRINT_PREFIX, "print_prefix", 0, SWITCH, print_prefix, NULL, NULL, false, OURS, INFO,                  \
       "print the directory below which ddprun is installed, which has lib/pkgconfig and include")             \
+    X(MAKE_SECRET, "make_secret", 0, TEXT, make_secret, "FILE", NULL, false, OURS, INFO,                     \
+      "write a new random secret for a job of several nodes to FILE, with mode 0600, and exit")              \
     X(PRINT_COMPLETION, "print_completion", 0, WORD, completion, "SHELL", NULL, false, THEIRS, INFO,        \
       "print the completion of these options for 'bash', 'zsh', 'fish' or 'tcsh'")                           \
     X(PRINT_MAN, "print_man", 0, SWITCH, print_man, NULL, NULL, false, OURS, INFO,                                   \

@@ -2,7 +2,7 @@
  *
  * The values of --tee and --redirects: "3" for all workers, or "0:3,1:1" by local rank, where
  * workers that the map does not name have 0. torchrun reads only ranks of one digit; here any rank works. */
-#include "cli/cli_table.h"
+#include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/schedulers.h"
 #include "tables/signals.h"
@@ -435,7 +435,7 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
 
 /* --- cli nodes -------------------------------------------------------------------------------------------- */
 
-/* The values of the options about several nodes; see cli_table.h for what a parser returns.
+/* The values of the options about several nodes; see cli.h for what a parser returns.
  *
  * The keys of --rdzv_conf are torchrun's. A row states the target of its value, or why it has no effect here, so a
  * script for torchrun works unchanged and its user learns which keys have no effect. A key that torchrun does not
@@ -656,7 +656,7 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 
 /* --- cli torchrun values ---------------------------------------------------------------------------------- */
 
-/* The values of options that are here because torchrun has them; see cli_table.h for what a parser
+/* The values of options that are here because torchrun has them; see cli.h for what a parser
  * returns.
  *
  * There are three kinds of options. Some have a meaning here (--role, --shutdown_timeout). Some concern the inside of

@@ -11,7 +11,7 @@
  * Both print what the workers would really get: the start uses the same function for the environment, so a dry run
  * cannot differ from a real one. Inherited variables are left out. */
 #include "base/text.h"
-#include "cli/cli_table.h"
+#include "cli/cli.h"
 #include "plan/plan.h"
 #include "plan/scheduler.h"
 #include "plan/worker.h"

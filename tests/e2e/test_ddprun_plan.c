@@ -535,3 +535,11 @@ Test(ddprun_python, prefix_is_where_ddprun_is_installed)
            0, "w\nw\n", NULL);
     expect("$D --print_prefix", 125, "", "ddprun is not installed");
 }
+
+Test(ddprun_plan, make_secret_writes_a_file_that_only_its_user_reads)
+{
+    expect("cd $W && $D --make_secret key; echo $?; stat -c '%a %s' key; grep -cE '^[0-9a-f]{64}$' key", 0,
+           "0\n600 65\n1\n", NULL);
+    expect("cd $W && $D --make_secret key && $D --make_secret key", 125, "",
+           "key: cannot create the secret: File exists");
+}

@@ -1,6 +1,6 @@
 /* The command line: its rules, its environment variables, the errors, and the printed texts. */
 #include "cli_case.h"
-#include "cli/cli_table.h"
+#include "cli/cli.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Every option, in all its spellings and from the environment. */
 #include "cli_case.h"
-#include "cli/cli_table.h"
+#include "cli/cli.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -210,6 +210,8 @@ static bool is_life_option_set(enum cli_option option)
         return cli.help;
     case OPT_VERSION:
         return cli.version;
+    case OPT_MAKE_SECRET:
+        return cli.make_secret != NULL;
     case OPT_PRINT_PREFIX:
         return cli.print_prefix;
     case OPT_PRINT_MAN:

@@ -1,0 +1,219 @@
+/* secret.c -- see secret.h.
+ *
+ * The checks use fstat on the open file, not stat on the name, because Kubernetes mounts a Secret as a symlink to a
+ * symlink and another process may exchange either. glibc 2.17 has no explicit_bzero. */
+#include "auth/secret.h"
+
+#include "base/clock.h"
+#include "base/not_null.h"
+#include "base/syscalls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STDIN_MS = 60000, LINE_MAX_BYTES = SECRET_TEXT /* the digits and the end of the line */ };
+
+void secret_wipe(void *bytes, size_t n)
+{
+    memset(bytes, 0, n);
+    __asm__ __volatile__("" : : "r"(bytes) : "memory");
+}
+
+static struct secret *secret_new(void)
+{
+    void *page =
+        mmap(NULL, sizeof(struct secret), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    madvise(page, sizeof(struct secret), MADV_DONTFORK);
+    madvise(page, sizeof(struct secret), MADV_DONTDUMP);
+    return page;
+}
+
+void secret_free(struct secret *secret)
+{
+    if (secret == NULL)
+        return;
+    secret_wipe(secret, sizeof(*secret));
+    munmap(secret, sizeof(*secret));
+}
+
+void secret_format(const struct secret *secret, char text[static SECRET_TEXT])
+{
+    for (size_t i = 0; i < SECRET_BYTES; i++) {
+        text[2 * i] = "0123456789abcdef"[secret->key[i] >> 4];
+        text[2 * i + 1] = "0123456789abcdef"[secret->key[i] & 15];
+    }
+    text[SECRET_TEXT - 1] = '\0';
+}
+
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static bool parse_digits(const char *text, struct secret *secret)
+{
+    for (size_t i = 0; i < SECRET_BYTES; i++) {
+        const int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        secret->key[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+/* The file holds `n` bytes; `line` has the first of them, at most LINE_MAX_BYTES + 1. */
+static ddp_status parse_line(const char *path, const char *line, size_t n, struct secret **out,
+                             struct ddp_err *err)
+{
+    struct secret *secret = secret_new();
+    const bool whole = n == SECRET_TEXT - 1 || (n == SECRET_TEXT && line[SECRET_TEXT - 1] == '\n');
+    *out = secret;
+    if (secret == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: cannot read the secret: out of memory", path);
+    if (whole && parse_digits(line, secret))
+        return DDP_OK;
+    secret_free(secret);
+    *out = NULL;
+    if (n < SECRET_BYTES)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s: %zu bytes are too short for a secret; make one with 'ddprun --make_secret FILE'",
+                        path, n);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "%s: not a secret: expected one line of 64 hexadecimal digits; make one with 'ddprun "
+                    "--make_secret FILE'",
+                    path);
+}
+
+/* The group may read a file of root, because Kubernetes gives a Secret of mode 0400 to fsGroup in that way. */
+static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read the secret: %s", path, strerror(errno));
+    const mode_t strangers = st.st_uid == 0 && geteuid() != 0 ? S_IRWXO | S_IWGRP : S_IRWXO | S_IRWXG;
+    if (!S_ISREG(st.st_mode))
+        return ddp_fail(err, DDP_ERR_ARG, "%s: not a regular file; use - to read the secret from stdin",
+                        path);
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s: belongs to uid %u, not to uid %u or root; use a file of your own", path,
+                        (unsigned)st.st_uid, (unsigned)geteuid());
+    if ((st.st_mode & strangers) != 0)
+        return ddp_fail(err, DDP_ERR_ARG, "%s: mode %04o lets other users use the secret; run: chmod 600 %s",
+                        path, (unsigned)st.st_mode & 07777, path);
+    return DDP_OK;
+}
+
+/* Up to `room` bytes, or less at the end of the file. */
+static ssize_t read_all(int fd, char *text, size_t room)
+{
+    size_t n = 0;
+    while (n < room) {
+        const ssize_t got = read(fd, text + n, room - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    return (ssize_t)n;
+}
+
+/* One byte at a time, because the bytes after the line belong to the workers' stdin. */
+static ssize_t read_line(int fd, char *text, size_t room)
+{
+    const uint64_t until_ms = clock_ms() + STDIN_MS;
+    size_t n = 0;
+    while (n < room) {
+        struct pollfd ready = { .fd = fd, .events = POLLIN };
+        const uint64_t now_ms = clock_ms();
+        const int some = poll(&ready, 1, now_ms < until_ms ? (int)(until_ms - now_ms) : 0);
+        if (some < 0 && errno == EINTR)
+            continue;
+        if (some == 0)
+            errno = ETIMEDOUT;
+        const ssize_t got = some > 0 ? read(fd, text + n, 1) : -1;
+        if (got < 0 && some > 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        if (text[n++] == '\n')
+            break;
+    }
+    return (ssize_t)n;
+}
+
+/* Without O_NONBLOCK a FIFO would block the open. */
+ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err)
+{
+    const bool from_stdin = strcmp(path, "-") == 0;
+    const char *name = from_stdin ? "stdin" : path;
+    const int fd = from_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    char line[LINE_MAX_BYTES + 1];
+    ddp_status status = DDP_OK;
+    *out = NULL;
+    if (fd < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "%s: cannot open the secret: %s; check --secret_file", path,
+                        strerror(errno));
+    if (!from_stdin)
+        status = check_file(path, fd, err);
+    if (status == DDP_OK) {
+        const ssize_t n = from_stdin ? read_line(fd, line, sizeof(line)) : read_all(fd, line, sizeof(line));
+        status = n >= 0 ? parse_line(name, line, (size_t)n, out, err)
+                        : ddp_fail(err, DDP_ERR_IO, "%s: cannot read the secret: %s", name, strerror(errno));
+    }
+    secret_wipe(line, sizeof(line));
+    if (!from_stdin)
+        close(fd);
+    return status;
+}
+
+ddp_status secret_make(struct secret **out, struct ddp_err *err)
+{
+    struct secret *secret = secret_new();
+    *out = secret;
+    if (secret == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot make a secret: out of memory");
+    if (sys_getrandom(secret->key, sizeof(secret->key), 0) == (ssize_t)sizeof(secret->key))
+        return DDP_OK;
+    secret_free(secret);
+    *out = NULL;
+    return ddp_fail(err, DDP_ERR_IO, "cannot make a secret: no random numbers: %s", strerror(errno));
+}
+
+ddp_status secret_write(const char *path, struct ddp_err *err)
+{
+    struct secret *secret;
+    char line[SECRET_TEXT];
+    ddp_status status = secret_make(&secret, err);
+    if (status != DDP_OK)
+        return status;
+    secret_format(secret, line);
+    line[SECRET_TEXT - 1] = '\n';
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot create the secret: %s; choose a new file", path,
+                          strerror(errno));
+    else if (write(fd, line, sizeof(line)) != (ssize_t)sizeof(line) || fsync(fd) != 0) {
+        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot write the secret: %s", path, strerror(errno));
+        unlink(path);
+    }
+    if (fd >= 0)
+        close(fd);
+    secret_wipe(line, sizeof(line));
+    secret_free(secret);
+    return status;
+}

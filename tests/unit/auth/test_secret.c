@@ -1,0 +1,185 @@
+/* The file of a secret: who may own it, who may read it, what it holds. */
+#include "auth/secret.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char digits[] = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eFF";
+
+static char dir[64];
+
+static void begin(void)
+{
+    snprintf(dir, sizeof(dir), "/tmp/test_secret.XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_eq(chdir(dir), 0);
+    umask(0);
+}
+
+static void end(void)
+{
+    char command[96];
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(secret, .init = begin, .fini = end);
+
+static void make_file(const char *name, const char *text, size_t n, mode_t mode)
+{
+    const int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, mode);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, n), (ssize_t)n);
+    close(fd);
+}
+
+static void expect_rejected(const char *name, const char *words)
+{
+    struct secret *secret;
+    struct ddp_err err = { 0 };
+    cr_assert_eq(secret_read(name, &secret, &err), DDP_ERR_ARG, "%s", name);
+    cr_assert_null(secret);
+    cr_assert_not_null(strstr(err.msg, words), "%s: %s", words, err.msg);
+    cr_assert_null(strstr(err.msg, "0001020304"), "the error shows the secret: %s", err.msg);
+}
+
+Test(secret, a_written_file_is_read_again)
+{
+    struct secret *one, *two;
+    struct ddp_err err = { 0 };
+    struct stat st;
+    char first[SECRET_TEXT], second[SECRET_TEXT];
+    cr_assert_eq(secret_write("a", &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(stat("a", &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0600);
+    cr_assert_eq(st.st_size, SECRET_TEXT);
+    cr_assert_eq(secret_write("b", &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(secret_read("a", &one, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(secret_read("b", &two, &err), DDP_OK, "%s", err.msg);
+    secret_format(one, first);
+    secret_format(two, second);
+    cr_assert_str_neq(first, second);
+    secret_free(one);
+    secret_free(two);
+}
+
+Test(secret, an_existing_file_is_never_replaced)
+{
+    struct ddp_err err = { 0 };
+    make_file("a", "mine", 4, 0600);
+    cr_assert_eq(secret_write("a", &err), DDP_ERR_IO);
+    cr_assert_eq(symlink("nowhere", "b"), 0);
+    cr_assert_eq(secret_write("b", &err), DDP_ERR_IO);
+}
+
+Test(secret, digits_are_bytes_in_order)
+{
+    struct secret *secret;
+    struct ddp_err err = { 0 };
+    char text[SECRET_TEXT];
+    for (size_t n = 64; n <= 65; n++) { /* without and with the end of the line */
+        char line[66];
+        snprintf(line, sizeof(line), "%s\n", digits);
+        make_file("a", line, n, 0400);
+        cr_assert_eq(secret_read("a", &secret, &err), DDP_OK, "%s", err.msg);
+        for (int i = 0; i < 31; i++)
+            cr_assert_eq(secret->key[i], i);
+        cr_assert_eq(secret->key[31], 0xff);
+        secret_format(secret, text);
+        cr_assert_eq(strcasecmp(text, digits), 0);
+        secret_free(secret);
+        unlink("a");
+    }
+}
+
+Test(secret, no_other_content_is_accepted)
+{
+    static const struct {
+        const char *before;
+        int digits;
+        const char *after;
+    } wrong[] = { { "", 63, "g" },    { "", 63, "" },  { "", 64, "0" },  { "", 64, "\n\n" },
+                  { "", 64, "\r\n" }, { " ", 64, "" }, { "0x", 62, "" }, { "", 63, "\n" } };
+    char line[80];
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(line, sizeof(line), "%s%.*s%s", wrong[i].before, wrong[i].digits, digits, wrong[i].after);
+        make_file("a", line, strlen(line), 0600);
+        expect_rejected("a", "64 hexadecimal digits");
+    }
+    make_file("a", "", 0, 0600);
+    expect_rejected("a", "0 bytes are too short");
+    make_file("a", "a pass phrase", 13, 0600);
+    expect_rejected("a", "13 bytes are too short");
+    snprintf(line, sizeof(line), "%s\n", digits);
+    line[10] = '\0';
+    make_file("a", line, 65, 0600);
+    expect_rejected("a", "64 hexadecimal digits");
+}
+
+Test(secret, no_other_user_may_read_or_write_it)
+{
+    static const mode_t modes[] = { 0640, 0604, 0620, 0602, 0644, 0666, 0610, 0601 };
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        unlink("a");
+        make_file("a", digits, 64, modes[i]);
+        expect_rejected("a", "chmod 600 a");
+    }
+}
+
+Test(secret, belongs_to_this_user_or_root)
+{
+    struct secret *secret;
+    struct ddp_err err = { 0 };
+    if (geteuid() != 0)
+        cr_skip_test("skipped, because only root can give a file to another user");
+    make_file("theirs", digits, 64, 0600);
+    cr_assert_eq(chown("theirs", 4321, 0), 0);
+    make_file("roots", digits, 64, 0440);
+    cr_assert_eq(chown("roots", 0, 4322), 0);
+    cr_assert_eq(chmod(dir, 0777), 0);
+    expect_rejected("theirs", "uid 4321");
+    expect_rejected("roots", "chmod 600");
+    /* Kubernetes: root's file, readable for the group of the pod, behind two symlinks. */
+    cr_assert_eq(symlink("roots", "..data"), 0);
+    cr_assert_eq(symlink("..data", "key"), 0);
+    cr_assert_eq(setegid(4322), 0);
+    cr_assert_eq(seteuid(4323), 0);
+    cr_assert_eq(secret_read("key", &secret, &err), DDP_OK, "%s", err.msg);
+    secret_free(secret);
+    cr_assert_eq(seteuid(0), 0);
+}
+
+Test(secret, is_a_file)
+{
+    struct secret *secret;
+    struct ddp_err err = { 0 };
+    cr_assert_eq(mkfifo("fifo", 0600), 0);
+    expect_rejected("fifo", "regular file");
+    expect_rejected("/dev/null", "regular file");
+    expect_rejected("missing", "No such file");
+    cr_assert_eq(secret_read(".", &secret, &err), DDP_ERR_ARG);
+}
+
+Test(secret, stdin_keeps_the_bytes_after_the_line)
+{
+    struct secret *secret;
+    struct ddp_err err = { 0 };
+    int ends[2];
+    char rest[8] = "";
+    cr_assert_eq(pipe(ends), 0);
+    cr_assert_eq(dprintf(ends[1], "%s\nrest", digits), 69);
+    cr_assert_eq(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
+    cr_assert_eq(secret_read("-", &secret, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(secret->key[1], 1);
+    secret_free(secret);
+    cr_assert_eq(read(STDIN_FILENO, rest, sizeof(rest)), 4);
+    cr_assert_str_eq(rest, "rest");
+    cr_assert_eq(dprintf(ends[1], "short\nrest"), 10);
+    expect_rejected("-", "too short");
+    close(ends[1]);
+}

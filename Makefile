@@ -208,9 +208,10 @@ $(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train
 		{ rm -f $@; echo "$(NVCC) has not built $@: train --device cuda will miss it"; }
 comma := ,
 
-# ddprun is started often, and one shared library less saves 0.2 ms per start. So libuv is linked statically if its archive is
-# installed; `make LIBUV=-luv` uses the shared library.
+# ddprun is started often, and one shared library less saves 0.2 ms per start. So libuv and libsodium are linked statically if
+# their archives are installed; `make LIBUV=-luv LIBSODIUM=-lsodium` uses the shared libraries.
 LIBUV ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libuv_a.a)),-luv)
+LIBSODIUM ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libsodium.a)),-lsodium)
 
 # Guardian and agent call mostly the same functions: binding before the fork looks up each once instead of twice. One segment
 # for code and constants saves two mappings at start, fork and exit. (Not under the sanitizers, because ThreadSanitizer needs
@@ -223,13 +224,13 @@ LINK = $(Q)$(CC) -pie $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@
 $(addprefix $(BUILD)/,ddprun ddp-rendezvous ddpctl ddp-bench): $(BUILD)/obj/commit.o
 $(BUILD)/ddprun: $(call obj,launcher/main.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
-	$(LINK) $(LIBUV) -lcjson -ldl
+	$(LINK) $(LIBUV) $(LIBSODIUM) -lcjson -ldl
 $(BUILD)/ddp-rendezvous: $(call obj,rendezvous/server/main.c) $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
-	$(LINK) -luv -lcjson
+	$(LINK) -luv -lsodium -lcjson
 $(BUILD)/ddpctl: $(call obj,rendezvous/ctl/ddpctl.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
-	$(LINK) -luv -lcjson
+	$(LINK) -luv -lsodium -lcjson
 $(BUILD)/train: $(call obj,worker/train/main.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
 	$(call say,LD,$@)
 	$(LINK) -lopenblas -lcjson -lz -lm -ldl
@@ -243,7 +244,7 @@ $(BUILD)/make-data: $(call obj,worker/train/make_data.c) $(BUILD)/libtrain.a $(B
 # --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME; unit tests in a folder for each
 # of the product
 PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp_cuda.a $(BUILD)/libddpbench.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
-PRODUCT_LDLIBS := -luv -lcjson -lopenblas -lz -lm -ldl
+PRODUCT_LDLIBS := -luv -lsodium -lcjson -lopenblas -lz -lm -ldl
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(PRODUCT_LIBS)
 	@mkdir -p $(@D)

@@ -16,7 +16,7 @@ dir=$(realpath build)
 root=$dir/trixie
 source=$PWD
 # Packages that the programs and tests are linked with, and that a test of several hosts calls.
-packages='python3-torch libcriterion-dev libuv1-dev libcjson-dev libopenblas-dev zlib1g-dev iproute2 nftables iputils-ping'
+packages='python3-torch libcriterion-dev libuv1-dev libcjson-dev libsodium-dev libopenblas-dev zlib1g-dev iproute2 nftables iputils-ping'
 
 root_make trixie "$root" "$dir/trixie.log"
 trap 'root_unmount "$root"' EXIT

@@ -39,8 +39,8 @@ below() {
     done
     case $1 in
     output) echo uv.h ;;
-    net) echo uv.h protocol rendezvous/server ;;
-    node) echo uv.h rendezvous/server ;;
+    net) echo uv.h protocol rendezvous/auth rendezvous/server ;;
+    node) echo uv.h rendezvous/auth rendezvous/server ;;
     esac
 }
 
@@ -50,7 +50,7 @@ set_layer() {
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base cjson/cJSON.h' ;;
     rendezvous/record/*) layer=rendezvous/record allowed='include/ddp rendezvous/base rendezvous/record cjson/cJSON.h' ;;
-    rendezvous/auth/*) layer=rendezvous/auth allowed='include/ddp rendezvous/base rendezvous/auth' ;;
+    rendezvous/auth/*) layer=rendezvous/auth allowed='include/ddp rendezvous/base rendezvous/auth sodium.h' ;;
     rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
         allowed='include/ddp rendezvous/base rendezvous/record protocol findings cjson/cJSON.h' ;;
     rendezvous/diagnosis/findings.[ch] | rendezvous/diagnosis/explain.[ch]) layer=findings
@@ -61,13 +61,13 @@ set_layer() {
     rendezvous/diagnosis/*) layer=rendezvous/diagnosis
         allowed='include/ddp rendezvous/base rendezvous/record protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis cjson/cJSON.h' ;;
     rendezvous/hub/*) layer=rendezvous/hub
-        allowed='include/ddp rendezvous/base rendezvous/record protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/auth rendezvous/record protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub cjson/cJSON.h' ;;
     rendezvous/server/*) layer=rendezvous/server
-        allowed='include/ddp rendezvous/base protocol rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub rendezvous/server uv.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/auth protocol rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub rendezvous/server uv.h' ;;
     rendezvous/client/*) layer=rendezvous/client
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
     rendezvous/ctl/ddpctl.c) layer=rendezvous/ctl # reads the records of this user's jobs
-        allowed='include/ddp rendezvous/base rendezvous/record findings rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/auth rendezvous/record findings rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
     rendezvous/ctl/*) layer=rendezvous/ctl
         allowed='include/ddp rendezvous/base rendezvous/record rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base rendezvous/record findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
@@ -117,7 +117,7 @@ check() {
         elif [[ $wanted != *" $layer "* ]]; then
             complain "$1:$2: $from must not include $target"
         fi
-    elif [[ " uv.h cjson/cJSON.h zlib.h cblas.h " == *" $3 "* && $wanted != *" $3 "* ]]; then
+    elif [[ " uv.h cjson/cJSON.h sodium.h zlib.h cblas.h " == *" $3 "* && $wanted != *" $3 "* ]]; then
         complain "$1:$2: $from must not include <$3>"
     fi
 }

@@ -14,6 +14,7 @@ build   gcc                 command:gcc             the compiler
 build   libc6-dev           header:stdlib.h         the C library
 build   libuv1-dev          header:uv.h             the event loop
 build   libcjson-dev        header:cjson/cJSON.h    JSON
+build   libsodium-dev       header:sodium.h         HMAC-SHA256
 build   zlib1g-dev          header:zlib.h           .gz data files, CRC-32
 build   libopenblas-dev     library:openblas        matrix products
 test    libcriterion-dev    header:criterion/criterion.h    unit tests

@@ -15,6 +15,7 @@ str(dup|ndup|sep|tok_r|tol|toll|toul|toull|tof|tod|error|signal) stpcpy reg(comp
 malloc calloc realloc free v?snprintf v?asprintf sscanf qsort bsearch
 is(alnum|alpha|digit|print|space|xdigit|upper|lower) tolower toupper ctype_(b|tolower|toupper)_loc
 (exp|log|log2|log10|pow|sqrt|fabs|floor|ceil|round|lround|llround|fmin|fmax|fmod|sin|cos|sincos|tanh|hypot|ldexp|nearbyint|rint)f?
+crypto_(auth_hmacsha256|hash_sha256)_?[a-z]* sodium_(memcmp|memzero|bin2hex)
 cJSON_[A-Za-z0-9]+ cblas_[sd](gemm|gemv|axpy|scal|dot) crc32(_z)? adler32
 str(errordesc|errorname)_np sig(abbrev|descr)_np libc_current_sigrt(min|max) inet_(ntop|pton)
 errno_location stack_chk_fail assert_fail cpu_model GLOBAL_OFFSET_TABLE_

@@ -9,7 +9,6 @@
  * left). After `stopped`, or `done` when all succeeded, this node does nothing until the verdict arrives. */
 #include "agent/agent.h"
 
-#include "agent/failure.h"
 #include "ddp/error.h"
 #include "base/exit_codes.h"
 

@@ -1,5 +1,5 @@
 /* failure.c -- see failure.h. */
-#include "agent/failure.h"
+#include "agent/agent.h"
 
 #include "base/text.h"
 #include "ddp/error.h"

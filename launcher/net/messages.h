@@ -8,7 +8,6 @@
 #define LAUNCHER_NET_MESSAGES_H
 
 #include "agent/agent.h"
-#include "agent/failure.h"
 #include "hub/messages.h"
 #include "plan/plan.h"
 

@@ -3,7 +3,7 @@
  *
  * SIGCHLD only sets `reap`; on_more() runs in the loop's next turn, so that all workers that have exited by then are
  * collected together. */
-#include "agent/failure.h"
+#include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/descendants.h"

@@ -1,6 +1,6 @@
 /* flight_pages.c -- see core.h. The memory file is sealed, so that a worker cannot make it smaller while we
  * read. Pages that no worker touches cost nothing. */
-#include "agent/failure.h"
+#include "agent/agent.h"
 #include "record/flight.h"
 #include "base/syscalls.h"
 #include "node/core.h"

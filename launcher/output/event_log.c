@@ -5,7 +5,7 @@
  * lines wait in memory, EARLY_BYTES of them, and go into the file first. */
 #include "output/event_log.h"
 
-#include "agent/failure.h"
+#include "agent/agent.h"
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/limits.h"

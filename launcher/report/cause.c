@@ -2,7 +2,7 @@
  * exit_text.c for the end of one that ran, and here for its last lines. */
 #include "report/cause.h"
 
-#include "agent/failure.h"
+#include "agent/agent.h"
 #include "base/text.h"
 #include "diagnosis/findings.h"
 #include "report/spawn_error.h"

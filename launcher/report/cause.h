@@ -5,7 +5,6 @@
 #define LAUNCHER_REPORT_CAUSE_H
 
 #include "agent/agent.h"
-#include "agent/failure.h"
 #include "base/buf.h"
 #include "contain/descendants.h"
 #include "diagnosis/findings.h"

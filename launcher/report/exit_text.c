@@ -2,7 +2,7 @@
  * groups, the kernel's log), then the texts. */
 #include "report/exit_text.h"
 
-#include "agent/failure.h"
+#include "agent/agent.h"
 #include "tables/text.h"
 
 #include <elf.h>

@@ -4,7 +4,7 @@
  * reader does not read. So it may block for a while, and it writes to the descriptors directly instead of through the
  * sinks. */
 
-#include "agent/failure.h"
+#include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "output/disk_watch.h"

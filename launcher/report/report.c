@@ -4,7 +4,7 @@
  * report is useless, so no step in between checks. */
 #include "report/report.h"
 
-#include "agent/failure.h"
+#include "agent/agent.h"
 #include "diagnosis/findings.h"
 #include "report/cause.h"
 #include "record/rank_set.h"

@@ -4,7 +4,7 @@
  * fact becomes true and need not know the user's options. */
 #include "report/user_messages.h"
 
-#include "agent/failure.h"
+#include "agent/agent.h"
 #include "record/stacks.h"
 #include "base/clock.h"
 #include "base/log.h"

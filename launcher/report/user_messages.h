@@ -3,7 +3,6 @@
 #define LAUNCHER_REPORT_USER_MESSAGES_H
 
 #include "agent/agent.h"
-#include "agent/failure.h"
 #include "net/messages.h"
 #include "output/event_log.h"
 #include "output/lines.h"

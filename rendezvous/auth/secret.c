@@ -1,7 +1,7 @@
 /* secret.c -- see secret.h.
  *
  * The checks use fstat on the open file, not stat on the name, because Kubernetes mounts a Secret as a symlink to a
- * symlink and another process may exchange either. glibc 2.17 has no explicit_bzero. */
+ * symlink and another process may exchange either. */
 #include "auth/secret.h"
 
 #include "base/clock.h"
@@ -11,18 +11,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sodium.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { STDIN_MS = 60000, LINE_MAX_BYTES = SECRET_TEXT /* the digits and the end of the line */ };
-
-void secret_wipe(void *bytes, size_t n)
-{
-    memset(bytes, 0, n);
-    __asm__ __volatile__("" : : "r"(bytes) : "memory");
-}
 
 static struct secret *secret_new(void)
 {
@@ -39,7 +34,7 @@ void secret_free(struct secret *secret)
 {
     if (secret == NULL)
         return;
-    secret_wipe(secret, sizeof(*secret));
+    sodium_memzero(secret, sizeof(*secret));
     munmap(secret, sizeof(*secret));
 }
 
@@ -175,7 +170,7 @@ ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *er
         status = n >= 0 ? parse_line(name, line, (size_t)n, out, err)
                         : ddp_fail(err, DDP_ERR_IO, "%s: cannot read the secret: %s", name, strerror(errno));
     }
-    secret_wipe(line, sizeof(line));
+    sodium_memzero(line, sizeof(line));
     if (!from_stdin)
         close(fd);
     return status;
@@ -213,7 +208,7 @@ ddp_status secret_write(const char *path, struct ddp_err *err)
     }
     if (fd >= 0)
         close(fd);
-    secret_wipe(line, sizeof(line));
+    sodium_memzero(line, sizeof(line));
     secret_free(secret);
     return status;
 }

@@ -32,9 +32,6 @@ ddp_status secret_write(const char *path, struct ddp_err *err);
 /* The 64 digits that secret_read accepts, without the end of the line. Wipe the text after use. */
 void secret_format(const struct secret *secret, char text[static SECRET_TEXT]);
 
-/* Overwrite bytes that a compiler must not consider dead. */
-void secret_wipe(void *bytes, size_t n);
-
 /* Wipe and free; NULL is allowed. */
 void secret_free(struct secret *secret);
 

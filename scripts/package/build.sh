@@ -24,7 +24,7 @@ archive() {
     # shellcheck disable=SC2016,SC2086  # the inner shell expands; $cc is a list of words
     (cd "$source" && printf '%s\n' "$@" | xargs -P "$(nproc)" -I{} sh -c '
         object=$1/$(echo {} | tr / _).o; shift
-        exec "$@" -c {} -o "$object"' sh "$libs/$name" $cc -O2 -fPIC -fvisibility=hidden -w -D_GNU_SOURCE -Iinclude -Isrc)
+        exec "$@" -c {} -o "$object"' sh "$libs/$name" $cc -O2 -fPIC -fvisibility=hidden -w -D_GNU_SOURCE -Iinclude -Isrc ${more:-})
     rm -f "$libs/lib/lib$name.a"
     "$zig" ar rcsD "$libs/lib/lib$name.a" "$libs/$name"/*.o
 }
@@ -41,8 +41,14 @@ if ! cmp -s "$package/src.pins" "$libs/pins"; then
     archive uv libuv1 "${uv[@]}"
     archive cjson cjson cJSON.c
     archive z zlib crc32.c # libddp uses nothing else of it
+    # Without its configure: portable C, which is all that HMAC-SHA256 has. Linked are the few files that the programs use.
+    cd "$package/src/libsodium"
+    sed -e 's/@VERSION@/1.0.18/; s/@SODIUM_LIBRARY_VERSION_MAJOR@/10/; s/@SODIUM_LIBRARY_VERSION_MINOR@/3/; /@SODIUM_LIBRARY_MINIMAL/d' \
+        src/libsodium/include/sodium/version.h.in >src/libsodium/include/sodium/version.h
+    mapfile -t sodium < <(find src/libsodium -name '*.c' | LC_ALL=C sort)
+    more='-DCONFIGURED=1 -DHAVE_PTHREAD=1 -Isrc/libsodium/include/sodium' archive sodium libsodium "${sodium[@]}"
     cd "$package/src"
-    cp -r libuv1/include/. "$libs/include"
+    cp -r libuv1/include/. libsodium/src/libsodium/include/. "$libs/include"
     cp cjson/cJSON.h "$libs/include/cjson"
     cp zlib/zlib.h zlib/zconf.h "$libs/include"
     cd "$package/../.."
@@ -52,7 +58,7 @@ if ! cmp -s "$package/src.pins" "$libs/pins"; then
 fi
 
 # Warnings of a compiler newer than the one of the tests are no errors here.
-flags=(BUILD="$build/package/$out/build" TOOLS="${TOOLS:-$build}" CC="$cc" CFLAGS=-O2 WERROR= DEPS= EXAMPLES= NVCC= LIBUV=-luv ONE_SEGMENT=
+flags=(BUILD="$build/package/$out/build" TOOLS="${TOOLS:-$build}" CC="$cc" CFLAGS=-O2 WERROR= DEPS= EXAMPLES= NVCC= LIBUV=-luv LIBSODIUM=-lsodium ONE_SEGMENT=
     CPPFLAGS="-isystem $libs/include" LDFLAGS="-s $link -L$libs/lib" DESTDIR="$work/stage" PREFIX=/root)
 root=$work/root
 rm -rf "$root" "$work/stage"
@@ -78,6 +84,6 @@ echo "INPUT($(echo libddp.so.?))" >libddp.so
 sed -i -e 's|^prefix=.*|prefix=${pcfiledir}/../..|; s|^libdir=.*|libdir=${prefix}/lib|' -e '/^Libs.private/d' \
     -e 's|^Libs: |Libs: -Wl,-rpath,${libdir} |' pkgconfig/ddp.pc
 install -D -m 644 ../../../../../LICENSE ../share/doc/ddprun/LICENSE
-for name in libuv1 cjson zlib; do
+for name in libuv1 cjson libsodium zlib; do
     install -m 644 "$package/src/$name/debian/copyright" "../share/doc/ddprun/copyright.$name"
 done

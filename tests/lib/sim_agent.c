@@ -1,7 +1,7 @@
 /* sim_agent.c -- see sim_agent.h. A queue of events ordered by time; the agent's effects add further events. */
 #include "sim_agent.h"
 
-#include "agent/failure.h"
+#include "agent/agent.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  * is next. */
 #include "sim_cluster.h"
 
-#include "agent/failure.h"
+#include "agent/agent.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

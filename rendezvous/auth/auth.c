@@ -1,0 +1,233 @@
+/* auth.c -- see auth.h.
+ *
+ * HMAC-SHA256 and SHA-256 are libsodium's; nothing here is a cipher or a hash of ours. The keys of the two directions
+ * come from HKDF (RFC 5869) with the hash of both messages as salt. All comparisons of secrets take constant time. */
+#include "auth/auth.h"
+
+#include <sodium.h>
+#include <string.h>
+
+/* Places in both messages. */
+enum {
+    AT_VERSION = 0,
+    AT_ROLE = 1,
+    AT_PRINT = 2,
+    AT_JOB = AT_PRINT + AUTH_PRINT_BYTES,
+    AT_NONCE = AT_JOB + AUTH_HASH_BYTES,
+    AT_RESULT = 1,
+    AT_INSTANCE = AT_PRINT + AUTH_PRINT_BYTES,
+    AT_STORE_NONCE = AT_INSTANCE + AUTH_INSTANCE_BYTES,
+};
+
+const char *auth_result_text(enum auth_result result)
+{
+    switch (result) {
+#define X(name, value, text) \
+    case AUTH_##name:        \
+        return text;
+        AUTH_RESULTS(X)
+#undef X
+    }
+    return "unknown result";
+}
+
+/* HMAC over up to three parts. */
+static void hmac(const uint8_t key[static AUTH_HASH_BYTES], const struct slice *parts, int n,
+                 uint8_t out[static AUTH_HASH_BYTES])
+{
+    crypto_auth_hmacsha256_state state;
+    crypto_auth_hmacsha256_init(&state, key, AUTH_HASH_BYTES);
+    for (int i = 0; i < n; i++)
+        crypto_auth_hmacsha256_update(&state, parts[i].data, parts[i].len);
+    crypto_auth_hmacsha256_final(&state, out);
+    sodium_memzero(&state, sizeof(state));
+}
+
+static void fingerprint(const struct secret *secret, uint8_t out[static AUTH_PRINT_BYTES])
+{
+    uint8_t hash[AUTH_HASH_BYTES];
+    crypto_hash_sha256(hash, secret->key, sizeof(secret->key));
+    memcpy(out, hash, AUTH_PRINT_BYTES);
+}
+
+static void print_text(const uint8_t print[static AUTH_PRINT_BYTES], char text[static AUTH_PRINT_TEXT])
+{
+    sodium_bin2hex(text, AUTH_PRINT_TEXT, print, AUTH_PRINT_BYTES);
+}
+
+void auth_fingerprint(const struct secret *secret, char text[static AUTH_PRINT_TEXT])
+{
+    uint8_t print[AUTH_PRINT_BYTES];
+    fingerprint(secret, print);
+    print_text(print, text);
+}
+
+static void hash_job(const char *job, uint8_t out[static AUTH_HASH_BYTES])
+{
+    memset(out, 0, AUTH_HASH_BYTES);
+    if (job[0] != '\0')
+        crypto_hash_sha256(out, (const uint8_t *)job, strlen(job));
+}
+
+bool auth_is_job(const struct auth *a, const char *job)
+{
+    uint8_t hash[AUTH_HASH_BYTES];
+    hash_job(job, hash);
+    return memcmp(hash, a->talk + AT_JOB, sizeof(hash)) == 0;
+}
+
+/* --- proofs and keys -------------------------------------------------------------------------------------- */
+
+static void make_proof(const struct auth *a, const struct secret *secret, const char *side,
+                       uint8_t out[static AUTH_HASH_BYTES])
+{
+    const struct slice parts[] = { slice_str(side), slice_of(a->talk, sizeof(a->talk)) };
+    hmac(secret->key, parts, 2, out);
+}
+
+/* HKDF: extract with the hash of both messages as salt, then one block for each direction. */
+static void make_keys(const struct auth *a, const struct secret *secret,
+                      uint8_t client[static AUTH_HASH_BYTES], uint8_t store[static AUTH_HASH_BYTES])
+{
+    static const uint8_t block = 1;
+    uint8_t salt[AUTH_HASH_BYTES], root[AUTH_HASH_BYTES];
+    crypto_hash_sha256(salt, a->talk, sizeof(a->talk));
+    hmac(salt, &(struct slice){ secret->key, sizeof(secret->key) }, 1, root);
+    hmac(root, (const struct slice[]){ slice_str("ddprun client frames"), slice_of(&block, 1) }, 2, client);
+    hmac(root, (const struct slice[]){ slice_str("ddprun store frames"), slice_of(&block, 1) }, 2, store);
+    sodium_memzero(root, sizeof(root));
+}
+
+/* --- the client's side ------------------------------------------------------------------------------------ */
+
+void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
+                const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES])
+{
+    out[AT_VERSION] = AUTH_VERSION;
+    out[AT_ROLE] = (uint8_t)role;
+    fingerprint(secret, out + AT_PRINT);
+    hash_job(job, out + AT_JOB);
+    memcpy(out + AT_NONCE, nonce, AUTH_NONCE_BYTES);
+    *a = (struct auth){ .state = AUTH_GREETED, .role = (uint8_t)role };
+    memcpy(a->talk, out, AUTH_HELLO_BYTES);
+}
+
+static enum auth_result fail(struct auth *a, enum auth_result result)
+{
+    sodium_memzero(a, sizeof(*a));
+    a->state = AUTH_FAILED;
+    return result;
+}
+
+enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct slice answer,
+                            uint8_t out[static AUTH_PROOF_BYTES], char theirs[static AUTH_PRINT_TEXT])
+{
+    const uint8_t *m = answer.data;
+    uint8_t proof[AUTH_HASH_BYTES];
+    theirs[0] = '\0';
+    if (a->state != AUTH_GREETED)
+        return fail(a, AUTH_OUT_OF_ORDER);
+    if (answer.len != AUTH_ANSWER_BYTES)
+        return fail(a, AUTH_MALFORMED);
+    print_text(m + AT_PRINT, theirs);
+    if (m[AT_RESULT] != AUTH_OK)
+        return fail(a, m[AT_RESULT] <= AUTH_OUT_OF_ORDER ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED);
+    if (m[AT_VERSION] != AUTH_VERSION)
+        return fail(a, AUTH_OTHER_VERSION);
+    memcpy(a->talk + AUTH_HELLO_BYTES, m, AUTH_OFFER_BYTES);
+    make_proof(a, secret, "ddprun store", proof);
+    if (sodium_memcmp(proof, m + AUTH_OFFER_BYTES, sizeof(proof)) != 0)
+        return fail(a, AUTH_BAD_PROOF);
+    make_proof(a, secret, "ddprun client", out);
+    make_keys(a, secret, a->out.key, a->in.key);
+    a->state = AUTH_PROVEN;
+    return AUTH_OK;
+}
+
+/* --- the store's side ------------------------------------------------------------------------------------- */
+
+static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
+                                    const uint8_t print[static AUTH_PRINT_BYTES])
+{
+    const uint8_t *m = hello.data;
+    if (a->state != AUTH_NEW)
+        return AUTH_OUT_OF_ORDER;
+    if (hello.len != AUTH_HELLO_BYTES || (m[AT_ROLE] != AUTH_AGENT && m[AT_ROLE] != AUTH_OPERATOR))
+        return AUTH_MALFORMED;
+    if (m[AT_VERSION] != AUTH_VERSION)
+        return AUTH_OTHER_VERSION;
+    if (secret == NULL)
+        return AUTH_NO_SECRET;
+    return memcmp(m + AT_PRINT, print, AUTH_PRINT_BYTES) == 0 ? AUTH_OK : AUTH_SECRET_DIFFERS;
+}
+
+enum auth_result auth_answer(struct auth *a, const struct secret *secret, const char *instance,
+                             const uint8_t nonce[static AUTH_NONCE_BYTES], struct slice hello,
+                             uint8_t out[static AUTH_ANSWER_BYTES])
+{
+    const size_t n = strlen(instance);
+    memset(out, 0, AUTH_ANSWER_BYTES);
+    out[AT_VERSION] = AUTH_VERSION;
+    if (secret != NULL)
+        fingerprint(secret, out + AT_PRINT);
+    const enum auth_result result = check_hello(a, secret, hello, out + AT_PRINT);
+    out[AT_RESULT] = (uint8_t)result;
+    if (result != AUTH_OK)
+        return fail(a, result);
+    memcpy(out + AT_INSTANCE, instance, n < AUTH_INSTANCE_BYTES ? n : AUTH_INSTANCE_BYTES);
+    memcpy(out + AT_STORE_NONCE, nonce, AUTH_NONCE_BYTES);
+    memcpy(a->talk, hello.data, AUTH_HELLO_BYTES);
+    memcpy(a->talk + AUTH_HELLO_BYTES, out, AUTH_OFFER_BYTES);
+    a->role = a->talk[AT_ROLE];
+    make_proof(a, secret, "ddprun store", out + AUTH_OFFER_BYTES);
+    make_proof(a, secret, "ddprun client", a->expected);
+    make_keys(a, secret, a->in.key, a->out.key);
+    a->state = AUTH_GREETED;
+    return AUTH_OK;
+}
+
+enum auth_result auth_check(struct auth *a, struct slice proof)
+{
+    if (a->state != AUTH_GREETED)
+        return fail(a, AUTH_OUT_OF_ORDER);
+    if (proof.len != AUTH_PROOF_BYTES)
+        return fail(a, AUTH_MALFORMED);
+    if (sodium_memcmp(proof.data, a->expected, AUTH_PROOF_BYTES) != 0)
+        return fail(a, AUTH_BAD_PROOF);
+    a->state = AUTH_PROVEN;
+    return AUTH_OK;
+}
+
+/* --- frames ------------------------------------------------------------------------------------------------ */
+
+static void make_tag(struct auth_way *way, uint8_t kind, struct slice frame,
+                     uint8_t tag[static AUTH_TAG_BYTES])
+{
+    uint8_t number[9], full[AUTH_HASH_BYTES];
+    for (int i = 0; i < 8; i++)
+        number[i] = (uint8_t)(way->count >> (8 * i));
+    number[8] = kind;
+    way->count++;
+    hmac(way->key, (const struct slice[]){ slice_of(number, sizeof(number)), frame }, 2, full);
+    memcpy(tag, full, AUTH_TAG_BYTES);
+}
+
+void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES])
+{
+    make_tag(&a->out, kind, frame, tag);
+}
+
+bool auth_open(struct auth *a, uint8_t kind, struct slice *frame)
+{
+    uint8_t tag[AUTH_TAG_BYTES];
+    if (a->state != AUTH_PROVEN || frame->len < AUTH_TAG_BYTES)
+        return false;
+    const struct slice bare = slice_of(frame->data, frame->len - AUTH_TAG_BYTES);
+    make_tag(&a->in, kind, bare, tag);
+    if (sodium_memcmp(tag, (const uint8_t *)frame->data + bare.len, sizeof(tag)) != 0) {
+        fail(a, AUTH_BAD_PROOF);
+        return false;
+    }
+    *frame = bare;
+    return true;
+}

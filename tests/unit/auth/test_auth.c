@@ -1,0 +1,318 @@
+/* The authentication: vectors of vectors.py, and every message replayed, reflected, changed by one bit, or sent by the
+ * wrong side. */
+#include "auth/auth.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+/* From vectors.py, which shares no code with ours. */
+static const char vector_hello[] =
+    "0101630dcd2966c43366053ea4804ef1bb33d4a3d6fb024a614b6d257cebc2bc7cd915da9c9522f37ffc404142434445"
+    "464748494a4b4c4d4e4f";
+
+static const char vector_answer[] =
+    "0100630dcd2966c433663031323334353637383961626364656600000000000000000000000000000000808182838485"
+    "868788898a8b8c8d8e8f3ca64a3c2b802899aca02a29631e3b5fad14b3a903154542ff0c099576035356";
+
+static const char vector_proof[] = "ef7c92034c14c3fa248cae7b25afa71e8d367ef2ffc13e44c12258ea1104228d";
+
+static const char vector_client_tags[] = "bb141f99305f242216ff41b2d48ce7be1c99421598637cd7287e9b13d1c6ab15";
+
+static const char vector_store_tags[] = "103da5714153e070321c4a4db1137252547c8523aa3450583fb2aefffac4f29f";
+
+enum { FRAME_MAX = 256 };
+
+static struct secret secret;
+static uint8_t nonce_c[AUTH_NONCE_BYTES], nonce_s[AUTH_NONCE_BYTES];
+static uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES], proof[AUTH_PROOF_BYTES];
+static struct auth client, store;
+static char theirs[AUTH_PRINT_TEXT];
+
+static void begin(void)
+{
+    for (int i = 0; i < SECRET_BYTES; i++)
+        secret.key[i] = (uint8_t)i;
+    for (int i = 0; i < AUTH_NONCE_BYTES; i++) {
+        nonce_c[i] = (uint8_t)(0x40 + i);
+        nonce_s[i] = (uint8_t)(0x80 + i);
+    }
+    client = store = (struct auth){ 0 };
+}
+
+TestSuite(auth, .init = begin);
+
+static void greet(enum auth_role role, const char *job)
+{
+    auth_hello(&client, &secret, role, job, nonce_c, hello);
+}
+
+static enum auth_result get_answer(const struct secret *k)
+{
+    return auth_answer(&store, k, "0123456789abcdef", nonce_s, slice_of(hello, sizeof(hello)), answer);
+}
+
+static enum auth_result get_proof(void)
+{
+    return auth_prove(&client, &secret, slice_of(answer, sizeof(answer)), proof, theirs);
+}
+
+static enum auth_result check_proof(void)
+{
+    return auth_check(&store, slice_of(proof, sizeof(proof)));
+}
+
+static void authenticate(void)
+{
+    greet(AUTH_AGENT, "gpt");
+    cr_assert_eq(get_answer(&secret), AUTH_OK);
+    cr_assert_eq(get_proof(), AUTH_OK);
+    cr_assert_eq(check_proof(), AUTH_OK);
+}
+
+static void expect_hex(const void *bytes, size_t n, const char *hex)
+{
+    char text[2 * FRAME_MAX + 1];
+    for (size_t i = 0; i < n; i++)
+        snprintf(text + 2 * i, 3, "%02x", ((const uint8_t *)bytes)[i]);
+    cr_assert_str_eq(text, hex);
+}
+
+/* A frame with its tag, in `out`. */
+static struct slice sealed(struct auth *from, uint8_t kind, const char *text, uint8_t out[static FRAME_MAX])
+{
+    const size_t n = strlen(text);
+    memcpy(out, text, n);
+    auth_seal(from, kind, slice_str(text), out + n);
+    return slice_of(out, n + AUTH_TAG_BYTES);
+}
+
+static bool opens(struct auth *to, uint8_t kind, struct slice frame)
+{
+    struct slice bare = frame;
+    return auth_open(to, kind, &bare) && bare.len == frame.len - AUTH_TAG_BYTES;
+}
+
+Test(auth, messages_and_tags_are_those_of_the_vectors)
+{
+    uint8_t tags[2 * AUTH_TAG_BYTES];
+    authenticate();
+    expect_hex(hello, sizeof(hello), vector_hello);
+    expect_hex(answer, sizeof(answer), vector_answer);
+    expect_hex(proof, sizeof(proof), vector_proof);
+    auth_seal(&client, 0x80, slice_str("{}"), tags);
+    auth_seal(&client, 0x82, slice_str("{\"op\":\"hello\"}"), tags + AUTH_TAG_BYTES);
+    expect_hex(tags, sizeof(tags), vector_client_tags);
+    auth_seal(&store, 0, slice_str("{\"ok\":true}"), tags);
+    auth_seal(&store, 0, slice_str(""), tags + AUTH_TAG_BYTES);
+    expect_hex(tags, sizeof(tags), vector_store_tags);
+}
+
+Test(auth, frames_pass_in_order_and_both_ways)
+{
+    uint8_t one[FRAME_MAX], two[FRAME_MAX];
+    authenticate();
+    const struct slice a = sealed(&client, 0x82, "one", one), b = sealed(&store, 0, "one", two);
+    cr_assert(opens(&store, 0x82, a));
+    cr_assert(opens(&client, 0, b));
+    cr_assert(opens(&store, 0x82, sealed(&client, 0x82, "", one)));
+    cr_assert(opens(&client, 0, sealed(&store, 0, "", two)));
+}
+
+Test(auth, the_store_learns_role_and_job)
+{
+    greet(AUTH_OPERATOR, "");
+    cr_assert_eq(get_answer(&secret), AUTH_OK);
+    cr_assert_eq(store.role, AUTH_OPERATOR);
+    cr_assert(auth_is_job(&store, ""));
+    cr_assert_not(auth_is_job(&store, "gpt"));
+    begin();
+    authenticate();
+    cr_assert_eq(store.role, AUTH_AGENT);
+    cr_assert(auth_is_job(&store, "gpt"));
+    cr_assert_not(auth_is_job(&store, "gpt2"));
+    cr_assert_not(auth_is_job(&store, ""));
+}
+
+/* Every byte of every message is fixed, so every bit of it must matter to one side. */
+Test(auth, one_flipped_bit_in_any_message_fails)
+{
+    for (size_t bit = 0; bit < 8 * sizeof(hello); bit++) {
+        begin();
+        greet(AUTH_AGENT, "gpt");
+        hello[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        if (get_answer(&secret) == AUTH_OK)
+            cr_assert_eq(get_proof(), AUTH_BAD_PROOF, "bit %zu of the first message", bit);
+    }
+    for (size_t bit = 0; bit < 8 * sizeof(answer); bit++) {
+        begin();
+        greet(AUTH_AGENT, "gpt");
+        cr_assert_eq(get_answer(&secret), AUTH_OK);
+        answer[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        cr_assert_neq(get_proof(), AUTH_OK, "bit %zu of the answer", bit);
+        cr_assert_eq(client.state, AUTH_FAILED);
+    }
+    for (size_t bit = 0; bit < 8 * sizeof(proof); bit++) {
+        begin();
+        greet(AUTH_AGENT, "gpt");
+        cr_assert_eq(get_answer(&secret), AUTH_OK);
+        cr_assert_eq(get_proof(), AUTH_OK);
+        proof[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        cr_assert_eq(check_proof(), AUTH_BAD_PROOF, "bit %zu of the proof", bit);
+    }
+}
+
+Test(auth, one_flipped_bit_in_a_frame_fails)
+{
+    uint8_t bytes[FRAME_MAX];
+    authenticate();
+    for (size_t bit = 0; bit < 8 * (3 + AUTH_TAG_BYTES); bit++) {
+        struct auth from = client, to = store;
+        const struct slice frame = sealed(&from, 0x82, "one", bytes);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        cr_assert_not(opens(&to, 0x82, frame), "bit %zu", bit);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        cr_assert_not(opens(&to, 0x82, frame), "a connection with a false tag goes on");
+    }
+}
+
+Test(auth, a_frame_is_not_valid_twice_or_out_of_order_or_as_another)
+{
+    uint8_t one[FRAME_MAX], two[FRAME_MAX];
+    authenticate();
+    const struct slice a = sealed(&client, 0x82, "one", one), b = sealed(&client, 0x82, "two", two);
+    struct auth to = store;
+    cr_assert(opens(&to, 0x82, a));
+    cr_assert_not(opens(&to, 0x82, a), "replayed");
+    to = store;
+    cr_assert_not(opens(&to, 0x82, b), "the first frame is missing");
+    to = store;
+    cr_assert_not(opens(&to, 0x80, a), "another opcode");
+    to = client;
+    cr_assert_not(opens(&to, 0x82, a), "reflected to its sender");
+    to = store;
+    cr_assert_not(opens(&to, 0x82, slice_of(one, AUTH_TAG_BYTES - 1)), "too short for a tag");
+}
+
+/* A stranger who recorded a connection sends it again to the same store, whose nonce is new. */
+Test(auth, a_recorded_connection_is_not_valid_again)
+{
+    uint8_t old[AUTH_PROOF_BYTES], bytes[FRAME_MAX];
+    authenticate();
+    memcpy(old, proof, sizeof(old));
+    const struct slice frame = sealed(&client, 0x82, "one", bytes);
+    store = (struct auth){ 0 };
+    nonce_s[0] ^= 1;
+    cr_assert_eq(get_answer(&secret), AUTH_OK);
+    cr_assert_not(opens(&store, 0x82, frame), "a frame before the proof");
+    cr_assert_eq(auth_check(&store, slice_of(old, sizeof(old))), AUTH_BAD_PROOF);
+    cr_assert_not(opens(&store, 0x82, frame), "a frame after a false proof");
+}
+
+/* A stranger without the secret returns the store's own proof, or plays the store to an agent. */
+Test(auth, a_proof_is_not_valid_for_the_other_side)
+{
+    greet(AUTH_AGENT, "gpt");
+    cr_assert_eq(get_answer(&secret), AUTH_OK);
+    cr_assert_eq(auth_check(&store, slice_of(answer + AUTH_OFFER_BYTES, AUTH_PROOF_BYTES)), AUTH_BAD_PROOF);
+    begin();
+    greet(AUTH_AGENT, "gpt");
+    memset(answer, 0, sizeof(answer));
+    memcpy(answer, hello, AUTH_OFFER_BYTES < AUTH_HELLO_BYTES ? AUTH_OFFER_BYTES : AUTH_HELLO_BYTES);
+    answer[1] = 0;
+    cr_assert_eq(get_proof(), AUTH_BAD_PROOF);
+}
+
+Test(auth, a_role_cannot_be_exchanged)
+{
+    greet(AUTH_OPERATOR, "gpt");
+    hello[1] = AUTH_AGENT;
+    cr_assert_eq(get_answer(&secret), AUTH_OK);
+    cr_assert_eq(get_proof(), AUTH_BAD_PROOF);
+}
+
+/* The stranger knows an answer of another instance of the store, which has the same secret. */
+Test(auth, an_answer_of_another_instance_is_another_connection)
+{
+    greet(AUTH_AGENT, "gpt");
+    cr_assert_eq(auth_answer(&store, &secret, "another", nonce_s, slice_of(hello, sizeof(hello)), answer),
+                 AUTH_OK);
+    struct auth second = { 0 };
+    cr_assert_eq(get_proof(), AUTH_OK);
+    cr_assert_eq(
+        auth_answer(&second, &secret, "0123456789abcdef", nonce_s, slice_of(hello, sizeof(hello)), answer),
+        AUTH_OK);
+    cr_assert_eq(auth_check(&second, slice_of(proof, sizeof(proof))), AUTH_BAD_PROOF);
+}
+
+Test(auth, different_secrets_show_both_fingerprints)
+{
+    struct secret other = secret;
+    char ours[AUTH_PRINT_TEXT];
+    other.key[31] ^= 1;
+    greet(AUTH_AGENT, "gpt");
+    cr_assert_eq(get_answer(&other), AUTH_SECRET_DIFFERS);
+    cr_assert_eq(get_proof(), AUTH_SECRET_DIFFERS);
+    auth_fingerprint(&other, ours);
+    cr_assert_str_eq(theirs, ours);
+    auth_fingerprint(&secret, ours);
+    cr_assert_str_neq(theirs, ours);
+    cr_assert_eq(strlen(ours), 16);
+}
+
+Test(auth, a_store_without_a_secret_proves_nothing)
+{
+    greet(AUTH_AGENT, "gpt");
+    cr_assert_eq(get_answer(NULL), AUTH_NO_SECRET);
+    cr_assert_eq(get_proof(), AUTH_NO_SECRET);
+    cr_assert_eq(check_proof(), AUTH_OUT_OF_ORDER);
+}
+
+Test(auth, another_version_is_named)
+{
+    greet(AUTH_AGENT, "gpt");
+    hello[0] = AUTH_VERSION + 1;
+    cr_assert_eq(get_answer(&secret), AUTH_OTHER_VERSION);
+    cr_assert_eq(get_proof(), AUTH_OTHER_VERSION);
+}
+
+Test(auth, no_message_is_accepted_twice_or_early_or_with_another_size)
+{
+    greet(AUTH_AGENT, "gpt");
+    cr_assert_eq(auth_check(&store, slice_of(proof, sizeof(proof))), AUTH_OUT_OF_ORDER);
+    begin();
+    authenticate();
+    cr_assert_eq(get_answer(&secret), AUTH_OUT_OF_ORDER);
+    begin();
+    authenticate();
+    cr_assert_eq(check_proof(), AUTH_OUT_OF_ORDER);
+    begin();
+    authenticate();
+    cr_assert_eq(get_proof(), AUTH_OUT_OF_ORDER);
+    for (size_t n = 0; n < sizeof(hello); n++) {
+        begin();
+        greet(AUTH_AGENT, "gpt");
+        cr_assert_eq(auth_answer(&store, &secret, "i", nonce_s, slice_of(hello, n), answer), AUTH_MALFORMED);
+        cr_assert_eq(store.state, AUTH_FAILED);
+    }
+    for (size_t n = 0; n < sizeof(answer); n++) {
+        begin();
+        greet(AUTH_AGENT, "gpt");
+        cr_assert_eq(get_answer(&secret), AUTH_OK);
+        cr_assert_eq(auth_prove(&client, &secret, slice_of(answer, n), proof, theirs), AUTH_MALFORMED);
+    }
+    for (uint8_t role = 0; role < 4; role++) {
+        begin();
+        greet((enum auth_role)role, "gpt");
+        cr_assert_eq(get_answer(&secret), role == 1 || role == 2 ? AUTH_OK : AUTH_MALFORMED, "role %d", role);
+    }
+}
+
+Test(auth, nothing_secret_is_left_after_a_failure)
+{
+    authenticate();
+    uint8_t bytes[FRAME_MAX] = { 0 };
+    struct auth empty = { .state = AUTH_FAILED };
+    cr_assert_not(opens(&store, 0x82, slice_of(bytes, 40)));
+    cr_assert_eq(memcmp(&store, &empty, sizeof(empty)), 0);
+}

@@ -379,8 +379,8 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
  * After --version only --json matters. */
 bool cli_only_prints(const struct cli *cli)
 {
-    return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man || cli->make_secret != NULL ||
-           cli->completion != SHELL_NONE;
+    return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||
+           cli->make_secret != NULL || cli->completion != SHELL_NONE;
 }
 
 /* Parse options until the first word that is not one; the program and its arguments follow. */

@@ -150,7 +150,8 @@ struct cli {
     enum rdzv_backend backend;
     struct endpoint endpoint; /* host "" = none given; port -1 = none given */
     struct cli_rdzv_conf rdzv_conf;
-    const char *local_addr; /* NULL = none given */
+    const char *local_addr;  /* NULL = none given */
+    const char *secret_file; /* NULL = none given */
     enum host_store host_store;
     enum torch_store torch_store;
     enum grow_policy grow;

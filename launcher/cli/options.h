@@ -60,9 +60,12 @@
       "address of this node for the others (default: the one from which it reaches the store)")       \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
       "whether this node hosts the store; auto: node 0, or the node that owns the address of --rdzv_endpoint")      \
+    X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
+      "secret of the job, the same on all nodes, made by --make_secret; '-' reads one line of stdin. Only agents " \
+      "that have it may join, and only connections that such an agent confirms are served")                  \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
-      "let every user of this host use the store (default: only processes of the "    \
-      "user who started ddprun, and of root)")                                                                 \
+      "let every user of this host use the store, and without --secret_file every host of the network (default: only " \
+      "processes of the user who started ddprun, and of root)")                                                                 \
     X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
       "store of PyTorch's workers: that of the 'launcher', or one that 'rank0' hosts; auto: the "  \
       "launcher's, except for PyTorch 2.4 or later without libuv, which accepts only its own")              \

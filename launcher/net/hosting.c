@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool hosting_is_loopback(const char *address)
+bool hosting_is_loopback(const char *address)
 {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }

@@ -44,6 +44,17 @@ bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct s
                SOCKET_OPEN;
 }
 
+/* A router that translates our address usually keeps the port. */
+static bool translated_owner(struct vouch *v, const char *ours, const char *theirs,
+                             struct socket_owner *owner)
+{
+    struct endpoint end;
+    char text[ENDPOINT_TEXT_MAX];
+    return v->own[0] != '\0' && endpoint_parse(ours, 0, &end, NULL) == DDP_OK &&
+           strcmp(end.host, v->own) != 0 &&
+           vouch_owner(v, endpoint_print(v->own, end.port, text), theirs, owner);
+}
+
 /* --- the sockets of our workers --------------------------------------------------------------------------- */
 
 enum { WALK_EVERY_MS = 100, QUESTIONS_MAX = 4096 };
@@ -164,7 +175,7 @@ static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner)
 {
-    if (!vouch_owner(v, ours, theirs, owner))
+    if (!vouch_owner(v, ours, theirs, owner) && !translated_owner(v, ours, theirs, owner))
         return VOUCH_CLOSED;
     if (owner->uid != geteuid())
         return VOUCH_FOREIGN;

@@ -32,6 +32,7 @@ struct vouch_question {
 
 /* The known sockets of our workers. Zeroed before first use; vouch_free frees it. */
 struct vouch {
+    char own[64]; /* our address, if the store sees another one (NAT); set by the owner, "" = none */
     struct socket_owners owners;
     struct buf sockets;   /* struct vouch_socket, by inode */
     struct buf questions; /* struct vouch_question */

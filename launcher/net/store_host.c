@@ -136,17 +136,26 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
+/* Other hosts are served only with the secret, or if the user wants them without one. */
+static bool is_open(const struct plan *plan)
+{
+    return plan->secret == NULL &&
+           (plan->cli->insecure || (plan->cli->torchrun && plan->meeting.nnodes_max > 1));
+}
+
 /* The plan gets the port as soon as it is bound: port 0 means "any", and the workers need the number. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
 {
-    const struct store_server_options options = {
+    struct store_server_options options = {
         .host = host,
         .port = port,
         .limits = HUB_LIMITS_DEFAULT,
         .insecure = plan->cli->insecure,
         .log_peers = plan->cli->verbose,
     };
+    options.limits.secret = plan->secret;
+    options.limits.guarded = !is_open(plan);
     ddp_status status = store_server_start(&options, out, err);
     if (status != DDP_OK)
         return status;
@@ -200,6 +209,27 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
+/* A store of several nodes without a secret: an error, or a warning if the user wants it. An address "" stands for all
+ * of this host. */
+static enum finding_code openness(const struct store_host_options *o, const struct hosting *decided,
+                                  struct finding *finding)
+{
+    const char *address = decided->address[0] != '\0' ? decided->address : decided->dial;
+    char subject[FINDING_SUBJECT_MAX];
+    if (o->plan->secret != NULL || o->plan->meeting.nnodes_max == 1 || hosting_is_loopback(address))
+        return FINDING_NONE;
+    const enum finding_code code = is_open(o->plan) ? FINDING_STORE_IS_OPEN : FINDING_NO_SECRET;
+    snprintf(subject, sizeof(subject), "the store at %.64s:%d", address, o->plan->meeting.port);
+    finding_make(finding, code, subject, NULL);
+    return code;
+}
+
+static void write_finding(char *text, size_t size, const struct finding *f)
+{
+    snprintf(text, size, "%s\n  try      %s\n  finding  %s", f->sentence, f->advice,
+             finding_code_name(f->code));
+}
+
 /* A port in use is an error for a node that must host the store; a node that may host it joins the store that is
  * there. Several elastic nodes on one machine race for the port, and the kernel lets only one listen. So no election
  * is needed, and two never host it at once. */
@@ -207,6 +237,14 @@ static void host(const struct store_host_options *o, const struct hosting *decid
 {
     struct ddp_err err;
     struct store_place place = { .here = true };
+    struct finding finding;
+    const enum finding_code open = openness(o, decided, &finding);
+    if (open == FINDING_NO_SECRET) {
+        char words[HOSTING_WORDS_MAX];
+        write_finding(words, sizeof(words), &finding);
+        store_host_fail(o, finding_code_name(open), words);
+        return;
+    }
     ddp_status status = listen_on(o->plan, decided->address, o->plan->meeting.port, &place.server, &err);
     if (status != DDP_OK && decided->choice == HOSTING_HOST) {
         char words[NOTE_MAX];
@@ -225,6 +263,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
+    else if (status == DDP_OK && open == FINDING_STORE_IS_OPEN)
+        write_finding(place.note, sizeof(place.note), &finding);
     o->found(o->user, &place);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/syscalls.h"
 
 #include <cjson/cJSON.h>
 #include <netinet/in.h>
@@ -60,21 +61,31 @@ static bool has_room(struct link_queue *q, size_t bytes)
     return !q->full && !q->no_memory;
 }
 
-/* Append a request that consists of `json`, which is freed in any case. Reserve room for all three parts first,
- * because half a request would be read as the beginning of the next. */
-static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json)
+/* Append a request. Reserve room for all parts first, because half a request would be read as the beginning of the
+ * next. `auth` NULL: without a tag. */
+static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice bytes, struct auth *auth)
+{
+    const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
+    uint8_t tag[AUTH_TAG_BYTES];
+    const size_t more = auth != NULL ? sizeof(tag) : 0;
+    if (!has_room(q, 1 + LENGTH_BYTES + bytes.len + more))
+        return false;
+    if (auth != NULL)
+        auth_seal(auth, code, bytes, tag);
+    buf_append(&q->bytes, &code, 1);
+    put_u64(&q->bytes, bytes.len + more);
+    buf_append(&q->bytes, bytes.data, bytes.len);
+    buf_append(&q->bytes, tag, more);
+    return true;
+}
+
+/* Append a request that consists of `json`, which is freed in any case. */
+static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, struct auth *auth)
 {
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
-    const size_t len = text != NULL ? strlen(text) : 0;
-    const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
     cJSON_Delete(json);
     q->no_memory = q->no_memory || text == NULL;
-    const bool fits = has_room(q, 1 + LENGTH_BYTES + len);
-    if (fits) {
-        buf_append(&q->bytes, &code, 1);
-        put_u64(&q->bytes, len);
-        buf_append(&q->bytes, text, len);
-    }
+    const bool fits = text != NULL && link_queue_bytes(q, op, slice_str(text), auth);
     cJSON_free(text);
     return fits;
 }
@@ -170,13 +181,23 @@ static void on_before_poll(uv_prepare_t *prepare)
         uv_timer_start(&link->patience, on_patience_over, PATIENCE_MS, 0);
 }
 
+static bool has_secret(const struct store_link *link)
+{
+    return link->options.plan->secret != NULL;
+}
+
+static struct auth *tags_of(struct store_link *link)
+{
+    return has_secret(link) ? &link->auth : NULL;
+}
+
 /* After a loss nothing is queued, because it would never be sent. */
 static void request(struct store_link *link, cJSON *json)
 {
     if (link_is_over(link))
         cJSON_Delete(json);
-    else
-        link->asked += link_queue_add(&link->out, OP_CONTROL, json);
+    else if (link->early == NULL || !cJSON_AddItemToArray(link->early, json))
+        link->asked += link_queue_add(&link->out, OP_CONTROL, json, tags_of(link));
 }
 
 /* Add the round, so that the store can detect outdated messages. Takes ownership of `json`, even without a link. */
@@ -206,7 +227,7 @@ void store_link_join(struct store_link *link)
 }
 
 /* Send everything with the first bytes: one round trip, and the answer is the round. */
-static void introduce(struct store_link *link)
+static void identify(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
     const struct message_identify who = { .role = "agent",
@@ -216,10 +237,57 @@ static void introduce(struct store_link *link)
                                           .attempt = MESSAGE_NONE,
                                           .world_size = MESSAGE_NONE,
                                           .rank = MESSAGE_NONE };
+    link_queue_add(&link->out, OP_IDENTIFY, message_encode_identify(&who), tags_of(link));
+    store_link_join(link);
+}
+
+/* With a secret, the store must prove itself before it learns anything of this job. Without random numbers the nonce
+ * is 0; the store's makes the connection unique. */
+static void introduce(struct store_link *link)
+{
+    uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
     if (link->options.fd < 0)
         link_queue_validate(&link->out);
-    link_queue_add(&link->out, OP_IDENTIFY, message_encode_identify(&who));
-    store_link_join(link);
+    if (!has_secret(link)) {
+        identify(link);
+        return;
+    }
+    (void)sys_getrandom(nonce, sizeof(nonce), 0);
+    auth_hello(&link->auth, link->options.plan->secret, AUTH_AGENT, link->options.plan->job, nonce, hello);
+    link_queue_bytes(&link->out, OP_AUTH, slice_of(hello, sizeof(hello)), NULL);
+    link->early = cJSON_CreateArray();
+    link->out.no_memory = link->out.no_memory || link->early == NULL;
+    link->urgent = true;
+}
+
+/* The store's answer to the first message. Requests that have waited for it follow in their order. */
+static void take_proof(struct store_link *link, struct slice answer)
+{
+    uint8_t proof[AUTH_PROOF_BYTES];
+    char theirs[AUTH_PRINT_TEXT], ours[AUTH_PRINT_TEXT], why[256];
+    const struct secret *secret = link->options.plan->secret;
+    const enum auth_result result = auth_prove(&link->auth, secret, answer, proof, theirs);
+    cJSON *early = link->early;
+    auth_fingerprint(secret, ours);
+    if (result == AUTH_SECRET_DIFFERS)
+        snprintf(why, sizeof(why),
+                 "secret differs: sha256 %.8s.. here, %.8s.. there; use the same --secret_file", ours,
+                 theirs);
+    else if (result == AUTH_NO_SECRET)
+        snprintf(why, sizeof(why), "the store has no secret; start its node with the same --secret_file");
+    else
+        snprintf(why, sizeof(why), "the store does not prove that it has the secret: %s",
+                 auth_result_text(result));
+    if (result != AUTH_OK) {
+        link_lose(link, why);
+        return;
+    }
+    link->early = NULL;
+    link_queue_bytes(&link->out, OP_AUTH, slice_of(proof, sizeof(proof)), NULL);
+    identify(link);
+    while (cJSON_GetArraySize(early) > 0)
+        request(link, cJSON_DetachItemFromArray(early, 0));
+    cJSON_Delete(early);
 }
 
 /* Not before the first answer: until then the other side may not accept a question at all. */
@@ -280,12 +348,21 @@ static bool take_one(struct store_link *link)
     uint8_t status = 0;
     struct slice text;
     size_t used;
-    int found = link_is_over(link) ? 0 : link_answer(&link->in, link->welcome ? NULL : &status, &text, &used);
+    int found =
+        link_is_over(link)
+            ? 0
+            : link_answer(&link->in, link->welcome || link->early != NULL ? NULL : &status, &text, &used);
     if (found < 0)
         link_lose(link, "the peer there is not a store of ddprun");
     if (found <= 0)
         return false;
-    if (link->welcome)
+    if (link->early == NULL && has_secret(link) && !auth_open(&link->auth, status, &text)) {
+        link_lose(link, "a message of the store has a wrong tag");
+        return false;
+    }
+    if (link->early != NULL)
+        take_proof(link, text);
+    else if (link->welcome)
         link_take_answer(link, text);
     else
         link_take_welcome(link, status, text);
@@ -646,6 +723,8 @@ static void handle_closed(uv_handle_t *handle)
     buf_free(&link->out.bytes);
     buf_free(&link->sending);
     buf_free(&link->in);
+    cJSON_Delete(link->early);
+    auth_wipe(&link->auth);
     free(link);
 }
 

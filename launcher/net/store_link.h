@@ -1,11 +1,12 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host.
  *
- * connect -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h as events occur, and a heartbeat
+ * connect -> AUTH, if the job has a secret -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h as events occur, and a heartbeat
  * each second, whose answer shows that the store lives. Nothing here blocks; requests before the connection is up are
  * sent when it is. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
+#include "auth/auth.h"
 #include "base/buf.h"
 #include "base/limits.h"
 #include "ddp/error.h"
@@ -80,7 +81,8 @@ struct store_link_options {
     int fd; /* from dial.h: connected and greeted, owned by the link from now on; -1 = connect to `address` */
     const char *address; /* a literal */
     int port;
-    const struct plan *plan; /* borrowed, like `who`, until the link is closed */
+    const struct plan
+        *plan; /* borrowed, like `who`, until the link is closed; its secret, if any, is proven */
     struct link_who who;
     uint64_t beat_ms;
     uint64_t
@@ -131,6 +133,8 @@ struct store_link {
     uv_connect_t connect;
     uv_write_t write;
     struct link_queue out; /* not yet handed to libuv */
+    struct auth auth;      /* used if the plan has a secret */
+    struct cJSON *early;   /* owned; requests that wait for the store's proof; NULL = none */
     struct buf sending;    /* libuv's until on_written */
     struct buf in;
     char chunk[LINK_READ_BYTES];

@@ -51,6 +51,7 @@ struct node_meeting {
     int missing;                     /* errno if the program does not exist here, 0 = it does */
     uv_timer_t missing_timer;
     bool refused;                         /* given by the store */
+    struct secret *secret;                /* owned; NULL = none */
     struct vouch vouch;                   /* connections that the store asked about */
     uv_timer_t vouch_timer;               /* when to walk for them next */
     uint64_t whose_ms;                    /* until when the budget for finding others' sockets is used up */

@@ -1,5 +1,6 @@
 /* node.c -- see node.h. From start to end: timer, joining the job, order of opening and freeing. */
 
+#include "auth/secret.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
 #include "base/limits.h"
@@ -101,6 +102,7 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
                                                 .silent_ms = n->meet.store != NULL ? 0 : timeout_ms,
                                                 .calls = node_store_calls,
                                                 .user = n };
+    snprintf(n->meet.vouch.own, sizeof(n->meet.vouch.own), "%s", options.who.own);
     node_expect_answer(n);
     node_offer_port(n);
     return store_link_open(&options, &n->meet.link, err);
@@ -451,6 +453,10 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->run.known = calloc((size_t)n->plan->nproc, sizeof(*n->run.known));
     n->run.sample.beats_seen = calloc((size_t)n->plan->nproc, sizeof(*n->run.sample.beats_seen));
     n->run.steps = calloc((size_t)n->plan->nproc, sizeof(*n->run.steps));
+    if (n->plan->cli->secret_file != NULL &&
+        secret_read(n->plan->cli->secret_file, &n->meet.secret, err) != DDP_OK)
+        return DDP_ERR_ARG;
+    n->plan->secret = n->meet.secret;
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
         n->run.sample.beats_seen == NULL || n->agent == NULL || !open_progress(n))
@@ -526,6 +532,7 @@ static void close_node(struct node *n)
     spawner_close(&n->run.spawner);
     exits_close(&n->run.exits);
     store_server_stop(n->meet.store);
+    secret_free(n->meet.secret);
 }
 
 /* On the stack, because this process does nothing else and returns the exit code. Once the loop exists, any failure

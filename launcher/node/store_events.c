@@ -198,12 +198,14 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     struct vouch_process found;
     struct socket_owner owner;
     const enum vouch_answer answer = vouch_find(&n->meet.vouch, peer, store, &found, &owner);
-    if (answer == VOUCH_FOUND)
+    if (answer == VOUCH_FOUND) {
         say_worker(n, conn, &found);
-    else if (answer == VOUCH_UNKNOWN)
+    } else if (answer == VOUCH_UNKNOWN) { /* the store serves it now, and learns its process later */
+        store_link_tell(n->meet.link, encode_vouch(conn, -1, 0));
         put_off(n, &(struct vouch_question){ .conn = conn, .inode = owner.inode, .any = any });
-    else if (answer == VOUCH_FOREIGN && any)
+    } else if (answer == VOUCH_FOREIGN && any) {
         say_whose(n, conn, owner.inode);
+    }
 }
 
 /* --- stacks ------------------------------------------------------------------------------------------------ */

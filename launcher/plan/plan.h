@@ -85,9 +85,12 @@ struct plan_round {
     int rank0_port;         /* 0 = the workers use the launcher's store */
 };
 
+struct secret;
+
 struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
+    const struct secret *secret;    /* of the job; the agent's, which reads --secret_file; NULL = none */
     char *job;
     struct plan_meeting meeting;
     int nproc;

@@ -13,7 +13,7 @@ enum {
     AT_ROLE = 1,
     AT_PRINT = 2,
     AT_JOB = AT_PRINT + AUTH_PRINT_BYTES,
-    AT_NONCE = AT_JOB + AUTH_HASH_BYTES,
+    AT_NONCE = AT_JOB + AUTH_JOB_BYTES,
     AT_RESULT = 1,
     AT_INSTANCE = AT_PRINT + AUTH_PRINT_BYTES,
     AT_STORE_NONCE = AT_INSTANCE + AUTH_INSTANCE_BYTES,
@@ -62,16 +62,24 @@ void auth_fingerprint(const struct secret *secret, char text[static AUTH_PRINT_T
     print_text(print, text);
 }
 
-static void hash_job(const char *job, uint8_t out[static AUTH_HASH_BYTES])
+void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT])
 {
-    memset(out, 0, AUTH_HASH_BYTES);
+    text[0] = '\0';
+    if (hello.len == AUTH_HELLO_BYTES)
+        print_text((const uint8_t *)hello.data + AT_PRINT, text);
+}
+
+static void hash_job(const char *job, uint8_t out[static AUTH_JOB_BYTES])
+{
+    uint8_t hash[AUTH_HASH_BYTES] = { 0 };
     if (job[0] != '\0')
-        crypto_hash_sha256(out, (const uint8_t *)job, strlen(job));
+        crypto_hash_sha256(hash, (const uint8_t *)job, strlen(job));
+    memcpy(out, hash, AUTH_JOB_BYTES);
 }
 
 bool auth_is_job(const struct auth *a, const char *job)
 {
-    uint8_t hash[AUTH_HASH_BYTES];
+    uint8_t hash[AUTH_JOB_BYTES];
     hash_job(job, hash);
     return memcmp(hash, a->talk + AT_JOB, sizeof(hash)) == 0;
 }
@@ -196,6 +204,11 @@ enum auth_result auth_check(struct auth *a, struct slice proof)
         return fail(a, AUTH_BAD_PROOF);
     a->state = AUTH_PROVEN;
     return AUTH_OK;
+}
+
+void auth_wipe(struct auth *a)
+{
+    sodium_memzero(a, sizeof(*a));
 }
 
 /* --- frames ------------------------------------------------------------------------------------------------ */

@@ -20,10 +20,11 @@ enum {
     AUTH_VERSION = 1,
     AUTH_NONCE_BYTES = 16,
     AUTH_PRINT_BYTES = 8,
+    AUTH_JOB_BYTES = 16,  /* the first bytes of a hash */
     AUTH_HASH_BYTES = 32, /* of SHA-256 and HMAC-SHA256 */
     AUTH_TAG_BYTES = 16,
     AUTH_INSTANCE_BYTES = 32,
-    AUTH_HELLO_BYTES = 2 + AUTH_PRINT_BYTES + AUTH_HASH_BYTES + AUTH_NONCE_BYTES,
+    AUTH_HELLO_BYTES = 2 + AUTH_PRINT_BYTES + AUTH_JOB_BYTES + AUTH_NONCE_BYTES,
     AUTH_OFFER_BYTES =
         2 + AUTH_PRINT_BYTES + AUTH_INSTANCE_BYTES + AUTH_NONCE_BYTES, /* the store's answer ... */
     AUTH_ANSWER_BYTES = AUTH_OFFER_BYTES + AUTH_HASH_BYTES,            /* ... with its proof */
@@ -89,6 +90,12 @@ enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct 
 
 /* The store checks the proof. */
 enum auth_result auth_check(struct auth *a, struct slice proof);
+
+/* The fingerprint in a first message, "" if that has another size. */
+void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT]);
+
+/* Wipe the keys. */
+void auth_wipe(struct auth *a);
 
 /* True if the client has named this job in its first message. */
 bool auth_is_job(const struct auth *a, const char *job);

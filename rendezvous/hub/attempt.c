@@ -58,6 +58,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
     list_remove(&s->midway);
+    session_end_auth(hub, s);
     quota_give(session_quota(hub, s), s->in.cap);
     buf_free(&s->in);
     table_remove(&hub->sessions, &s->node);
@@ -98,7 +99,7 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
                                   .job = hub->asked_job[0] ? hub->asked_job : NULL,
                                   .why = why,
                                   .first = slice_of(s->first, s->n_first),
-                                  .is_ours = s->role != ROLE_PLAIN || hub->asked_job[0] };
+                                  .is_ours = s->role != ROLE_PLAIN || hub->asked_job[0] || s->is_ddprun };
     bool is_news = rejects_note(&hub->rejects, &facts, hub->now_ms);
     if (is_news && (facts.is_ours || reject_may_be_a_node(reject_kind_of(facts.first))))
         hurry_all_jobs(hub);

@@ -37,6 +37,15 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
+/* An agent that has the secret of one job must not enter another. */
+static bool is_job_of_auth(struct hub *hub, const struct session *s, const char *job)
+{
+    if (gate_is_job(s, job))
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH named another job than '%s'", job);
+    return false;
+}
+
 /* Return true when it was acted on. A stale call is rejected and the agent continues: the verdict of that round is
  * already on its way. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
@@ -134,7 +143,7 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
                  "this connection is a node of job '%s', and its rendezvous places the ranks", s->job->name);
         return false;
     }
-    struct job *job = job_claim(hub, s, name.job);
+    struct job *job = is_job_of_auth(hub, s, name.job) ? job_claim(hub, s, name.job) : NULL;
     if (job == NULL ||
         (!job_is_at(job, &name) && (!may_begin(job, s, &name) || !attempt_begin(job, &name, true))))
         return false;
@@ -267,6 +276,8 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
  * its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
+    if (!is_job_of_auth(hub, s, join->job))
+        return NULL;
     struct job *job = s->is_node ? s->job : job_claim(hub, s, join->job);
     if (job != NULL && job->name[0] == '\0')
         job_rename(job, join->job);
@@ -307,6 +318,7 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
     session_enter(s, job);
     job_node_joined(s);
+    gate_agent_joined(job->hub, s);
     const bool is_spare = rdzv_is_spare(job->rdzv, s->id);
     if (is_spare)
         schedule_spare(job);
@@ -589,7 +601,8 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     const enum message_id id = message_find_call(op.op);
     if (id == MESSAGE_COUNT)
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "op \"%s\" is not known", op.op);
-    if (id == MESSAGE_COUNT || message_class(id) != MESSAGE_IS_AGENT_CALL || s->role == ROLE_AGENT)
+    if (id == MESSAGE_COUNT || message_class(id) != MESSAGE_IS_AGENT_CALL ||
+        (s->role == ROLE_AGENT && gate_is_agent(hub, s)))
         return id;
     ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents: IDENTIFY as one first", op.op);
     return MESSAGE_COUNT;
@@ -606,12 +619,12 @@ static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *reque
     return id == MESSAGE_JOIN && refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
 }
 
-static bool put_answer(struct hub *hub, cJSON *answer, bool ok)
+static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok)
 {
     const char *error = hub->err.msg[0] ? hub->err.msg : "out of memory";
     message_add_answer(&(struct message_answer){ .ok = ok, .error = ok ? NULL : error }, answer);
     char *printed = answer ? cJSON_PrintUnformatted(answer) : NULL;
-    const bool put = printed != NULL && put_blob(&hub->out, slice_str(printed));
+    const bool put = printed != NULL && session_put_blob(s, &hub->out, 0, slice_str(printed));
     cJSON_free(printed);
     return put;
 }
@@ -623,7 +636,7 @@ bool control_answer(struct hub *hub, struct session *s, struct slice text)
     cJSON *answer = cJSON_CreateObject();
     hub->answers_later = false;
     const bool ok = request != NULL && dispatch_call(hub, s, request, answer);
-    const bool put = hub->answers_later || put_answer(hub, answer, ok);
+    const bool put = hub->answers_later || put_answer(hub, s, answer, ok);
     cJSON_Delete(request);
     cJSON_Delete(answer);
     return put;

@@ -138,6 +138,13 @@ void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid)
         s->uid = uid;
 }
 
+void hub_set_foreign(struct hub *hub, conn_id conn)
+{
+    struct session *s = session_find(hub, conn);
+    if (s != NULL && hub->limits.guarded)
+        gate_meet(hub, s);
+}
+
 bool hub_has_request(struct hub *hub, conn_id conn)
 {
     const struct session *s = session_find(hub, conn);
@@ -194,7 +201,8 @@ static uint64_t midway_deadline(const struct hub *hub, int spoken)
 uint64_t hub_deadline(const struct hub *hub)
 {
     uint64_t unfinished = earlier_of(midway_deadline(hub, 0), midway_deadline(hub, 1));
-    return earlier_of(earlier_of(unfinished, peer_deadline(hub)), hub->jobs_deadline_ms);
+    return earlier_of(earlier_of(unfinished, earlier_of(peer_deadline(hub), gate_deadline(hub))),
+                      hub->jobs_deadline_ms);
 }
 
 /* The first request has a separate limit. A silent connection is usually a scanner; one that stops in the middle of a
@@ -218,6 +226,7 @@ void hub_tick(struct hub *hub, uint64_t now_ms)
     if (hub->jobs_deadline_ms <= now_ms)
         jobs_tick(hub);
     peer_tick(hub);
+    gate_tick(hub);
     feed_released(hub);
 }
 
@@ -252,6 +261,8 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     list_init(&hub->peers.held);
     list_init(&hub->peers.claimed);
     list_init(&hub->peers.released);
+    for (int i = 0; i < STRANGER_STATES; i++)
+        list_init(&hub->gate[i].line);
     hub->jobs_deadline_ms = UINT64_MAX;
     if (table_init(&hub->sessions) && table_init(&hub->agents) && table_init(&hub->jobs) &&
         table_init(&hub->sources) && job_new(hub) != NULL)

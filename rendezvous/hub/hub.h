@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct hub;
+struct secret;
 
 typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub, never 0 */
 
@@ -32,6 +33,8 @@ struct hub_limits {
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* serve any number of jobs by name, ddp-rendezvous; else one */
     uint64_t keep_ms;            /* ... and drop a job that has had no connection for this long */
+    const struct secret *secret; /* borrowed; agents must have it, NULL = none is needed */
+    bool guarded;                /* hold connections from other hosts until an agent confirms them */
     bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
@@ -65,6 +68,8 @@ struct hub_sink {
     /* Check whether a reply of `bytes` may be sent to `conn` now (0: the next one, of any size). False: its
      * requests wait until hub_resume. NULL = always. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
+    /* Fill `bytes` with random numbers. NULL or false = none: AUTH is refused. */
+    bool (*random)(void *user, void *bytes, size_t n);
 };
 
 /* NULL when memory is short. `limits` and `sink` are copied. */
@@ -76,6 +81,9 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
 
 /* Set the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
+
+/* The connection is from another host. With hub_limits.guarded it must be confirmed before it is served. */
+void hub_set_foreign(struct hub *hub, conn_id conn);
 
 /* Check whether the connection has sent a whole request. */
 bool hub_has_request(struct hub *hub, conn_id conn);

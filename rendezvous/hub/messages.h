@@ -177,7 +177,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_vouch(X)                                                                                  \
     X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection from `who`")                                   \
     X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "rank of the process, -1 = a process of the job without a rank") \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "that process, 0 = unknown")                                             \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "that process, 0 = a process of the agent's user, not known yet")        \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_owner(X)                                                   \

@@ -83,6 +83,14 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
+bool peer_ask_user(struct hub *hub, struct session *s)
+{
+    if (next_agent(hub, s, NULL) == NULL)
+        return false;
+    ask(hub, s, false);
+    return true;
+}
+
 bool peer_ask_owner(struct hub *hub, struct session *s)
 {
     if (s->role != ROLE_PLAIN || s->torch == NULL || s->torch->asked || hub->agents.count == 0)
@@ -260,7 +268,9 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
         return refuse_claim(answer);
     }
     struct session *s = session_find(hub, (conn_id)conn);
-    if (s == NULL || pid == 0)
+    if (s != NULL && s->stranger_state != STRANGER_NONE && is_at_its_address(agent, s))
+        session_admit(hub, s);
+    if (s == NULL || pid == 0 || s->stranger_state != STRANGER_NONE)
         return true;
     if (is_claimed_elsewhere(agent, s)) {
         reject_claimed_twice(hub, agent, s);

@@ -11,6 +11,7 @@
  * limits (wire.c), an earlier wait is over and the connection may ask. PyTorch's protocol has no error answer, so a
  * failed request closes the connection, and the reason is logged. Invalid bytes, a request that is not allowed here,
  * or a lack of memory close it, too. Earlier requests on that connection have been answered. */
+#include "auth/auth.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
 #include "hub/session.h"
@@ -152,19 +153,39 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
+/* The job is checked here and again at `join`, which names it, too. */
+static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
+{
+    if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "this store needs the secret of the job from its agents: start all nodes with the same "
+                 "--secret_file");
+    else if (s->auth != NULL && who->role != (s->auth->role == AUTH_AGENT ? ROLE_AGENT : ROLE_CTL))
+        ddp_fail(&hub->err, DDP_ERR_ARG, "AUTH named another role than \"%s\"", role_names[who->role]);
+    else if (who->role == ROLE_AGENT && !gate_is_job(s, who->job.job))
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH named another job than '%s'", who->job.job);
+    else
+        return true;
+    return false;
+}
+
 /* A rejected client gets the reason and is closed, because it must not continue as part of this job. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
-    cJSON *o = message_parse(req->blob[0], &hub->err);
-    bool ok = o != NULL && read_introduction(o, &who, &hub->err) && welcome(hub, s, &who);
-    if (!ok)
+    struct slice frame = req->blob[0];
+    if (!gate_check_tag(hub, s, req->op, &frame))
+        return false;
+    cJSON *o = message_parse(frame, &hub->err);
+    bool ok = o != NULL && read_introduction(o, &who, &hub->err) && is_allowed(hub, s, &who) &&
+              welcome(hub, s, &who);
+    if (!ok && (who.role != ROLE_AGENT || gate_is_agent(hub, s)))
         snprintf(hub->asked_job, sizeof(hub->asked_job), "%s", who.job.job);
     cJSON_Delete(o);
     if (ok)
-        return put_u8(&hub->out, 0) && put_blob(&hub->out, slice_of("", 0));
+        return put_u8(&hub->out, 0) && session_put_blob(s, &hub->out, 0, slice_of("", 0));
     put_u8(&hub->out, 1);
-    put_blob(&hub->out, slice_str(hub->err.msg));
+    session_put_blob(s, &hub->out, 1, slice_str(hub->err.msg));
     ddp_wrap(&hub->err, "IDENTIFY refused");
     return false;
 }
@@ -213,7 +234,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 /* control.c parses the JSON; here it is only bytes. Pushes that follow from a node's call are sent after its answer. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
-    bool ok = control_answer(hub, s, req->blob[0]);
+    struct slice frame = req->blob[0];
+    bool ok = gate_check_tag(hub, s, req->op, &frame) && control_answer(hub, s, frame);
     if (ok && s->is_node)
         rdzv_settle(s->job->rdzv, hub->now_ms);
     return ok;
@@ -239,6 +261,11 @@ static bool check_status(struct hub *hub, const struct session *s, const struct 
         ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes)", req->op->name,
                  (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);
     return false;
+}
+
+static bool on_auth(struct hub *hub, struct session *s, const struct request *req)
+{
+    return gate_auth(hub, s, req->blob[0]);
 }
 
 /* The greeting is checked by wire.c. */
@@ -424,7 +451,7 @@ static bool on_queue_len(struct hub *hub, struct session *s, const struct reques
 
 typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
 
-/* One per row of ops.h, NULL for a request that is not served. */
+/* One per row of ops.h. */
 /* clang-format off */
 static const request_handler request_handlers[OPS] = {
     [OP_VALIDATE]    = on_validate,    [OP_SET]           = on_set,
@@ -438,7 +465,7 @@ static const request_handler request_handlers[OPS] = {
     [OP_QUEUE_POP]   = on_queue_pop,   [OP_QUEUE_LEN]     = on_queue_len,
     [OP_LIST_KEYS]   = on_list_keys,   [OP_BARRIER]       = on_wait_or_barrier,
     [OP_IDENTIFY]    = on_identify,    [OP_BARRIER_NAMED] = on_barrier_named,
-    [OP_CONTROL]     = on_control,     /* AUTH is reserved: closed politely */
+    [OP_CONTROL]     = on_control,     [OP_AUTH]          = on_auth,
 };
 /* clang-format on */
 
@@ -479,13 +506,19 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
-    if (request_handlers[op->id] == NULL)
-        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not served", op->name);
+    if (s->auth != NULL)
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s on a connection with AUTH", op->name);
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
                  "%s on a connection of an earlier attempt; now is attempt %lld", op->name,
                  (long long)s->job->members.attempt);
     return false;
+}
+
+/* The requests whose frames have a tag, and those without effect. */
+static bool is_of_agents(enum op_id id)
+{
+    return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING;
 }
 
 /* The steps that all requests share. A client that sends a request has stopped waiting: a c10d client of torch 1.13
@@ -501,7 +534,8 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
         session_leave_wait(s);
     if (s->torch != NULL)
         s->torch->polls = false;
-    if (handler == NULL || (s->job != NULL && s->era < s->job->era && !session_is_operator(s)))
+    if ((s->auth != NULL && !is_of_agents(req->op->id)) ||
+        (s->job != NULL && s->era < s->job->era && !session_is_operator(s)))
         return refuse_request(hub, s, req->op);
     const bool ok = handler(hub, s, req);
     if (s->waiter.offer != NULL)
@@ -614,10 +648,21 @@ bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
     if (s->is_paused)
         return s->in.len > 0 || keep_rest(hub, s, bytes);
     if (s->is_held)
-        return peer_holds(hub, s);
+        return s->stranger_state != STRANGER_NONE ? gate_holds(hub, s) : peer_holds(hub, s);
     for (ahead.rest = bytes, ahead.status = WIRE_OK; ahead.status == WIRE_OK;) {
         bytes = ahead.rest;
+        if (s->stranger_state != STRANGER_NONE) {
+            const enum gate_verdict verdict = gate_look(s, bytes);
+            if (verdict == GATE_HELLO && !gate_hello(hub, s, &ahead.rest))
+                return false;
+            if (verdict == GATE_HELLO)
+                continue;
+            if (verdict != GATE_PASS)
+                return keep_rest(hub, s, bytes) && (verdict == GATE_MORE || gate_hold(hub, s));
+        }
         decode_ahead(hub, s, bytes, &ahead);
+        if (!gate_count(hub, s, bytes.len - ahead.rest.len))
+            return false;
         for (uint32_t i = 0; i < ahead.n; i++) {
             if (hub->is_backed_up)
                 return pause_session(hub, s, rest_after(&ahead, i));

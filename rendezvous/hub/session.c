@@ -5,6 +5,7 @@
  * a job, leaves it and ends. */
 #include "hub/session.h"
 
+#include "auth/auth.h"
 #include "base/buf.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"
@@ -115,6 +116,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     s->heard_ms = hub->now_ms;
     wire_init(&s->wire, hub->limits.dialect_b);
     list_init(&s->midway);
+    list_init(&s->stranger);
     list_init(&s->by_rank);
     list_init(&s->in_job);
     list_init(&s->seat.node);
@@ -147,6 +149,47 @@ struct rejects *hub_all_rejects(struct hub *hub)
                          s->heard_ms);
     }
     return all;
+}
+
+/* --- connections of other hosts, see gate.c ------------------------------------------------------------- */
+
+void session_leave_line(struct hub *hub, struct session *s)
+{
+    if (s->stranger_state == STRANGER_NONE)
+        return;
+    list_remove(&s->stranger);
+    hub->gate[s->stranger_state].count--;
+    s->stranger_state = STRANGER_NONE;
+}
+
+void session_admit(struct hub *hub, struct session *s)
+{
+    session_leave_line(hub, s);
+    if (!s->is_held)
+        return;
+    s->is_held = false;
+    list_remove(&s->midway);
+    list_insert(&hub->peers.released, &s->midway);
+}
+
+void session_end_auth(struct hub *hub, struct session *s)
+{
+    session_leave_line(hub, s);
+    if (s->auth != NULL)
+        auth_wipe(s->auth);
+    free(s->auth);
+}
+
+bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
+{
+    uint8_t tag[AUTH_TAG_BYTES];
+    if (s->auth == NULL)
+        return put_blob(out, frame);
+    if (buf_reserve(out, sizeof(uint64_t) + frame.len + sizeof(tag)) == NULL) /* a tag must not be lost */
+        return false;
+    auth_seal(s->auth, kind, frame, tag);
+    return put_u64(out, frame.len + sizeof(tag)) && buf_append(out, frame.data, frame.len) &&
+           buf_append(out, tag, sizeof(tag));
 }
 
 /* --- hub out ---------------------------------------------------------------------------------------------- */
@@ -209,7 +252,7 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
     size_t before = out->len;
-    if (!put_blob(out, text))
+    if (!session_put_blob(s, out, 0, text))
         out->len = before;
     else if (s != hub->feeding)
         hub_send(hub, s, buf_slice(&direct));

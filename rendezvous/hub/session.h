@@ -8,6 +8,7 @@
  *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes
  *     monitor.c           checks a job while nodes or ranks wait, and reports to its nodes
  *     torch_observer.c    the actions of PyTorch's ranks while their groups form
+ *     gate.c              connections from other hosts, and AUTH
  *     peer_identity.c     the process of a plain connection
  *     attempt.c           a session enters a job, leaves it, is freed; an attempt begins and ends
  *     job.c               jobs are made, found, freed; their declaration, barriers and nodes
@@ -30,6 +31,7 @@
 #include "store/table.h"
 #include "store/wire.h"
 
+struct auth;
 struct cJSON;
 struct snapshot;
 struct snapshot_claim;
@@ -57,6 +59,9 @@ struct session_node {
     uint32_t told_wait;           /* schedule_state.wait of its last full report */
 };
 
+/* The state of a connection from another host until it is admitted (gate.c). */
+enum stranger_state { STRANGER_NONE, STRANGER_GREETING, STRANGER_HELD, STRANGER_ASKED, STRANGER_STATES };
+
 #define SESSION_NO_UID UINT32_MAX /* no user has this id */
 
 struct session {
@@ -75,15 +80,21 @@ struct session {
     struct list by_rank;          /* in member.sessions, of a worker */
     struct barrier_seat seat;     /* its place in a named barrier */
     struct session_node *as_node; /* owned; NULL = it has never joined a rendezvous */
-    struct torch_client *torch;   /* owned; NULL = it has used none of PyTorch's keys */
-    uint32_t rank;                /* of a worker */
-    uint32_t era;                 /* the hub's when it was accepted */
-    uint32_t uid; /* of the process that connected, on this host; SESSION_NO_UID = not known */
-    int32_t pid;  /* pid of a plain client, from its agent or else from itself; 0 = unknown */
+    struct auth *auth;            /* owned; NULL = it has never sent AUTH */
+    struct list stranger;         /* in the line of its stranger_state, since then */
+    uint64_t stranger_since_ms;
+    struct torch_client *torch; /* owned; NULL = it has used none of PyTorch's keys */
+    uint32_t rank;              /* of a worker */
+    uint32_t era;               /* the hub's when it was accepted */
+    uint32_t uid;               /* of the process that connected, on this host; SESSION_NO_UID = not known */
+    int32_t pid;                /* pid of a plain client, from its agent or else from itself; 0 = unknown */
     /* Small fields last and together, because a store may have a hundred thousand sessions. */
     uint8_t role;     /* enum role */
     uint8_t waits_in; /* 1 + op_id of WAIT, BARRIER, BARRIER_NAMED or CONTROL while a reply is due, else 0 */
-    bool was_asked_for; /* the agents were asked for its process */
+    uint8_t stranger_state; /* enum stranger_state */
+    uint8_t stranger_bytes; /* decoded so far */
+    bool is_ddprun;         /* a stranger that looked for a store of ddprun, or sent AUTH */
+    bool was_asked_for;     /* the agents were asked for its process */
     bool is_held; /* in hub->peers.held or .claimed with `midway`: its requests wait until its job is known */
     bool is_paused;    /* `in` holds requests that wait for hub_resume */
     bool is_node;      /* in job->rdzv, under `id` */
@@ -116,6 +127,10 @@ struct hub {
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
     struct table agents; /* the sessions of nodes, of all jobs, by their address */
     struct peer_lines peers;
+    struct {
+        struct list line; /* the oldest first */
+        unsigned count;
+    } gate[STRANGER_STATES]; /* lines of strangers */
     struct session *feeding; /* its bytes are being processed; `out` is for it */
     struct buf out;
     bool must_repeat;   /* the current request must be repeated: its reply cannot be sent yet */
@@ -146,7 +161,34 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* Remove the keys, end all waits silently, and reset the ranks. */
 void attempt_end(struct job *job);
 
-/* peer_identity.c: ask the agents at its address once for its process. */
+/* gate.c: a connection from another host was accepted. */
+void gate_meet(struct hub *hub, struct session *s);
+/* An agent has joined: ask it for the strangers at its address. */
+void gate_agent_joined(struct hub *hub, const struct session *agent);
+uint64_t gate_deadline(const struct hub *hub);
+void gate_tick(struct hub *hub);
+/* Whether a stranger's next request may be decoded. */
+enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO };
+enum gate_verdict gate_look(const struct session *s, struct slice bytes);
+/* Answer the request with which a launcher looks for the store, and remove it from *bytes. */
+bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
+/* Count the decoded bytes. False: close the connection. */
+bool gate_count(struct hub *hub, struct session *s, size_t bytes);
+/* Hold its bytes; true if more of them still fit. */
+bool gate_hold(struct hub *hub, struct session *s);
+bool gate_holds(struct hub *hub, const struct session *s);
+/* Handle a message of AUTH. */
+bool gate_auth(struct hub *hub, struct session *s, struct slice message);
+/* Check and remove the tag of a frame, if the session has sent AUTH. */
+bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame);
+/* True if the session may make agents' calls: it has the secret, if the store has one. */
+bool gate_is_agent(const struct hub *hub, const struct session *s);
+/* True unless AUTH named another job. */
+bool gate_is_job(const struct session *s, const char *job);
+
+/* peer_identity.c: ask the agents at its address whose connection that is. False: there is none. */
+bool peer_ask_user(struct hub *hub, struct session *s);
+/* Ask the agents at its address once for its process. */
 void peer_ask(struct hub *hub, struct session *s);
 /* Ask also for a description of a process that is not a worker. That is slow, and only done when too many take part.
  * False: not asked now. */
@@ -273,6 +315,14 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
+/* session.c: a connection of another host leaves the line in which it waits. */
+void session_leave_line(struct hub *hub, struct session *s);
+/* It is no stranger any more; its held bytes are processed next. */
+void session_admit(struct hub *hub, struct session *s);
+/* It ends: leave the line, and free what AUTH has allocated. */
+void session_end_auth(struct hub *hub, struct session *s);
+/* Append a blob to its output, with a tag if it has sent AUTH. */
+bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "base/endpoint.h"
 #include "base/log.h"
+#include "base/syscalls.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -597,6 +598,12 @@ static void log_hub(void *user, const char *line)
     log_line(clients->log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
 }
 
+static bool random_bytes(void *user, void *bytes, size_t n)
+{
+    (void)user;
+    return sys_getrandom(bytes, n, 0) == (ssize_t)n;
+}
+
 struct hub_sink clients_sink(struct clients *clients)
 {
     return (struct hub_sink){ .user = clients,
@@ -604,7 +611,8 @@ struct hub_sink clients_sink(struct clients *clients)
                               .may_reply = may_reply,
                               .close = close_client,
                               .here = address_here,
-                              .log = log_hub };
+                              .log = log_hub,
+                              .random = random_bytes };
 }
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
@@ -714,6 +722,8 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
         conn_abort(&c->conn);
     if (uid >= 0)
         hub_set_uid(clients->hub, c->id, (uint32_t)uid);
+    else
+        hub_set_foreign(clients->hub, c->id);
     log_peer(c, "connected");
     return true;
 }

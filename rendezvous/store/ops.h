@@ -21,6 +21,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 #define WIRE_MAX_KEYS    131072u
 #define WIRE_MAX_RANKS   131072u
 #define WIRE_MAX_MEMBERS (4u * WIRE_MAX_RANKS)
+#define WIRE_MAX_PROOF   64u
 
 /* clang-format off */
 
@@ -42,6 +43,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(DESIRED,  BLOB,    WIRE_MAX_VALUE,   "blob desired")                                                   \
     X(JSON,     BLOB,    WIRE_MAX_JSON,    "blob json")                                                      \
     X(MEMBERS,  BLOB,    WIRE_MAX_MEMBERS, "blob members")                                                   \
+    X(PROOF,    BLOB,    WIRE_MAX_PROOF,   "blob message")                                                   \
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
@@ -95,8 +97,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
       "joins a named barrier (ours)")                                                                        \
     X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
       "calls of agents and operators (ours)")                                                                 \
-    X(AUTH,          0x83, NO, NO, NIL, NIL, NIL,            false, false, "closes the connection",          \
-      "reserved (ours)")
+    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer; none to a proof",   \
+      "proves that both sides have the secret (ours)")
 
 /* clang-format on */
 

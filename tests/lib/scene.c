@@ -1,6 +1,8 @@
 /* scene.c -- see scene.h. Hosts and their network come first, then the run of one row. */
 #include "scene.h"
 
+#include "auth/secret.h"
+
 #include "base/clock.h"
 
 #include <criterion/criterion.h>
@@ -555,6 +557,19 @@ enum { WORDS_MAX = 64, SCENE_TEXT = 4096, START_MS = 60000, LIFE_MS = 110000, LE
 
 /* --- starting -------------------------------------------------------------------------------------------- */
 
+/* The nodes of a scene have a secret. */
+#define SECRET_PATH "/tmp/ddprun-test-secret-%d"
+
+static void make_secret(bool begins)
+{
+    char path[sizeof(SECRET_PATH) + 32];
+    struct ddp_err err;
+    snprintf(path, sizeof(path), SECRET_PATH, (int)getpid());
+    unlink(path);
+    if (begins)
+        cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
+}
+
 /* A command line from texts with spaces between words. */
 struct words {
     const char *argv[WORDS_MAX + 1];
@@ -600,10 +615,15 @@ static void add_program(struct words *w, const char *program)
 
 void scene_start(struct play *play, int i, const char *more_options)
 {
-    static const char *const env[] = { "OMP_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES", "NO_COLOR", "RANK",
-                                       "MASTER_ADDR",       "MASTER_PORT",          NULL };
+    char secret[sizeof(SECRET_PATH) + 32];
+    const char *const env[] = { "OMP_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES", "NO_COLOR", "RANK",
+                                "MASTER_ADDR",       "MASTER_PORT",          secret,     NULL };
     const struct scene *s = play->scene;
     struct words w = { .n = 0 };
+    if (s->insecure)
+        snprintf(secret, sizeof(secret), "PET_INSECURE=1");
+    else
+        snprintf(secret, sizeof(secret), "PET_SECRET_FILE=" SECRET_PATH, (int)getpid());
     add(&w, "%s", s->node[i].ddprun != NULL ? s->node[i].ddprun : bin("ddprun"));
     if (!s->elastic)
         add(&w, "--nnodes=%d --node_rank=%d --master_addr=%s", host_count(s), i, play->net->host[0].addr);
@@ -758,6 +778,7 @@ static void expect_nobody(struct play *play)
 void scene_play(const struct scene *scene)
 {
     struct play play = { .scene = scene, .net = hosts_open_as(scene->net, host_count(scene)) };
+    make_secret(true);
     if (scene->before != NULL)
         scene->before(&play);
     play.fault_ms = clock_ms();
@@ -781,6 +802,7 @@ void scene_play(const struct scene *scene)
         run_free(&r);
     }
     expect_nobody(&play);
+    make_secret(false);
     hosts_close(play.net);
 }
 

@@ -141,6 +141,7 @@ struct scene {
     const char *cases; /* rows of tests/nodes/cases that it covers */
     int hosts;         /* 0 = 2 */
     enum hosts_kind net;
+    bool insecure;       /* the nodes have no secret, because ddp-rendezvous has none */
     bool elastic;        /* without --nnodes, --node_rank and --master_addr from here */
     const char *options; /* of every node */
     const char *program; /* NULL = "worker say:up forever" */

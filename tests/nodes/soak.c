@@ -190,6 +190,7 @@ static void start_node(struct run *r, int i)
                            r->shape == STATIC ? "--rdzv_backend=static" : "--rdzv_backend=c10d",
                            "--nproc_per_node=1",
                            "--grace=2",
+                           "--insecure",
                            "--timeout=9",
                            "--exit_barrier_timeout=15",
                            bin("train"),

@@ -29,7 +29,7 @@ static void host_store(struct play *play)
 }
 
 SCENE(networks, v6_rendezvous_of_its_own, .hosts = 3, V6_10D "--rdzv_endpoint=[fd00::3]:29400",
-      .before = host_store, .program = "member sum barrier:end",
+      .insecure = true, .before = host_store, .program = "member sum barrier:end",
       .node = { { .exit = 0 }, { .exit = 0 }, { .by_hand = true } })
 
 SCENE(networks, v6_loss_is_named, V6, .until = "up", .fault = fault_power, .victim = 1,

@@ -134,7 +134,7 @@ static void host_store(struct play *play)
 }
 
 #define SERVED                                                                                          \
-    .hosts = 3, .elastic = true, .before = host_store,                                                  \
+    .hosts = 3, .elastic = true, .insecure = true, .before = host_store,                                \
     .options =                                                                                          \
         "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=x --rdzv_endpoint=10.9.0.3:29400 --max_restarts=3 " \
         "--restart_backoff=200ms --timeout=20"

@@ -8,18 +8,17 @@
 
 /* From vectors.py, which shares no code with ours. */
 static const char vector_hello[] =
-    "0101630dcd2966c43366053ea4804ef1bb33d4a3d6fb024a614b6d257cebc2bc7cd915da9c9522f37ffc404142434445"
-    "464748494a4b4c4d4e4f";
+    "0101630dcd2966c43366053ea4804ef1bb33d4a3d6fb024a614b404142434445464748494a4b4c4d4e4f";
 
 static const char vector_answer[] =
     "0100630dcd2966c433663031323334353637383961626364656600000000000000000000000000000000808182838485"
-    "868788898a8b8c8d8e8f3ca64a3c2b802899aca02a29631e3b5fad14b3a903154542ff0c099576035356";
+    "868788898a8b8c8d8e8ff6837e3616867aa56e2d3e98c7bc7dc778f35a802bcce661f27a33ddc8f37959";
 
-static const char vector_proof[] = "ef7c92034c14c3fa248cae7b25afa71e8d367ef2ffc13e44c12258ea1104228d";
+static const char vector_proof[] = "b494a107a0a5fa847ba3f5fd58ac93a99527e6260cf4898140dee0ae38d0257c";
 
-static const char vector_client_tags[] = "bb141f99305f242216ff41b2d48ce7be1c99421598637cd7287e9b13d1c6ab15";
+static const char vector_client_tags[] = "6ce96a8e690df20bd1676d8e8ebc3c76425ff58963c81d590f04bf79225c68e0";
 
-static const char vector_store_tags[] = "103da5714153e070321c4a4db1137252547c8523aa3450583fb2aefffac4f29f";
+static const char vector_store_tags[] = "57c196f11e9f860d83926b8158e2c42a7149103f0a50056917b4f48612bc0a26";
 
 enum { FRAME_MAX = 256 };
 

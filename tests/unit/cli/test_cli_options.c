@@ -41,6 +41,8 @@ static const char *const samples[OPTIONS] = {
     [OPT_RDZV_ENDPOINT] = "n0:29401",
     [OPT_RDZV_CONF] = "join_timeout=60, is_host=true,last_call_timeout=5",
     [OPT_LOCAL_ADDR] = "10.0.0.7",
+    [OPT_SECRET_FILE] = "key",
+    [OPT_MAKE_SECRET] = "key",
     [OPT_HOST_STORE] = "yes",
     [OPT_TORCH_STORE] = "rank0",
     [OPT_GROW] = "now",
@@ -210,8 +212,10 @@ static bool is_life_option_set(enum cli_option option)
         return cli.help;
     case OPT_VERSION:
         return cli.version;
+    case OPT_SECRET_FILE:
+        return strcmp(cli.secret_file, "key") == 0;
     case OPT_MAKE_SECRET:
-        return cli.make_secret != NULL;
+        return strcmp(cli.make_secret, "key") == 0;
     case OPT_PRINT_PREFIX:
         return cli.print_prefix;
     case OPT_PRINT_MAN:

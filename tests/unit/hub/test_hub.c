@@ -157,7 +157,7 @@ Test(hub, bad_requests_are_closed_with_a_reason)
         const char *bytes, *why;
     } bad[] = {
         { "13", "closed: unknown request 0x13" },
-        { "83", "closed: AUTH is not served" },
+        { "83 0000000000000000", "closed: AUTH: malformed message" },
         { "00 cef7853c", "closed: second VALIDATE" },
         { "03 0120000000000000", "closed: GET: a key or name of 8193 bytes, no more than 8192" },
         { "06 0100020000000000", "closed: WAIT: a list of 131073 items, no more than 131072" },

@@ -1,0 +1,276 @@
+/* gate.c -- connections from other hosts: which may speak, and the authentication of those that have the secret.
+ *
+ * The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger. Only
+ * VALIDATE, PING and AUTH of it are decoded, at most FIRST_BYTES in all; its other bytes are kept unread until
+ *
+ *     - it proves that it has the secret (an agent, ddpctl), or
+ *     - an agent that has proven it answers `vouch`: the connection belongs to a process of the agent's user.
+ *
+ * Then PyTorch's clients and libddp's, which have no secret, go on as if they had just connected.
+ *
+ *     accepted --an agent has its address--> ASKED -----vouch------> admitted
+ *        |                                     ^
+ *        |-> GREETING --other request--> HELD -'  (an agent of its address joins)
+ *        |       '--AUTH--> admitted
+ *
+ * Each state has a time limit. GREETING and HELD have limits of number, too: the oldest connection has to go, since an
+ * honest agent needs only milliseconds. */
+#include "hub/session.h"
+
+#include "auth/auth.h"
+#include "store/encode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    FIRST_BYTES = 128,
+    PENDING_MAX = 128,
+    PENDING_PER_ADDRESS = 16,
+    HELD_BYTES = 64 << 10,
+    ASKED_BYTES = 10 << 20
+};
+
+static const uint32_t limit_ms[STRANGER_STATES] = {
+    [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000
+};
+
+/* --- the lines of strangers ------------------------------------------------------------------------------- */
+
+static struct session *oldest(const struct hub *hub, enum stranger_state state)
+{
+    const struct list *line = &hub->gate[state].line;
+    return list_is_empty(line) ? NULL : LIST_ENTRY(line->next, struct session, stranger);
+}
+
+static void enter_line(struct hub *hub, struct session *s, enum stranger_state state)
+{
+    session_leave_line(hub, s);
+    list_insert(&hub->gate[state].line, &s->stranger);
+    hub->gate[state].count++;
+    s->stranger_state = (uint8_t)state;
+    s->stranger_since_ms = hub->now_ms;
+}
+
+static void give_up(struct hub *hub, struct session *s)
+{
+    static const char needs[] =
+        "this store serves other hosts only with the secret of the job: start all nodes with "
+        "the same --secret_file";
+    char why[160];
+    if (s->stranger_state == STRANGER_GREETING)
+        snprintf(why, sizeof(why), "%s",
+                 s->auth != NULL ? "it began an authentication and did not end it"
+                                 : "it is from another host and has sent no request");
+    else
+        snprintf(why, sizeof(why),
+                 "no agent of the job has confirmed within %g s that its user owns this connection",
+                 limit_ms[s->stranger_state] / 1000.0);
+    if (s->is_held && s->in.len > 0 && s->in.data[0] == op_table[OP_IDENTIFY].code[DIALECT_C]) {
+        struct buf answer = { 0 };
+        if (put_u8(&answer, 1) && put_blob(&answer, slice_str(needs)))
+            hub_send(hub, s, buf_slice(&answer));
+        buf_free(&answer);
+    }
+    session_reject(hub, s, why);
+}
+
+/* Both lines together have at most PENDING_MAX strangers, so the walk is short. */
+static void make_room(struct hub *hub, const struct session *newest)
+{
+    struct session *same = NULL;
+    unsigned n = 0;
+    for (int state = STRANGER_HELD; state >= STRANGER_GREETING; state--)
+        LIST_EACH(node, &hub->gate[state].line)
+        {
+            struct session *s = LIST_ENTRY(node, struct session, stranger);
+            if (s == newest || !slice_equal(session_address(s), session_address(newest)))
+                continue;
+            if (n++ == 0 || same->stranger_state != state)
+                same = s;
+        }
+    if (n >= PENDING_PER_ADDRESS)
+        session_reject(hub, same, "too many connections of its address wait for authentication");
+    else if (hub->gate[STRANGER_GREETING].count + hub->gate[STRANGER_HELD].count > PENDING_MAX) {
+        same = oldest(hub, STRANGER_GREETING);
+        session_reject(hub, same != newest ? same : oldest(hub, STRANGER_HELD),
+                       "too many connections wait for authentication");
+    }
+}
+
+void gate_meet(struct hub *hub, struct session *s)
+{
+    if (peer_ask_user(hub, s)) {
+        enter_line(hub, s, STRANGER_ASKED);
+        return;
+    }
+    enter_line(hub, s, STRANGER_GREETING);
+    make_room(hub, s);
+}
+
+void gate_agent_joined(struct hub *hub, const struct session *agent)
+{
+    for (int state = STRANGER_GREETING; state <= STRANGER_HELD; state++)
+        for (struct list *line = &hub->gate[state].line, *node = line->next, *next; node != line;
+             node = next) {
+            struct session *s = LIST_ENTRY(node, struct session, stranger);
+            next = node->next;
+            if (slice_equal(session_address(s), session_address(agent)) && peer_ask_user(hub, s))
+                enter_line(hub, s, STRANGER_ASKED);
+        }
+}
+
+uint64_t gate_deadline(const struct hub *hub)
+{
+    uint64_t at_ms = UINT64_MAX;
+    for (int state = STRANGER_GREETING; state < STRANGER_STATES; state++) {
+        const struct session *s = oldest(hub, state);
+        if (s != NULL && s->stranger_since_ms + limit_ms[state] < at_ms)
+            at_ms = s->stranger_since_ms + limit_ms[state];
+    }
+    return at_ms;
+}
+
+void gate_tick(struct hub *hub)
+{
+    for (int state = STRANGER_GREETING; state < STRANGER_STATES; state++)
+        for (struct session *s;
+             (s = oldest(hub, state)) != NULL && s->stranger_since_ms + limit_ms[state] <= hub->now_ms;)
+            give_up(hub, s);
+}
+
+/* --- the bytes of a stranger ------------------------------------------------------------------------------ */
+
+/* A request of fixed bytes, which is compared and not decoded: CONTROL {"op":"hello"}. */
+static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',
+                                 'p',  '"', ':', '"', 'h', 'e', 'l', 'l', 'o', '"', '}' };
+/* The opcode 0 is VALIDATE only with its number after it; in the oldest protocol it is SET. */
+static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
+                                    WIRE_MAGIC >> 24 };
+
+static enum gate_verdict compare(struct slice bytes, const uint8_t *fixed, size_t n, enum gate_verdict whole)
+{
+    if (memcmp(bytes.data, fixed, bytes.len < n ? bytes.len : n) != 0)
+        return GATE_HOLD;
+    return bytes.len < n ? GATE_MORE : whole;
+}
+
+enum gate_verdict gate_look(const struct session *s, struct slice bytes)
+{
+    const uint8_t *b = bytes.data;
+    if (bytes.len == 0)
+        return GATE_MORE;
+    if (!s->wire.greeted)
+        return compare(bytes, validate, sizeof(validate), GATE_PASS);
+    if (s->wire.dialect != DIALECT_C)
+        return GATE_HOLD;
+    if (b[0] == op_table[OP_AUTH].code[DIALECT_C] || b[0] == op_table[OP_PING].code[DIALECT_C])
+        return GATE_PASS;
+    return compare(bytes, hello, sizeof(hello), GATE_HELLO);
+}
+
+bool gate_count(struct hub *hub, struct session *s, size_t bytes)
+{
+    if (s->stranger_state == STRANGER_NONE)
+        return true;
+    if (bytes <= (size_t)(FIRST_BYTES - s->stranger_bytes)) {
+        s->stranger_bytes = (uint8_t)(s->stranger_bytes + bytes);
+        return true;
+    }
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "more than %d bytes of another host without a proof", FIRST_BYTES);
+    return false;
+}
+
+bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes)
+{
+    *bytes = slice_of((const uint8_t *)bytes->data + sizeof(hello), bytes->len - sizeof(hello));
+    s->has_spoken = s->is_ddprun = true;
+    hub->requests++;
+    return gate_count(hub, s, sizeof(hello)) && put_blob(&hub->out, slice_str("{\"ok\":true}"));
+}
+
+bool gate_hold(struct hub *hub, struct session *s)
+{
+    s->is_held = true;
+    list_remove(&s->midway);
+    if (s->stranger_state == STRANGER_GREETING)
+        enter_line(hub, s, STRANGER_HELD);
+    return gate_holds(hub, s);
+}
+
+bool gate_holds(struct hub *hub, const struct session *s)
+{
+    const size_t most = s->stranger_state == STRANGER_ASKED ? ASKED_BYTES : HELD_BYTES;
+    if (s->in.len <= most)
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%zu bytes from another host before an agent has confirmed its user",
+             s->in.len);
+    return false;
+}
+
+/* --- AUTH ------------------------------------------------------------------------------------------------- */
+
+static bool refuse(struct hub *hub, enum auth_result result, struct slice message)
+{
+    char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];
+    if (result == AUTH_SECRET_DIFFERS) {
+        auth_fingerprint(hub->limits.secret, ours);
+        auth_hello_fingerprint(message, theirs);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH: secret differs: sha256 %.8s.. here, %.8s.. there", ours,
+                 theirs);
+    } else {
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH: %s", auth_result_text(result));
+    }
+    return false;
+}
+
+/* The first message gets an answer even if it is refused, because the user of the agent has to see the reason. */
+static bool greet(struct hub *hub, struct session *s, struct slice message)
+{
+    uint8_t nonce[AUTH_NONCE_BYTES], answer[AUTH_ANSWER_BYTES];
+    s->is_ddprun = true;
+    s->auth = calloc(1, sizeof(*s->auth));
+    if (s->auth == NULL)
+        return false;
+    if (hub->sink.random == NULL || !hub->sink.random(hub->sink.user, nonce, sizeof(nonce))) {
+        ddp_fail(&hub->err, DDP_ERR_IO, "AUTH: no random numbers");
+        return false;
+    }
+    const enum auth_result result =
+        auth_answer(s->auth, hub->limits.secret, hub->limits.instance, nonce, message, answer);
+    return put_blob(&hub->out, slice_of(answer, sizeof(answer))) &&
+           (result == AUTH_OK || refuse(hub, result, message));
+}
+
+/* The proof has no answer: that of the next request shows that it was accepted. */
+bool gate_auth(struct hub *hub, struct session *s, struct slice message)
+{
+    if (s->role != ROLE_PLAIN || s->job != NULL)
+        return refuse(hub, AUTH_OUT_OF_ORDER, message);
+    if (s->auth == NULL)
+        return greet(hub, s, message);
+    const enum auth_result result = auth_check(s->auth, message);
+    if (result != AUTH_OK)
+        return refuse(hub, result, message);
+    session_admit(hub, s);
+    return true;
+}
+
+bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame)
+{
+    if (s->auth == NULL || auth_open(s->auth, (uint8_t)op->code[DIALECT_C], frame))
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s: its tag is wrong", op->name);
+    return false;
+}
+
+bool gate_is_agent(const struct hub *hub, const struct session *s)
+{
+    return hub->limits.secret == NULL ||
+           (s->auth != NULL && s->auth->state == AUTH_PROVEN && s->auth->role == AUTH_AGENT);
+}
+
+bool gate_is_job(const struct session *s, const char *job)
+{
+    return s->auth == NULL || auth_is_job(s->auth, job);
+}

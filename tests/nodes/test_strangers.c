@@ -1,0 +1,185 @@
+/* Attacks on a job of two nodes that has a secret: from a third host, and by another user of a worker's host. */
+#include "scene.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GREETING "00cef7853c"
+#define KEY_K    "01000000000000006b"
+
+/* What a stranger sends after the greeting: each request must end without an answer of the store. */
+static const char *const attacks[] = {
+    /* read, write, delete, list */
+    "03" KEY_K, "01" KEY_K "010000000000000076", "08" KEY_K, "11",
+    /* IDENTIFY as rank 0 and as an agent; CONTROL: status, join, claim a connection */
+    "8029000000000000007b22726f6c65223a22776f726b6572222c2272616e6b223a302c22776f726c645f73697a65223a347d",
+    "801d000000000000007b22726f6c65223a226167656e74222c226a6f62223a226e6f6e65227d",
+    "820f000000000000007b226f70223a22737461747573227d",
+    "821a000000000000007b226f70223a226a6f696e222c226a6f62223a226e6f6e65227d",
+    "821f000000000000007b226f70223a22766f756368222c22636f6e6e223a312c22706964223a317d"
+};
+
+static struct run_result stranger(const struct host *from, const char *as, const char *bytes)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), "%s %s 10.9.0.1 29500 " GREETING "%s", as, bin("tests/prog/stranger"),
+             bytes);
+    const char *argv[] = { "/bin/sh", "-c", command, NULL };
+    return host_run(from, argv);
+}
+
+static void expect_refused(const struct host *from, const char *as)
+{
+    for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
+        struct run_result r = stranger(from, as, attacks[i]);
+        const bool gets_reason = strncmp(attacks[i], "80", 2) == 0; /* the answer to IDENTIFY */
+        cr_expect(strstr(r.out, "closed after ") != NULL &&
+                      (gets_reason ? strstr(r.out, "bytes: 01") != NULL
+                                   : strstr(r.out, "closed after 0 bytes") != NULL),
+                  "attack %zu of %s: %s%s", i, from->name, r.out, r.err);
+        run_free(&r);
+    }
+}
+
+static void attack_from_third_host(struct play *play)
+{
+    expect_refused(&play->net->host[2], "");
+}
+
+static void after_rejects(struct play *play)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "rejects", NULL };
+    struct run_result r = host_run(&play->net->host[0], argv);
+    cr_expect(strstr(r.out, "10.9.0.3") != NULL && strstr(r.out, "no agent of the job has confirmed") != NULL,
+              "%s%s", r.out, r.err);
+    run_free(&r);
+    after_stop_all(play);
+}
+
+SCENE(strangers, a_third_host_gets_no_answer, .hosts = 3, .options = "--nnodes=2", .until = "up",
+      .fault = attack_from_third_host, .after = after_rejects,
+      .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true } })
+
+/* Its agent answers for its own user only. The same request by the job's user gets an answer, so the test can fail. */
+static void attack_by_another_user(struct play *play)
+{
+    struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");
+    cr_expect_not_null(strstr(r.out, "after 8 bytes: 0100000000000000"), "%s%s", r.out, r.err);
+    run_free(&r);
+    expect_refused(&play->net->host[1], "setpriv --reuid=65534 --regid=65534 --clear-groups");
+}
+
+SCENE(strangers, another_user_of_a_workers_host_gets_no_answer, .until = "up",
+      .fault = attack_by_another_user, .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 } })
+
+/* --- half-open handshakes ---------------------------------------------------------------------------------- */
+
+static long resident_kb(const struct host *host)
+{
+    long most = 0;
+    char command[] = "for p in $(pgrep -x ddprun); do sed -n 's/VmRSS: *//p' /proc/$p/status; done";
+    const char *argv[] = { "/bin/sh", "-c", command, NULL };
+    struct run_result r = host_run(host, argv);
+    for (char *line = strtok(r.out, "\n"); line != NULL; line = strtok(NULL, "\n"))
+        most = strtol(line, NULL, 10) > most ? strtol(line, NULL, 10) : most;
+    run_free(&r);
+    return most;
+}
+
+/* Node 1 joins while a third host begins 10,000 authentications. */
+static void flood(struct play *play)
+{
+    const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "half", "10000", NULL };
+    const long before_kb = resident_kb(&play->net->host[0]);
+    struct run_process *attacker =
+        host_start(&play->net->host[2], argv, &(struct run_options){ .timeout_ms = 120000 });
+    poll(NULL, 0, 200);
+    scene_start(play, 1, NULL);
+    cr_expect(run_until_output(play->node[1], "up", 60000), "node 1 has not joined during the flood");
+    struct run_result r = run_wait(attacker);
+    cr_expect_not_null(strstr(r.out, "half done"), "%s%s", r.out, r.err);
+    run_free(&r);
+    cr_expect_gt(before_kb, 0);
+    cr_expect_lt(resident_kb(&play->net->host[0]), before_kb + 20 * 1024);
+}
+
+SCENE(strangers, half_open_handshakes_do_not_delay_an_agent, .hosts = 3, .options = "--nnodes=2",
+      .fault = flood, .after = after_stop_all,
+      .node = { { .exit = 143 }, { .by_hand = true, .exit = 143 }, { .by_hand = true } })
+
+/* --- where the secret is ----------------------------------------------------------------------------------- */
+
+/* The digits and the bytes must be in no environment, command line or memory of a worker. */
+static void search_workers(struct play *play)
+{
+    static const char script[] =
+        "import glob,os,re,sys\n"
+        "text=open(glob.glob('/tmp/ddprun-test-secret-%d')[0],'rb').read().strip()\n"
+        "needles=[text,bytes.fromhex(text.decode())]\n"
+        "seen=found=0\n"
+        "for p in glob.glob('/proc/[0-9]*'):\n"
+        "    try:\n"
+        "        command=open(p+'/cmdline','rb').read()\n"
+        "        agent=open(p+'/comm').read().strip()=='ddprun'\n"
+        "        if os.path.basename(p)==str(os.getpid()) or not command: continue\n"
+        "        blobs=[command,open(p+'/environ','rb').read()]\n"
+        "        mem=open(p+'/mem','rb')\n"
+        "        for line in open(p+'/maps'):\n"
+        "            m=re.match(r'([0-9a-f]+)-([0-9a-f]+) r',line)\n"
+        "            if not m: continue\n"
+        "            try:\n"
+        "                mem.seek(int(m[1],16)); blobs.append(mem.read(int(m[2],16)-int(m[1],16)))\n"
+        "            except (OSError,ValueError,OverflowError): pass\n"
+        "    except OSError: continue\n"
+        "    hit=any(n in b for n in needles for b in blobs)\n"
+        "    if agent: found+=hit\n"
+        "    else:\n"
+        "        seen+=1\n"
+        "        if hit: print('SECRET IN',p,command)\n"
+        "print('workers',seen>=2,'agents',found>=1)\n";
+    char text[sizeof(script) + 32];
+    const char *argv[] = { "/usr/bin/python3", "-c", text, NULL };
+    snprintf(text, sizeof(text), script, (int)getpid());
+    for (int i = 0; i < 2; i++) {
+        struct run_result r = host_run(&play->net->host[i], argv);
+        cr_expect_str_eq(r.out, "workers True agents True\n", "%s%s", r.out, r.err);
+        run_free(&r);
+    }
+}
+
+SCENE(strangers, no_worker_has_the_secret, .until = "up", .fault = search_workers, .after = after_stop_all,
+      .node = { { .exit = 143 }, { .exit = 143 } })
+
+/* --- the policy -------------------------------------------------------------------------------------------- */
+
+static void make_other_secret(struct play *play)
+{
+    cr_assert(host_sh(&play->net->host[1], "%s --make_secret /run/other", bin("ddprun")));
+}
+
+SCENE(strangers, another_secret_is_named, .options = "--timeout=13", .before = make_other_secret,
+      .until = NULL, .within_ms = CONNECTIONS,
+      .node = { { .exit = 125 },
+                { .options = "--secret_file=/run/other",
+                  .exit = 125,
+                  .says = "secret differs: sha256 |.. here, |.. there" } })
+
+/* Scenes have a secret by a variable. */
+static void forget_secret(struct play *play)
+{
+    cr_assert(host_sh(
+        &play->net->host[0],
+        "printf '#!/bin/sh\nunset PET_SECRET_FILE\nexec %s \"$@\"\n' >/run/ddprun && chmod +x /run/ddprun",
+        bin("ddprun")));
+}
+
+SCENE(strangers, several_nodes_need_a_secret, .before = forget_secret, .within_ms = CONNECTIONS,
+      .node = { { .ddprun = "/run/ddprun", .exit = 125, .says = "NO_SECRET" }, { .by_hand = true } })
+
+SCENE(strangers, an_insecure_store_is_named, .before = forget_secret, .within_ms = CONNECTIONS,
+      .after = after_stop_all,
+      .node = { { .ddprun = "/run/ddprun", .options = "--insecure", .exit = 143, .says = "STORE_IS_OPEN" },
+                { .by_hand = true } })

@@ -1,5 +1,5 @@
-/* dial.c -- see dial.h. dial_plan.h decides, this file owns the sockets. It polls sockets instead of using libuv's
- * streams, because a stream hides the kernel's errno and because the connected socket is handed on. */
+/* dial.c -- see dial.h. dial_plan.h decides, this file owns the sockets. This file polls sockets instead of using
+ * libuv's streams, because a stream hides the kernel's errno, and the caller needs the connected socket. */
 #include "net/dial.h"
 
 #include "base/buf.h"
@@ -75,13 +75,13 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* Every event ends in pump(): it runs all due steps, prints the due messages, and sets the one
- * timer. A runner is one connection to one address:
+/* After every event, pump() runs all due steps, prints the due messages and sets the only timer. A runner is one
+ * connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * PyTorch's store also sends the echo, and closes the connection at the unknown request. One write for all three
- * takes only one round trip. */
+ * PyTorch's store also sends the echo, but closes the connection because it does not know CONTROL. One write for all
+ * three requests needs only one round trip. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536 };
 
@@ -130,8 +130,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* Close the socket unless it was handed on. Stop polling before that, else epoll might report a descriptor number
- * that another file has got. The struct lives until its close callback. */
+/* Ends a runner and closes its socket, unless the owner has the socket. Polling stops first, otherwise epoll might
+ * report a descriptor number that another file already uses. The close callback frees the struct. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -157,7 +157,7 @@ void join_dial_close(struct join_dial *j)
 
 /* --- hello ---------------------------------------------------------------------------------------------- */
 
-/* Neither this function nor the caller may use `r` afterwards. */
+/* Ends a runner that has failed. The caller must not use `r` afterwards. */
 static void runner_fail(struct runner *r, bool on_the_spot, int error)
 {
     struct join_dial *j = r->dial;
@@ -166,7 +166,7 @@ static void runner_fail(struct runner *r, bool on_the_spot, int error)
     end_runner(j, index);
 }
 
-/* Return the peer's or our own address, numeric; "?" if it is not available. */
+/* Writes the numeric address of the peer or of our end, or "?" if the kernel has none. */
 static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *text, size_t size)
 {
     struct sockaddr_storage addr = { 0 };
@@ -176,7 +176,7 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
         snprintf(text, size, "?");
 }
 
-/* The runner gives up its socket; the rest of the dial stays until its owner closes it. */
+/* Passes the socket of a runner to the owner. The dial stays allocated until the owner closes it. */
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
@@ -190,8 +190,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* A PyTorch store echoes, and closes at an unknown request. Report it separately from foreign services, because the
- * remedy differs: torchrun runs there. */
+/* Returns the error for a closed connection. A PyTorch store sends the echo before it closes. This case has its own
+ * error, because its remedy differs: a torchrun uses this address. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -201,7 +201,8 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Is the answer complete? The first four bytes show a foreign service, and the rest of its line gives its name. */
+/* Checks whether the answer is complete. The first four bytes show a foreign service; the rest of the line shows its
+ * name. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -219,7 +220,8 @@ static void check_answer(struct runner *r)
     }
 }
 
-/* A reset is an answer like a close: a service that rejects our first bytes without reading them all closes with RST. */
+/* Reads the answer. A reset is handled like a close, because a service that does not read all our bytes closes with
+ * RST. */
 static void read_answer(struct runner *r)
 {
     const ssize_t n = read(r->fd, r->in + r->n, sizeof(r->in) - r->n);
@@ -235,7 +237,8 @@ static void read_answer(struct runner *r)
     }
 }
 
-/* Some fifty bytes always fit into a new socket. Clear errno first, because a failed allocation does not set it. */
+/* Sends the greeting. One write is enough, because fifty bytes fit into a new socket's buffer. errno is cleared
+ * first, because a failed allocation does not set errno. */
 static bool say_hello(struct runner *r)
 {
     struct buf bytes = { 0 };
@@ -265,7 +268,7 @@ static void connected(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* The result of connect. libuv reports an error as readiness, and the socket has the error. */
+/* Checks the result of connect(). libuv reports an error as readiness, so the error is read from the socket. */
 static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
@@ -287,7 +290,7 @@ static void runner_on_event(uv_poll_t *poll, int status, int events)
     pump(j);
 }
 
-/* Return NULL when memory is short. `fd` belongs to the runner from then on. */
+/* Returns a new runner, which owns `fd`, or NULL if memory is short. */
 static struct runner *runner_new(struct join_dial *j, int index, int fd)
 {
     struct runner *r = calloc(1, sizeof(*r));
@@ -338,7 +341,7 @@ static void on_looked_up(void *user, const struct name_found *found)
     pump(j);
 }
 
-/* A literal address needs no thread. */
+/* Looks up the host. A literal address is parsed without a thread. */
 static void look_up(struct join_dial *j)
 {
     struct name_found found;
@@ -367,8 +370,8 @@ static void join_dial_report(struct join_dial *j)
     buf_free(&words);
 }
 
-/* A lookup that only asked whether a store exists has its reason already and needs no report. `failed` may close the
- * dial, so keep everything it needs until it returns. */
+/* Ends the dial without a store. If the owner has given a code, its note replaces the report. `failed` may close the
+ * dial, so all its arguments stay valid until `failed` returns. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
@@ -382,7 +385,7 @@ static void join_dial_give_up(struct join_dial *j)
     buf_free(&report);
 }
 
-/* pump() itself gives up and waits, because both end its loop. */
+/* Carries out a step, except WAIT and GIVE_UP, which end the loop of pump(). */
 static void carry_out(struct join_dial *j, const struct dial_step *step)
 {
     switch (step->what) {
@@ -401,8 +404,8 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* The earlier of the next step and the next message. libuv's clock stands still during a turn of the loop, so update
- * it; otherwise a wait would begin in the past. */
+/* Sets the timer to the next step or the next message, whichever is earlier. libuv's clock is constant during a turn
+ * of the loop, so it must be updated first. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t say_ms = dial_say_at(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
@@ -411,8 +414,8 @@ static void set_timer(struct join_dial *j, uint64_t step_at_ms)
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Touch nothing after `failed`, which may have closed the dial. The same holds for `say`, which calls the owner as
- * well. */
+/* Runs all due steps and messages. `failed` and `say` call the owner, which may close the dial, so `j` is not used
+ * after them. */
 static void pump(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
@@ -433,14 +436,15 @@ static void pump(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* The third byte of a nonce must not be 0, else an old PyTorch store would take it for a length to wait for. */
+/* Returns a nonce. Its third byte must not be 0, otherwise an old PyTorch store reads it as a length and waits for
+ * more bytes. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
-/* Copy texts, because the owner's may be on its stack and a dial may last for the whole join timeout. Randomness is
- * only for jitter; never block for it, as a freshly booted machine would. */
+/* Starts a dial. Texts are copied, because the owner's texts may be on its stack. Random bytes are used only for
+ * jitter, so they are read without blocking. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {

@@ -1,11 +1,11 @@
 /* dial_plan.c -- see dial_plan.h.
  *
- * A round tries every address of the name once. The failure at the latest stage is the most useful: if IPv6 has no
- * route and IPv4 refuses, the refusal is reported. The round's finding remains until another round ends differently,
- * also while a new round runs.
+ * A round tries every address of the name once. The round reports the failure at the latest stage: if IPv6 has no
+ * route and IPv4 refuses the connection, the refusal is reported. This finding is kept until a later round ends with
+ * another finding.
  *
- * The first round begins at once and pauses are short at first, because the store usually is just starting. They grow
- * because otherwise it starts minutes later, while perhaps a thousand nodes dial it. */
+ * The first pauses are short, because the store usually is just starting. The pauses grow, because a store may start
+ * minutes later, and a thousand nodes may dial its host. */
 #include "net/dial_plan.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum {
     LOOK_UP_MS =
-        5000 /* a name service that is silent for longer is reported; an older answer is looked up again */
+        5000 /* a name service that is silent for this long is reported; an answer is used for this long */
 };
 
 static const struct row {
@@ -29,8 +29,8 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Each stage has a row for any error, so one always matches. The first match counts, so special rows precede general
- * ones. */
+/* Returns the finding of the first row that matches. Each stage has a last row for any error, so a row always
+ * matches. */
 enum finding_code dial_finding_of(const struct dial_met *met)
 {
     for (int i = 0; i < ROWS; i++)
@@ -40,7 +40,7 @@ enum finding_code dial_finding_of(const struct dial_met *met)
     return FINDING_NONE;
 }
 
-/* UINT64_MAX is "never": any time is earlier. */
+/* Returns the earlier of two times, where UINT64_MAX means never. */
 static uint64_t dial_earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -52,7 +52,7 @@ static void enter(struct dial *d, enum dial_phase phase, uint64_t now_ms)
     d->since_ms = now_ms;
 }
 
-/* All nodes of a job begin together; jitter spreads their attempts. (xorshift) */
+/* Returns a random number (xorshift) for jitter, because all nodes of a job begin to dial at the same time. */
 static uint32_t next_random(struct dial *d)
 {
     d->random ^= d->random << 13;
@@ -69,9 +69,8 @@ static bool address_is_loopback(const char *address)
 
 /* --- results -------------------------------------------------------------------------------------------- */
 
-/* Errors that mean the same to the user. A packet filter on this machine says EPERM, one that answers over
- * IPv6 EACCES; a name server without a record of the right kind says EAI_NODATA, one without the name
- * EAI_NONAME. The remedy is the same. */
+/* Maps errors with the same remedy to one error. A packet filter on this machine returns EPERM, or EACCES for IPv6.
+ * A name server returns EAI_NODATA for a record of the wrong kind, and EAI_NONAME for an unknown name. */
 static int plain_error(int error)
 {
     switch (error) {
@@ -88,7 +87,7 @@ static int plain_error(int error)
     }
 }
 
-/* Only the first line of what may be a whole web page, made safe for a terminal. */
+/* Copies the first line of an answer, which may be a web page, and replaces bytes that a terminal could execute. */
 static void put_printable(char out[DIAL_BYTES_MAX], struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -103,8 +102,8 @@ static bool begins(struct slice bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-/* A TLS record is handshake (22) or alert (21), then major version 3. A TLS server sends an alert to a client that
- * does not speak TLS. */
+/* Returns the kind of a foreign answer. A TLS record begins with 22 (handshake) or 21 (alert) and major version 3. A
+ * TLS server sends an alert to a client without TLS. */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -119,8 +118,8 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keep the failure at the latest stage of this round. Of two at the same stage keep the first, because addresses are
- * tried in the resolver's order of preference. */
+/* Keeps the failure at the latest stage of this round. Of two failures at the same stage the first is kept, because
+ * the resolver sorts addresses by preference. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
     if (d->round_met && met->stage <= d->worst.stage)
@@ -129,8 +128,8 @@ static void meet(struct dial *d, const struct dial_met *met)
     d->round_met = true;
 }
 
-/* Repeating a finding extends its row, not the list: hours of "refused" are one row. A full list loses its middle,
- * because a report needs the beginning and the end. */
+/* Adds a finding to the history. A repeated finding extends its row, so hours of "refused" need one row. A full list
+ * loses its second row, because a report needs the first and the latest rows. */
 static void remember(struct dial *d, uint64_t now_ms)
 {
     const uint64_t at_ms = now_ms - d->begun_ms;
@@ -148,7 +147,8 @@ static void remember(struct dial *d, uint64_t now_ms)
     d->history[d->n_past++] = (struct dial_past){ d->finding, at_ms, at_ms, 1 };
 }
 
-/* `finding_since_ms` changes only with the finding: how long a problem has lasted decides when it is reported. */
+/* Records the finding of a round. `finding_since_ms` changes only with the finding, because a finding is reported in
+ * full after it has lasted for some time. */
 static void dial_count_met(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     const enum finding_code finding = dial_finding_of(met);
@@ -168,16 +168,17 @@ static void begin_race(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RACING, now_ms);
 }
 
-/* Forget old addresses first: a pod that was moved has a new one. */
+/* Begins a lookup. Old addresses are dropped, because a pod that was moved has a new address. */
 static void begin_look_up(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* the step has not been announced yet */
+    d->next_ms = now_ms; /* the step has not been returned yet */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* A name that resolves to this machine explains every later failure. */
+/* Ends a round. If the name resolves to this machine by mistake, this is the finding, because it explains every
+ * later failure. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -190,7 +191,8 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
     d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
-/* "localhost" is never a mistake in /etc/hosts; if it is used wrongly, the connection is refused. */
+/* Returns true if the name resolves to this machine by mistake. "localhost" is no such mistake, because a wrong
+ * "localhost" fails with a refused connection. */
 static bool means_us(const struct dial *d)
 {
     bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
@@ -200,15 +202,16 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* xorshift never reaches 0 from another value, and never leaves it. */
+/* Begins a dial. The seed must not be 0, because xorshift would return only 0. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
-    d->random = options->seed != 0 ? options->seed : 1; /* 0 would stay 0 */
+    d->random = options->seed != 0 ? options->seed : 1;
     begin_look_up(d, now_ms);
 }
 
-/* Drop an answer that arrives after the wait for it has ended, as from a slow name server. */
+/* Handles the addresses of the name. An answer of a slow name server that arrives after the wait has ended is
+ * dropped. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -235,8 +238,8 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
-/* A connection proves little, because any service may have the port. Earlier stages count as done, so that the report
- * shows how far it got. */
+/* Records that a runner has connected; the service may still be no store. Earlier stages are marked as done for the
+ * report. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
     struct race_runner *r = &d->race.runners[runner];
@@ -248,8 +251,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* If this machine itself refuses, and the store should be elsewhere, that is a separate error: the address is wrong,
- * and the store is not late. */
+/* Records a failed attempt. If this machine itself refuses the connection and the store is elsewhere, the error is
+ * DIAL_REFUSED_HERE, because the address is wrong and waiting does not help. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {
@@ -264,7 +267,8 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     meet(d, &met);
 }
 
-/* Immediate failure: the kernel has no route. Only a refusal by this machine and a lack of descriptors are as fast. */
+/* Returns the stage of a failure. If connect() fails at once the kernel has no route, except for a refusal by this
+ * machine or a lack of descriptors. */
 static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {
     if (r->state == RUNNER_GREETS)
@@ -272,7 +276,7 @@ static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
-/* A second report is ignored: the plan itself may have dropped the runner for being late. */
+/* Handles a failed runner. A runner that the plan has already dropped because of its timeout is ignored. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -285,7 +289,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     dial_count_failure(d, r, &met, now_ms);
 }
 
-/* The first address that answers wins; the caller cancels the other attempts. */
+/* Handles the answer of a store. The caller cancels the other attempts. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 {
     d->seen[STAGE_HELLO].done++;
@@ -300,7 +304,8 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Announce each step once. A silent name service is a finding while the wait for it continues. */
+/* Returns the step of the lookup, once. If the name service is silent for too long this is recorded as a finding,
+ * but the lookup continues. */
 static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
@@ -315,8 +320,7 @@ static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* The steps of the race and their meaning for the report. One step per call: the shell asks until nothing is left to
- * do. */
+/* Returns the next step of the race, one per call, and records its result for the report. */
 static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
 {
     const struct race_step step = race_next(&d->race, now_ms);
@@ -341,8 +345,8 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* A name may have got a new address by now; a literal cannot. An answer is used for LOOK_UP_MS, so the short pauses
- * at the beginning do not query the name server each time. */
+/* Returns the step after a pause. A name is looked up again after LOOK_UP_MS, because its address may change. So
+ * short pauses do not ask the name server each time. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
@@ -370,8 +374,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* A wait of zero is a change of phase. The budget ends everything but an arrival, and is checked first, because a
- * plan that is over must not begin another round. */
+/* Returns the next step. A wait until now means that the phase has changed, so the loop continues. The timeout is
+ * checked first, because no round may begin after it. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -389,11 +393,11 @@ struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 
 /* --- messages -------------------------------------------------------------------------------------------
  *
- * All sentences are rows of findings.h; here they are filled in. When each is printed:
+ * All sentences are rows of findings.h; this part fills in their values. When messages are printed:
  *
- *     at once         a finding that waiting will hardly cure, in full
- *     after 2 s       what the node waits for, in one line; a faster start prints nothing
- *     then            when the finding changes, in one line; in full after 8 s without a change
+ *     at once         in full: a finding that waiting rarely resolves
+ *     after 2 s       in one line: what the node waits for; a faster start prints nothing
+ *     then            in one line: a changed finding; in full after 8 s without a change
  *     every 30 s      one line with the time that is left */
 
 enum { FIRST_WORD_MS = 2000, STANDS_MS = 8000, AGAIN_MS = 30000, CHANGE_MS = 2000 };
@@ -409,8 +413,8 @@ const char *dial_code(enum finding_code finding)
     return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
 }
 
-/* Print a finding that waiting cannot change ("the name resolves to this machine") at once and in full; a store that
- * may still be starting, only after STANDS_MS. */
+/* Returns true if waiting rarely resolves the finding ("the name resolves to this machine"). Such a finding is
+ * printed at once and in full; other findings only after STANDS_MS, because the store may still be starting. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -419,14 +423,15 @@ static bool is_sure(enum finding_code finding)
     return i < ROWS && rows[i].sure;
 }
 
-/* With brackets around an IPv6 address, so that it can be copied into --rdzv_endpoint. */
+/* Appends "host:port", with brackets around an IPv6 address, so that a user can copy the text into
+ * --rdzv_endpoint. */
 static bool put_endpoint(struct buf *out, const char *host, int port)
 {
     char text[ENDPOINT_TEXT_MAX];
     return buf_printf(out, "%s", endpoint_print(host, port, text));
 }
 
-/* All addresses, as "10.0.0.1, 10.1.0.1". */
+/* Appends all addresses: "10.0.0.1, 10.1.0.1". */
 static bool put_addresses(struct buf *out, const struct dial *d)
 {
     bool ok = true;
@@ -440,7 +445,7 @@ static bool is_name(struct slice name, const char *wanted)
     return slice_equal(name, slice_str(wanted));
 }
 
-/* Return the value of a placeholder in the sentences of the findings. False for an unknown one. */
+/* Appends the value of a placeholder in a finding's sentence. Returns false for an unknown placeholder. */
 static bool put_value(void *user, struct slice name, struct buf *out)
 {
     const struct dial *d = user;
@@ -470,7 +475,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, put_value, (void *)d);
 }
 
-/* The state before any round has ended. */
+/* Returns the state of the dial before the first round has ended. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
@@ -480,7 +485,7 @@ static const char *meanwhile(const struct dial *d)
                                        : "waiting for an answer to a connection";
 }
 
-/* The text of the table, once there is a finding: the same on the screen, in the report and in the manual. */
+/* Appends the sentence of the finding from findings.h, or the state if there is no finding. */
 static bool put_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
@@ -493,7 +498,7 @@ static bool put_local_only(struct buf *out, const struct dial *d)
     return words == NULL || words[0] == '\0' || buf_printf(out, "; %s", words);
 }
 
-/* "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)" */
+/* Appends "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)". */
 static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
     const uint64_t spent_ms = now_ms - d->begun_ms;
@@ -505,7 +510,8 @@ static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
            buf_printf(out, " (%s)", d->options.knob);
 }
 
-/* The code comes last, because it serves the manual and bug reports. */
+/* Appends the advice and the code. The code is last, because users need it only for `ddprun explain` and bug
+ * reports. */
 static bool put_advice(struct buf *out, const struct dial *d)
 {
     const char *note = d->options.note;
@@ -514,13 +520,13 @@ static bool put_advice(struct buf *out, const struct dial *d)
            buf_printf(out, "\n  finding  %s", dial_code(d->finding));
 }
 
-/* The short sentence followed by its advice, so that both places use the same text. */
+/* Appends the short sentence and its advice. */
 static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
     return put_short(out, d, now_ms) && put_advice(out, d);
 }
 
-/* Print each finding in full once: it has several lines, and a user who waits for an hour has read them. */
+/* Returns true if the finding must be printed in full now. This happens once per finding. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_said = d->said.in_full && d->said.finding == d->finding;
@@ -528,7 +534,8 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* A finding that changes is worth a line, but two that alternate must not fill the screen: hence CHANGE_MS. */
+/* Returns true if a line is due. A changed finding causes a line, but at most every CHANGE_MS, because two findings
+ * may alternate. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_said *said = &d->said;
@@ -550,7 +557,8 @@ bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? put_full(out, d, now_ms) : put_short(out, d, now_ms);
 }
 
-/* The same conditions as above, as a time: the shell has one timer, and it should fire only when a message is due. */
+/* Returns when the next message is due, for the shell's timer. The conditions are those of full_is_due() and
+ * short_is_due(). */
 uint64_t dial_say_at(const struct dial *d)
 {
     const struct dial_said *said = &d->said;
@@ -563,7 +571,8 @@ uint64_t dial_say_at(const struct dial *d)
     return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Show all stages, including those that worked: "4 of 4 worked" shows that the name server is not the cause. */
+/* Appends the line of a stage. Stages that worked are shown too: "4 of 4 worked" shows that the name server is not
+ * the cause. */
 static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
@@ -589,7 +598,7 @@ static bool put_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* The gap is marked after the first row, which is always kept. */
+/* Appends the history. The first row is always kept; a gap after that row is marked. */
 static bool put_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;
@@ -601,7 +610,8 @@ static bool put_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
-/* The finding, the remedy, the stages and the history, in this order, because most readers stop after the second. */
+/* Appends finding, remedy, stages and history. Finding and remedy are first, because most users need only these
+ * two. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&

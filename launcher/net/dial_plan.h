@@ -1,5 +1,5 @@
-/* dial_plan.h -- the steps of a node on its way to the store, their results, and the messages to the user. Pure: the
- * shell (dial.c) carries out the steps and reports their results with the time.
+/* dial_plan.h -- decides how a node connects to the store, and what the user is told. Pure: the shell (dial.c)
+ * carries out the steps and reports each result with its time.
  *
  *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
  *         '--unknown--> PAUSING    '--one answered--> ARRIVED          budget used up: OVER
@@ -27,7 +27,7 @@
  * Columns: code, stage, error (0 = any), minimum milliseconds, sure (waiting rarely helps, so it is reported at
  * once). */
 
-/* In this order; "route" is the kernel's choice before the first packet. */
+/* The stages in their order; in "route" the kernel chooses a route before the first packet. */
 #define DIAL_STAGES_LIST(X) \
     X(RESOLVE, "resolve")   \
     X(ROUTE, "route")       \
@@ -41,9 +41,9 @@ enum dial_stage {
         DIAL_STAGES
 };
 
-/* Errors that are not the system's: above all errno and EAI values. */
+/* Errors of this module. Their numbers are above all errno and EAI values. */
 enum dial_error {
-    DIAL_LOOPBACK = 10001, /* a name means this machine and should not */
+    DIAL_LOOPBACK = 10001, /* the name resolves to this machine by mistake */
     DIAL_REFUSED_HERE,     /* refused by a loopback address, although the store is elsewhere */
     HELLO_SILENT,          /* connected, but no byte arrived */
     HELLO_CLOSED,          /* closed or reset without a byte */
@@ -90,7 +90,7 @@ enum { DIAL_HISTORY_MAX = 24, DIAL_BYTES_MAX = 24 };
 struct dial_options {
     const char *host; /* as the user wrote it; borrowed, like all text here */
     int port;
-    bool literal;     /* it is an address: nothing to look up */
+    bool literal;     /* host is an address that needs no lookup */
     bool master;      /* the store is, or should be, on this node */
     const char *who;  /* "the store", "node 0's store" */
     const char *here; /* name of this node */
@@ -124,16 +124,16 @@ struct dial {
     enum dial_phase phase;
     uint64_t begun_ms;
     uint64_t since_ms; /* start of the phase */
-    uint64_t next_ms;  /* end of a pause; before a look-up is requested: that time, else UINT64_MAX */
+    uint64_t next_ms;  /* end of a pause, or time of a lookup that is not returned yet; else UINT64_MAX */
     uint64_t looked_up_ms;
     uint32_t random;
     unsigned failed_rounds;
     struct race race;
-    char hosts_line[HOSTS_LINE_MAX]; /* line of /etc/hosts, if the name means this machine */
+    char hosts_line[HOSTS_LINE_MAX]; /* line of /etc/hosts, if the name resolves to this machine */
     bool only_loopback;
     struct dial_stage_seen {
         unsigned tries, done;
-        uint64_t took_ms; /* the last step that was done */
+        uint64_t took_ms; /* duration of the last step that worked */
     } seen[DIAL_STAGES];
     char source[RACE_TEXT_MAX];
     struct dial_met worst; /* finding of this round */
@@ -142,7 +142,7 @@ struct dial {
     enum finding_code finding;
     uint64_t finding_since_ms;
     struct dial_past history[DIAL_HISTORY_MAX];
-    unsigned n_past, past_lost; /* number of older rows that were dropped; the first always stays */
+    unsigned n_past, past_lost; /* past_lost: number of dropped rows; the first row is always kept */
     struct dial_said {
         uint64_t at_ms;
         enum finding_code finding;
@@ -155,44 +155,45 @@ enum dial_do { DIAL_WAIT, DIAL_LOOK_UP, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 struct dial_step {
     enum dial_do what;
     int runner;     /* for CONNECT and DROP (close its socket, because it took too long) */
-    uint64_t at_ms; /* WAIT: ask again then, or after the next event */
+    uint64_t at_ms; /* WAIT: when to call dial_next again, if no event occurs before */
 };
 
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
 
-/* Return the next step. Call it until it returns WAIT or GIVE_UP. */
+/* Returns the next step. The shell calls this until the step is WAIT or GIVE_UP. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms);
 
-/* The name has these addresses (numeric; at most RACE_ADDRESSES_MAX count). `hosts_line`: the line of /etc/hosts for
- * the name, or NULL. */
+/* Handles the numeric addresses of the name; at most RACE_ADDRESSES_MAX are used. `hosts_line` is the line of
+ * /etc/hosts for the name, or NULL. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms);
 void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 
-/* A runner has connected, from our address `source`, and now sends its greeting. */
+/* Records that a runner has connected from our address `source` and now sends its greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
-/* A runner has failed in its current stage (or at once, in ROUTE); `answer`: the first bytes that arrived, if any. */
+/* Records that a runner has failed in its current stage, or with `on_the_spot` in ROUTE. `answer` has the first
+ * received bytes, if any. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* Return the kind of service that the first bytes of a foreign answer show. */
+/* Returns the kind of service that the first bytes of a foreign answer show. */
 int dial_answer_kind(struct slice bytes);
 
-/* Return the finding of the first row that matches `met`. */
+/* Returns the finding of the first row that matches `met`. */
 enum finding_code dial_finding_of(const struct dial_met *met);
 
-/* "CONNECT_REFUSED" */
+/* Returns the code, such as "CONNECT_REFUSED". */
 const char *dial_code(enum finding_code finding);
 
-/* Append the messages that are due now and record that they were printed; false when none is due. */
+/* Appends the messages that are due now and marks them as printed. Returns false if none is due. */
 bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
 
-/* Return when to call dial_say again if no event occurs. */
+/* Returns when to call dial_say again if no event occurs. */
 uint64_t dial_say_at(const struct dial *d);
 
-/* Append the full report: every stage with its times, the history, the finding and the advice. */
+/* Appends the full report: finding, advice, stages with their times, and history. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 
 #endif

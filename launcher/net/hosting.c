@@ -7,12 +7,11 @@
  *     elastic    all                             TRY      ERROR                      JOIN
  *     elastic    --host_store=yes                HOST     HOST                       HOST everywhere
  *
- * A name that resolves to 127.0.1.1 on its own machine (Debian's installer writes such a line) would make every node
- * its own host, or make the host unreachable for the others; an address of a container bridge exists on many
- * machines. Both would later look like a firewall, so they are reported now.
+ * Two mistakes are reported at once, because they would later look like a firewall. A name that resolves to
+ * 127.0.1.1 on its own machine (Debian's installer writes such a line) makes every node host its own store, or makes
+ * the store unreachable for other nodes. An address of a container bridge exists on many machines.
  *
- * Facts in, decision out: the addresses of this machine and those of the name are arguments, so that every row of the
- * table is a test. */
+ * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
 #include "net/hosting.h"
 
 #include <stdio.h>
@@ -23,8 +22,8 @@ bool hosting_is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* All of 127/8 belongs to this machine, although only 127.0.0.1 is listed. A scope ("fe80::1%eth0") is part of both
- * texts. */
+/* Returns the entry of a local address, or NULL. All addresses of 127/8 are local, although only 127.0.0.1 is
+ * listed. Both texts include the scope ("fe80::1%eth0"). */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
     static const struct own_address loopback = { .interface = "lo" };
@@ -34,8 +33,8 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return hosting_is_loopback(address) ? &loopback : NULL;
 }
 
-/* Return the local address that the endpoint has; prefer one that others can reach over a loopback one. A name may
- * have both, one from /etc/hosts and one from a name server. */
+/* Returns the endpoint's address that belongs to this machine, or NULL. An address that other nodes can reach is
+ * preferred to a loopback address; /etc/hosts and a name server may give one of each. */
 static const char *ours(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
@@ -51,8 +50,8 @@ static const char *ours(const struct hosting_facts *f, const struct own_address 
     return found;
 }
 
-/* As many as fit, best choice first: "10.1.0.5 (eth0), 127.0.0.1 (lo)". snprintf returns the untruncated length, so
- * `used` exceeds `size` at the first that does not fit. */
+/* Lists the local addresses that fit: "10.1.0.5 (eth0), 127.0.0.1 (lo)". snprintf returns the untruncated length, so
+ * `used` exceeds `size` after the first address that does not fit. */
 static void list_own(const struct hosting_facts *f, char *text, size_t size)
 {
     size_t used = 0;
@@ -66,13 +65,14 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Link-local addresses need a scope that differs from host to host, so other hosts cannot use them. */
+/* Returns true if other hosts can reach the address. Link-local addresses do not qualify, because their scope
+ * differs on each host. */
 static bool is_reachable(const struct own_address *own)
 {
     return !hosting_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
 }
 
-/* Return the first address that others could use; NULL without one. */
+/* Returns the first address that other hosts can reach, or NULL. */
 static const char *reachable(const struct hosting_facts *f)
 {
     for (int i = 0; i < f->n_own; i++)
@@ -81,16 +81,16 @@ static const char *reachable(const struct hosting_facts *f)
     return NULL;
 }
 
-/* The same as text for advice. */
+/* Returns the first address that other hosts can reach, as text for advice. */
 static const char *such_as(const struct hosting_facts *f)
 {
     const char *address = reachable(f);
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Interfaces of containers and virtual machines: many machines have the same address. The beginning of their names is
- * their only common property. A bridge with another name gets no warning, because a wrong warning would worry users
- * whose network is fine. */
+/* Returns true for interfaces of containers and virtual machines, which have the same address on many machines. They
+ * are recognised by the start of their names. A bridge with another name gets no warning, because a wrong warning is
+ * worse than none. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {
@@ -102,7 +102,7 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* Sentence, advice and code as printed. An error and a warning look the same; `choice` separates them. */
+/* Stores a finding as text, for an error or a warning; `choice` shows which of the two. */
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
@@ -110,7 +110,8 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
              out->code);
 }
 
-/* Listens on every address: then this node, too, uses one that others know. */
+/* Decides to host the store. If the store listens on every address, this node also dials the address that other
+ * nodes use. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -124,22 +125,24 @@ static void host_on(const struct hosting_facts *f, struct hosting *out, enum hos
 
 /* --- the cases ------------------------------------------------------------------------------------------ */
 
-/* In any spelling: 127.1, 0:0:0:0:0:0:0:1. A name has no colon, and does not consist of digits and dots. */
+/* Returns true if the host is an address in any spelling, such as 127.1 or 0:0:0:0:0:0:0:1. A name has a character
+ * other than digits and dots, and no colon. */
 static bool is_literal(const struct hosting_facts *f)
 {
     const char *host = f->meeting->host;
     return strchr(host, ':') != NULL || host[strspn(host, "0123456789.")] == '\0';
 }
 
-/* A loopback address that the user chose, by number or as "localhost", is a job on one machine. Users try several
- * nodes on one host that way. */
+/* Returns true if a name resolves to a loopback address by mistake. A loopback address that the user has given as a
+ * number or "localhost" is intended: several nodes on one host. */
 static bool is_deaf(const struct hosting_facts *f, const char *address)
 {
     return f->meeting->nnodes_max > 1 && hosting_is_loopback(address) && !is_literal(f) &&
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
-/* An error and not a warning: the others would wait for the whole timeout for a store that they cannot reach. */
+/* Rejects a loopback address with an error, because other nodes could not reach the store and would wait until the
+ * timeout. */
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     struct finding finding;
@@ -149,8 +152,9 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Node 0 of a static job whose address belongs to another machine. When a store answers there, probably several nodes
- * have the rank 0, and that store reports it; otherwise no node would host a store. */
+/* Handles node 0 of a static job if the address belongs to another machine. If a store answers at the address,
+ * probably two nodes have node rank 0, and that store reports this. If none answers, the error is that no node hosts
+ * a store. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
@@ -163,8 +167,9 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* In an elastic job every node has the same command line, and if no node has the address, all would wait for each
- * other. So each reports its facts. Static nodes know from their rank that another node hosts the store. */
+/* Decides to join a store on another machine. In an elastic job all nodes have the same command line, so perhaps no
+ * node has the address. So each node prints its own addresses. In a static job node 0 hosts the store, so the other
+ * nodes print nothing. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
@@ -178,7 +183,7 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
              f->resolved[0], f->here, own);
 }
 
-/* The address is the same on every machine, so a node that dials it reaches itself. */
+/* Warns that every machine has this address, so other nodes that dial the address reach themselves. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {
@@ -190,7 +195,7 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* List the addresses that other hosts may reach, interfaces of containers last. */
+/* Lists the addresses that other hosts may reach, with those of container interfaces last. */
 static void list_reachable(const struct hosting_facts *f, char *text, size_t size)
 {
     size_t used = 0;
@@ -204,13 +209,15 @@ static void list_reachable(const struct hosting_facts *f, char *text, size_t siz
         snprintf(text + size - 4, 4, "...");
 }
 
-/* A node that joins does not resolve names here, so "localhost" is compared as text. */
+/* Returns true for a loopback endpoint. "localhost" is compared as text, because a node that joins has not resolved
+ * the name yet. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
     return address != NULL ? hosting_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
 }
 
-/* Several nodes on one host may use loopback. On two hosts each host would silently become a separate job. */
+/* Warns that a loopback endpoint works only for nodes on one host. On two hosts each host would form a separate job
+ * without an error. */
 static void warn_of_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     char such[300];
@@ -223,8 +230,8 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* The address is on this machine: listen on it only. A store on every address of a machine would be open to networks
- * that the user has not named. */
+/* Decides to host the store on the endpoint's address only. A store on all addresses would be open to networks that
+ * the user has not named. */
 static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
                       struct hosting *out)
 {
@@ -234,13 +241,14 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
     warn_of_loopback(f, address, out);
 }
 
-/* Nodes above 0 look for the store elsewhere, so a loopback address is hardly intended. */
+/* Returns true for nodes other than node 0 of a static job. Their store is on another host, so a loopback address is
+ * probably a mistake. */
 static bool is_another_node(const struct plan_meeting *m)
 {
     return !m->elastic && m->node_rank > 0 && m->host_store == HOST_STORE_AUTO;
 }
 
-/* Must or may this node host the store? */
+/* Returns true if this node must or may host the store. */
 static bool is_candidate(const struct plan_meeting *m)
 {
     if (m->host_store != HOST_STORE_AUTO)

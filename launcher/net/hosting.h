@@ -1,6 +1,7 @@
-/* hosting.h -- does this node host the store, on which of its addresses, or where is the store? Pure.
+/* hosting.h -- decides whether this node hosts the store, on which address, or where the store is. Pure.
  *
- * Addresses are compared and names never, because a machine often has another name for itself than the others use. */
+ * Only addresses are compared, not names, because other nodes may use another name for this machine than the machine
+ * itself. */
 #ifndef LAUNCHER_NET_HOSTING_H
 #define LAUNCHER_NET_HOSTING_H
 
@@ -14,7 +15,7 @@ struct own_address {
     char interface[16];
 };
 
-/* Filled by the shell; all borrowed. */
+/* The facts, filled in by the shell; all borrowed. */
 struct hosting_facts {
     const struct plan_meeting *meeting;
     const char *here;            /* name of this node */
@@ -25,17 +26,17 @@ struct hosting_facts {
 };
 
 enum hosting_choice {
-    HOSTING_HOST, /* it must host: a port in use is an error */
-    HOSTING_TRY,  /* it may host: a port in use means that another process hosts the store here */
+    HOSTING_HOST, /* this node must host the store: a port in use is an error */
+    HOSTING_TRY, /* this node may host the store: if the port is in use, another process hosts the store here */
     HOSTING_JOIN, /* the store is elsewhere */
-    HOSTING_ASK, /* it should be here, but cannot be; `words` has the reason unless a store answers there at once */
-    HOSTING_ERROR, /* it can never work: `words` has the reason */
+    HOSTING_ASK, /* this node should host the store but cannot; `words` is the error unless a store answers at once */
+    HOSTING_ERROR, /* this can never work: `words` has the reason */
 };
 
 struct hosting {
     enum hosting_choice choice;
     char address[HOSTING_ADDRESS_MAX];  /* HOST, TRY: listen only there; "" = on every address */
-    char dial[HOSTING_ADDRESS_MAX];     /* HOST, TRY: the address by which this node reaches it */
+    char dial[HOSTING_ADDRESS_MAX];     /* HOST, TRY: the address by which this node reaches the store */
     bool here;                          /* the store is, or will be, on this machine */
     char local_only[PLAN_SENTENCE_MAX]; /* for plan_meeting.local_only, or "" */
     const char *code;                   /* code of `words`, static; NULL = nothing to report */

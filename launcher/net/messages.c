@@ -1,10 +1,10 @@
 /* messages.c -- see messages.h.
  *
- * Requests: the caller owns each tree, and the queue of the link frees it. If memory is short, a tree lacks members
- * or is NULL; the queue checks that once.
+ * Requests: each function returns a JSON tree, and the queue of the link frees the tree. If memory is short, members
+ * are missing or the tree is NULL; only the queue checks this.
  *
- * Pushes are data of a peer. The rows of hub/messages.h compare every number with its limits; here texts are cut to
- * their buffers. Only an invalid round or verdict is rejected, because the agent acts on them. */
+ * Pushes come from a peer, so they are checked. The rows of hub/messages.h limit every number; this file cuts texts
+ * to their buffers. Only an invalid round or verdict is rejected, because the agent acts on these two. */
 #include "net/messages.h"
 
 #include "base/text.h"
@@ -19,24 +19,23 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* Return the bytes of a worker or a user as UTF-8, in `room`; NULL when memory is short. */
+/* Returns the bytes of a worker or a user as UTF-8, in `room`, or NULL if memory is short. */
 static const char *clean_text(struct buf *room, const char *text)
 {
     return utf8_clean(room, slice_str(text)) && buf_append(room, "", 1) ? (const char *)room->data : NULL;
 }
 
-/* Append the launcher that started this process as one of several tasks of the node, each with all its workers; ""
- * for a single task. */
+/* Returns the scheduler that started this process as one of several tasks of the node, or "" for a single task. */
 static const char *scheduler_of_task(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* The options that nodes may set differently by mistake; only the store has both values to compare. The address stays
- * empty, because the store sees the one by which others reach this node. Our own end of the connection is sent as
- * well: if the two differ, addresses are translated. A single node with its own store has no timeout, because no
- * other node waits for it while it starts hundreds of workers. */
+/* Encodes `join`, with all options that must be equal on all nodes, because only the store can compare them. The
+ * address is left empty, because the store sees the address by which other nodes reach this node. The agent sends
+ * its own end of the connection too; if both differ, addresses are translated. A single node with its own store has
+ * no heartbeat timeout, because no other node waits for this node. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -86,7 +85,7 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
         .grace_ms = (int64_t)cli->grace_ms });
 }
 
-/* Sent as a sentence and not as numbers, because the store shows it without interpreting it. */
+/* Encodes a finding. It is sent as text, because the store only shows the finding. */
 cJSON *encode_notice(const struct finding *finding)
 {
     return message_encode_notice(&(struct message_notice){ .code = finding_code_name(finding->code),
@@ -102,7 +101,7 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host)
         .rank = rank, .pid = pid, .host = host, .local_rank = local_rank, .round = MESSAGE_NONE });
 }
 
-/* With the pid, so that the end of a worker of the last attempt is not taken for that of its successor. */
+/* Encodes the end of a worker. The pid shows whether a worker of this or of an earlier attempt has ended. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
 {
     return message_encode_worker_exited(
@@ -121,7 +120,7 @@ static void clean_in_place(char *text, size_t size)
     buf_free(&room);
 }
 
-/* A worker's lines and paths may have any bytes; they become UTF-8 here. */
+/* Encodes a failure. A worker's lines and paths may have any bytes, so they are converted to UTF-8. */
 cJSON *encode_failure(enum message_id id, const struct failure *f)
 {
     struct failure clean = *f;
@@ -143,7 +142,7 @@ cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut)
         &(struct message_sampled){ .id = id, .stacks = rows, .cut = is_cut, .round = MESSAGE_NONE });
 }
 
-/* Without a rank 0 here its code is left out, and the store takes it from the node that has rank 0. */
+/* Encodes `stopped`. Without rank 0 on this node its exit code is left out; the node with rank 0 sends the code. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
 {
     return message_encode_stopped(&(struct message_stopped){ .unkillable = unkillable,
@@ -152,7 +151,8 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
                                                              .round = MESSAGE_NONE });
 }
 
-/* The sender of the signal is sent, too, because the other nodes' users ask why the job stopped. */
+/* Encodes `leave`. The sender of the signal is included, because users of other nodes need to know why the job has
+ * stopped. */
 cJSON *encode_leave(int signal, const char *by)
 {
     struct buf room = { 0 };
@@ -179,7 +179,7 @@ cJSON *encode_owner(int64_t conn, int pid, const char *words)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* The store cuts its list, too; this limit is for a store that does not. */
+/* Decodes the list of nodes, up to the size of the array. The peer may send a longer list. */
 static void decode_nodes(const cJSON *list, struct heard_round *r)
 {
     const cJSON *item;
@@ -203,7 +203,7 @@ static int value_or(int64_t value, int otherwise)
     return value != MESSAGE_NONE ? (int)value : otherwise;
 }
 
-/* Check the values that are used as indexes: a rank beyond the world would be a worker without an owner. */
+/* Decodes `round` and checks all values that are used as indexes. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
 {
     struct message_round m;
@@ -224,8 +224,8 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Append "n0, n1, ..."; names that do not fit become dots. Cut between two names, because half a host name is another
- * host. */
+/* Appends "n0, n1, ...". Names that do not fit become dots; no name is cut, because a part of a host name may be the
+ * name of another host. */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
     const cJSON *item;
@@ -260,8 +260,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* True if the finding keeps a job from forming. A warning about a host does not, and a count only reports that the
- * job has not formed. A code of a later store is judged by its grade. */
+/* Returns true if the finding explains why a job does not form. Warnings about a host and counts of missing nodes do
+ * not. An unknown code of a newer store is a cause if its grade is error. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);
@@ -269,7 +269,7 @@ static bool is_cause(const struct message_finding *f)
     return f->sentence[0] != '\0' && !finding_is_count(known) && strcmp(grade, "error") == 0;
 }
 
-/* Causes precede their consequences. */
+/* Returns the first cause in the list. The store lists causes before their consequences. */
 void decode_first_cause(const cJSON *push, char *out, size_t size)
 {
     struct message_findings m;
@@ -299,8 +299,7 @@ static bool is_unfinished(const char *state)
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;
 }
 
-/* Read an answer that was made for people: nodes whose state this version does not know are left out instead of
- * waited for. */
+/* Decodes the nodes of a status that have not finished. A node with an unknown state is left out. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX])
 {
     struct message_status_lists m;
@@ -325,7 +324,7 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
     }
 }
 
-/* `why` is next to the cause: it belongs to the round and is shown first. */
+/* Decodes a cause. `why` is the reason of the round's end, which is shown first. */
 static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
 {
     message_decode_failure(cause, f);

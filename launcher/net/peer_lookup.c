@@ -1,9 +1,9 @@
 /* peer_lookup.c -- see peer_lookup.h.
  *
- * One walk through /proc finds the sockets of all workers, and the store asks in bursts: when a hundred workers have
- * connected, the first question pays for the walk and the list answers the others. A question about a newer socket
- * waits for the next walk, at least WALK_EVERY_MS later, because a stranger's repeated connections must not keep the
- * agent busy. Sockets of other users are recognized by their uid, without a walk. */
+ * One walk through /proc finds the sockets of all workers. When a hundred workers connect, the store sends a hundred
+ * questions, and one walk answers all of them. A question about a newer socket waits for the next walk,
+ * WALK_EVERY_MS later, because repeated connections of an unknown client must not keep the agent busy. Sockets of
+ * other users are recognised by their uid, without a walk. */
 #include "net/peer_lookup.h"
 
 #include "base/endpoint.h"
@@ -18,7 +18,7 @@
 
 /* --- the connection's owner ------------------------------------------------------------------------------- */
 
-/* Return false when the text is not a literal address with a port. */
+/* Parses an address with a port. Returns false for other texts. */
 static bool parse_end(const char *text, struct sockaddr_storage *out)
 {
     struct endpoint end;
@@ -27,7 +27,8 @@ static bool parse_end(const char *text, struct sockaddr_storage *out)
     *out = (struct sockaddr_storage){ 0 };
     if (endpoint_parse(text, 0, &end, NULL) != DDP_OK)
         return false;
-    v4->sin_port = htons((uint16_t)end.port); /* the port is at the same place in both */
+    v4->sin_port =
+        htons((uint16_t)end.port); /* sockaddr_in and sockaddr_in6 have the port at the same place */
     if (inet_pton(AF_INET, end.host, &v4->sin_addr) == 1) {
         out->ss_family = AF_INET;
         return true;
@@ -64,14 +65,14 @@ struct vouch_socket {
     struct vouch_process process;
 };
 
-/* A subtraction would be enough for 32-bit numbers, but inodes have 64 bits. */
+/* Compares two sockets by inode. A subtraction of 64-bit inodes would not fit into an int. */
 static int by_inode(const void *a, const void *b)
 {
     uint64_t x = ((const struct vouch_socket *)a)->inode, y = ((const struct vouch_socket *)b)->inode;
     return (x > y) - (x < y);
 }
 
-/* Parse "socket:[88213]" to 88213, anything else to 0. */
+/* Returns 88213 for "socket:[88213]", and 0 for any other text. */
 static uint64_t inode_of_link(int dir, const char *name)
 {
     char link[64];
@@ -83,7 +84,7 @@ static uint64_t inode_of_link(int dir, const char *name)
     return sscanf(link, "socket:[%llu]", &inode) == 1 ? inode : 0;
 }
 
-/* When memory is short, sockets are left out and have no owner. */
+/* Adds the sockets of a process. If memory is short, sockets are left out. */
 static void check_process(struct vouch *v, struct vouch_process process)
 {
     char path[64];
@@ -98,8 +99,8 @@ static void check_process(struct vouch *v, struct vouch_process process)
         closedir(dir);
 }
 
-/* Append the children of one thread to `family`. They inherit the rank: a data loader's connection belongs to its
- * worker. */
+/* Appends the children of one thread to `family`, with the rank of their worker, because data loaders also
+ * connect. */
 static void add_children(struct buf *family, const char *path, int rank)
 {
     int pid;
@@ -113,7 +114,7 @@ static void add_children(struct buf *family, const char *path, int rank)
         fclose(file);
 }
 
-/* A child belongs to the thread that created it. */
+/* Appends the children of all threads. The kernel lists a child only at the thread that created the child. */
 static void add_all_children(struct buf *family, struct vouch_process of)
 {
     char path[400];
@@ -129,9 +130,8 @@ static void add_all_children(struct buf *family, struct vouch_process of)
         closedir(dir);
 }
 
-/* The list grows while it is walked: workers first, then children, then theirs. So copy each entry before appending,
- * which may move the array. A family cannot be circular, and if it forks faster than the walk, the next question
- * finds the rest. */
+/* Walks through all workers and their descendants. The list grows during the walk, so each entry is copied before an
+ * append moves the array. Processes that are created during the walk are found by the next walk. */
 static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
 {
     struct buf family = { 0 };
@@ -148,7 +148,7 @@ static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
               by_inode);
 }
 
-/* A worker and its children may share a socket: each of them identifies the rank. */
+/* Finds a process that has the socket. A worker and its children may share a socket; all have the same rank. */
 static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     struct vouch_socket key = { .inode = inode };
@@ -160,7 +160,8 @@ static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *f
     return s != NULL;
 }
 
-/* A new socket of another process may have an old inode number, so trust the list only for a process that still runs. */
+/* Finds a running process that has the socket. Entries of ended processes are ignored, because the kernel reuses
+ * inode numbers. */
 static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     char path[64];

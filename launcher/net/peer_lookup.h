@@ -1,4 +1,4 @@
-/* peer_lookup.h -- which worker is at the other end of a connection?
+/* peer_lookup.h -- finds the worker that owns a connection.
  *
  * The store asks (`who`) about connections of plain c10d clients, which cannot identify themselves. The kernel has
  * the answer:
@@ -25,9 +25,9 @@ struct vouch_process {
 
 /* A question that waits for the next walk. */
 struct vouch_question {
-    int64_t conn; /* the store's number of it */
+    int64_t conn; /* the store's number of the connection */
     uint64_t inode;
-    bool any; /* the store also asks which other process holds it */
+    bool any; /* the store also asks for an owner that is not a worker */
 };
 
 /* The known sockets of our workers. Zeroed before first use; vouch_free frees it. */
@@ -37,7 +37,7 @@ struct vouch {
     struct buf sockets;   /* struct vouch_socket, by inode */
     struct buf questions; /* struct vouch_question */
     uint64_t next_walk_ms;
-    unsigned walks; /* so far */
+    unsigned walks; /* number of walks so far */
 };
 
 enum vouch_answer {
@@ -47,26 +47,27 @@ enum vouch_answer {
     VOUCH_UNKNOWN  /* a process of this user holds it: walk to find out which */
 };
 
-/* Find the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
+/* Finds the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
  * results of the last walk. `owner` is filled unless VOUCH_CLOSED. */
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner);
 
-/* Keep a question until the next walk. Return when to walk, `now_ms` = at once; UINT64_MAX: dropped, because too many
- * questions wait or memory is short. */
+/* Keeps a question until the next walk. Returns when to walk, `now_ms` = at once; UINT64_MAX: dropped, because too
+ * many questions wait or memory is short. */
 uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms);
 
-/* Find the sockets of `workers` and their descendants. Then read the answers with vouch_next, until false. */
+/* Finds the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until it
+ * returns false. */
 void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms);
 bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found,
                 struct vouch_process *found);
 
-/* True if the last walk found this socket. */
+/* Returns true if the last walk found this socket. */
 bool vouch_knows(const struct vouch *v, uint64_t inode);
 
 void vouch_free(struct vouch *v);
 
-/* Find the owner of a socket on this host. False: no process holds it. */
+/* Finds the owner of a socket on this host. Returns false if no process holds the socket. */
 bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner);
 
 #endif

@@ -5,7 +5,7 @@
  *                    ^   '-> unknown: report it after 2 s, and every 30 s; wait 1 s
  *                    '-----------------------------------------------------'      until the budget is used up
  *
- * A name may appear later (a pod's), so only the budget ends the search for it. A decision is final. */
+ * The name of a pod may appear later, so only the timeout ends the lookup. A decision is final. */
 #include "net/store_host.h"
 
 #include "base/clock.h"
@@ -34,9 +34,8 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* List the addresses of interfaces that are up; return their number. Interfaces that are down have addresses that no
- * peer can reach. Without a list (no memory, an unusual kernel) no address is local, and the table of hosting.c
- * decides as for another machine. */
+/* Lists the addresses of interfaces that are up, and returns their number. No peer can reach an interface that is
+ * down. If the kernel gives no list, hosting.c treats every address as one of another machine. */
 static int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -55,7 +54,7 @@ static int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     return n;
 }
 
-/* List all of them, so that the user can copy the right one from the message. */
+/* Rejects --local_addr with a list of all local addresses, so that the user can copy one. */
 static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
 {
     char list[400] = "";
@@ -67,7 +66,7 @@ static ddp_status refuse(const char *address, const struct own_address *own, int
                     address, list);
 }
 
-/* All of 127/8 is local, although only 127.0.0.1 is listed. */
+/* Checks --local_addr. All addresses of 127/8 are local, although only 127.0.0.1 is listed. */
 ddp_status own_address_check(const char *address, struct ddp_err *err)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -80,7 +79,7 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
 
-/* Like PyTorch's server: IPv6 with IPv4 mapped into it if there is IPv6, else IPv4. */
+/* Like PyTorch's server: IPv6 that also accepts IPv4, or only IPv4 if this machine has no IPv6. */
 
 static bool bind_any(int fd, int family)
 {
@@ -95,7 +94,7 @@ static bool bind_any(int fd, int family)
            bind(fd, (const struct sockaddr *)&six, sizeof(six)) == 0;
 }
 
-/* The port is at the same place in both kinds of address. */
+/* Reads the port of a socket. sockaddr_in and sockaddr_in6 have the port at the same place. */
 static bool port_of(int fd, int *port)
 {
     struct sockaddr_in6 at;
@@ -127,8 +126,7 @@ enum { RETRY_MS = 1000 };
 
 struct store_host {
     struct store_host_options options;
-    struct dial
-        waiting; /* only its part about names is used: what to report about an unknown name, and when */
+    struct dial waiting; /* used only for the lookup of a name and its messages */
     struct loop_lookup *lookup;
     uv_timer_t timer;
     bool closing;
@@ -143,7 +141,8 @@ static bool is_open(const struct plan *plan)
            (plan->cli->insecure || (plan->cli->torchrun && plan->meeting.nnodes_max > 1));
 }
 
-/* The plan gets the port as soon as it is bound: port 0 means "any", and the workers need the number. */
+/* Starts the store and writes its port to the plan. Port 0 means any free port, and the workers need the real
+ * number. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
 {
@@ -165,8 +164,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return DDP_OK;
 }
 
-/* The user cannot change it, so print it without advice. Another port helps only if the default port is in use: any
- * other failure is about the address. */
+/* Writes a note that a free port replaces the default port, without advice, because the user need not act. */
 static void note_port(char note[NOTE_MAX], int taken, int port)
 {
     struct port_holder holder = { 0 };
@@ -184,7 +182,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* Another port does not help with every error; then report the first one. */
+        /* A free port helps only if the default port is in use. For any other error the first error is reported. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -195,13 +193,13 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- decisions ------------------------------------------------------------------------------------------ */
 
-/* The owner ends the node inside the callback: do nothing after it. */
+/* Reports a failure. The owner may end the node inside the callback, so nothing may follow. */
 static void store_host_fail(const struct store_host_options *o, const char *code, const char *words)
 {
     o->failed(o->user, code, words);
 }
 
-/* The reason why it could not listen: the port's holder, or an address that is not local. */
+/* Returns the code of a failure to listen: the port is in use, or the address is not local. */
 static const char *listen_code(int port)
 {
     struct port_holder holder;
@@ -230,9 +228,9 @@ static void write_finding(char *text, size_t size, const struct finding *f)
              finding_code_name(f->code));
 }
 
-/* A port in use is an error for a node that must host the store; a node that may host it joins the store that is
- * there. Several elastic nodes on one machine race for the port, and the kernel lets only one listen. So no election
- * is needed, and two never host it at once. */
+/* Hosts the store. If the port is in use, a node that must host the store fails, but a node that may host the store
+ * joins the existing store. If several elastic nodes on one machine try to listen, the kernel lets only one succeed.
+ * So no election is needed. */
 static void host(const struct store_host_options *o, const struct hosting *decided)
 {
     struct ddp_err err;
@@ -259,7 +257,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    if (status != DDP_OK) /* not reported: all nodes on this machine but one get here */
+    if (status != DDP_OK) /* not reported, because all nodes on this machine except one get this error */
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
@@ -268,7 +266,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Print a note with a code now; keep another for the report, because a node that joins elsewhere is usually fine. */
+/* Joins a store on another machine. A note with a code is printed now. Any other note is only for the report,
+ * because this case is usually no error. */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
@@ -280,7 +279,7 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Collect the facts here and decide in hosting.c, so that its table can be tested for any machine. */
+/* Collects the facts; hosting.c decides. */
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -306,7 +305,8 @@ static void decide(const struct store_host_options *o, const struct name_found *
 
 /* --- one node ------------------------------------------------------------------------------------------- */
 
-/* No other node needs to find it, so replace a port in use by a free one where that is allowed. */
+/* Hosts the store of a single node. A port in use is replaced by a free port if allowed, because no other node needs
+ * the port. */
 static void find_alone(const struct store_host_options *o)
 {
     struct ddp_err err;
@@ -345,7 +345,7 @@ static void on_timer(uv_timer_t *timer)
     pump(timer->data);
 }
 
-/* The decision is final: after it the timer would only look up a name that is already known. */
+/* Handles the result of a lookup. Stops the timer after the decision, because the name is known. */
 static void on_looked_up(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -378,8 +378,8 @@ static void store_host_report(struct store_host *h)
     buf_free(&words);
 }
 
-/* Without an address the dial's plan only asks for look-ups. It is used for its pauses and its text, so that an
- * unknown name reads the same in both places. */
+/* Runs the due steps. A dial plan supplies pauses and messages of the lookup, so an unknown name gives the same text
+ * as in dial.c. */
 static void pump(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
@@ -417,7 +417,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* A node that only joins needs no address here: dial.c resolves names itself and reports more about them. */
+/* Returns true if this node only joins. Then dial.c resolves the name. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||

@@ -1,4 +1,4 @@
-/* store_host.h -- decide whether this node hosts the store of the job, and start it if so.
+/* store_host.h -- decides whether this node hosts the store of the job, and starts the store if so.
  *
  * With one node the store listens on 127.0.0.1 (or on --master_addr), with several only on the endpoint's address:
  * hosting.h decides. A name is looked up first, repeatedly until it is known or the budget is used up. */
@@ -14,7 +14,7 @@
 
 enum { OWN_ADDRESSES_MAX = 64 };
 
-/* Check that --local_addr is one of them, as a number. DDP_ERR_ARG: a sentence that lists the valid ones. */
+/* Checks that --local_addr is a numeric address of this machine. The error DDP_ERR_ARG lists the valid addresses. */
 ddp_status own_address_check(const char *address, struct ddp_err *err);
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
@@ -33,7 +33,7 @@ enum { NOTE_MAX = HOSTING_WORDS_MAX };
 struct store_place {
     struct store_server
         *server; /* owned by the caller, which stops it; NULL = another process hosts the store */
-    char host[ENDPOINT_HOST_MAX]; /* address to dial: a literal when it was started here */
+    char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
     int port;
     bool here;                           /* the store is, or will be, on this machine */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
@@ -46,25 +46,26 @@ struct store_host;
 struct store_host_options {
     uv_loop_t *loop;
     struct plan *plan; /* borrowed; its port becomes the real one */
-    /* One of the two is called, once, perhaps before store_host_find returns: at once if no name must be looked up.
-     * Then the search has ended. */
+    /* Either `found` or `failed` is called, once, and ends the search. Without a lookup the call happens before
+     * store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);
-    /* It can never work. `code` names the finding; borrowed until the return. */
+    /* The search has failed. `code` names the finding; both texts are borrowed during the call. */
     void (*failed)(void *user, const char *code, const char *words);
-    /* Text for the user while a name is not known. */
+    /* Prints a text for the user while a name is not known. */
     void (*say)(void *user, const char *words);
     void *user;
 };
 
-/* DDP_OK: the caller owns *out and ends it with store_host_close; NULL when the search has ended already. */
+/* Starts the search. After DDP_OK the caller owns *out and calls store_host_close; *out is NULL if the search has
+ * already ended. */
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 
-/* NULL is allowed, also inside `found` and `failed`. A server that was found is not stopped. */
+/* Ends the search; also allowed inside `found` and `failed`, and for NULL. A started server is not stopped. */
 void store_host_close(struct store_host *host);
 
-/* The same for a job of one node, at once; if the default port is in use, `note` names the free port that replaces it
- * (else ""). DDP_OK: the caller owns *out. */
+/* Starts the store of a job with one node, without a callback. If the default port is in use, `note` names the free
+ * port that replaces it; otherwise "". After DDP_OK the caller owns *out. */
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err);
 

@@ -2,12 +2,12 @@
  *
  * The connection, requests, answers and the end of the link.
  *
- * Failures: no process listens, or the store rejects us, goes away, sends garbage, does not read, or is silent. Each
- * calls `lost`, once, and never inside a call of the owner, which may be in the middle of a step.
+ * Failures: no process listens, or the store rejects us, disconnects, sends invalid data, does not read, or is
+ * silent. The first failure calls `lost`. The call is made from the loop, never inside a function that the owner has
+ * called.
  *
- * Requests gather in `out` while `sending` is being written, so there is one write at a time and its buffer never
- * moves during the write. A full queue or a lack of memory is only recorded where it happens, and reported before the
- * loop waits again. */
+ * Requests are collected in `out` while `sending` is being written. So there is one write at a time, and its buffer
+ * does not move. A full queue or a lack of memory is recorded, and reported before the loop waits again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -52,8 +52,8 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* A full queue accepts nothing more, because a gap in the requests would be worse than a loss. The limit is compared
- * by subtraction, which cannot overflow. */
+/* Returns true if the queue has room. A full queue accepts no later request, because a missing request is worse than
+ * a lost link. The subtraction cannot overflow. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -191,7 +191,7 @@ static struct auth *tags_of(struct store_link *link)
     return has_secret(link) ? &link->auth : NULL;
 }
 
-/* After a loss nothing is queued, because it would never be sent. */
+/* Queues a request. After a loss requests are freed, because they would never be sent. */
 static void request(struct store_link *link, cJSON *json)
 {
     if (link_is_over(link))
@@ -218,7 +218,7 @@ void store_link_tell(struct store_link *link, cJSON *json)
     store_link_mention(link, json);
 }
 
-/* Remember its number: answers have no name, and only this one's content matters. */
+/* Sends `join` and keeps the number of the request, because answers have no name. */
 void store_link_join(struct store_link *link)
 {
     request(link, encode_join(link->options.plan, &link->options.who, link->instance));
@@ -226,7 +226,7 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send everything with the first bytes: one round trip, and the answer is the round. */
+/* Sends greeting, IDENTIFY and `join` together, so that they need only one round trip. */
 static void identify(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
@@ -290,7 +290,8 @@ static void take_proof(struct store_link *link, struct slice answer)
     cJSON_Delete(early);
 }
 
-/* Not before the first answer: until then the other side may not accept a question at all. */
+/* Requests the status. Before the first answer of the store this returns false, because the store may reject the
+ * agent. */
 bool store_link_ask_status(struct store_link *link)
 {
     if (link == NULL || link->answered == 0 || link_is_over(link))
@@ -536,7 +537,7 @@ static void take_no(struct store_link *link, const char *code, const char *error
     link_lose(link, why);
 }
 
-/* Most answers matter only if they are rejections. Only the status has members. */
+/* Handles an answer. Most answers matter only if they are rejections. Only the status has members. */
 static void take_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -669,7 +670,7 @@ static void take_push(struct store_link *link, const cJSON *json, const char *ki
         take[id](link, json);
 }
 
-/* Pushed objects are not answers and must not be counted as such. */
+/* Handles an object from the store. A push is not counted as an answer. */
 static void link_take_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);

@@ -1,9 +1,9 @@
-/* attempt.c -- membership of a job: a session enters it, leaves it, is freed; an attempt begins and ends.
+/* attempt.c -- a session enters a job, leaves the job, or is freed; an attempt begins or ends.
  *
- * A key space belongs to one attempt. When the next one begins, the launcher has made sure that the old workers are
- * dead, so their connections are closed. Identified workers are closed at once, plain c10d connections at their next
- * request. A silent one may be the callback connection of torch 1.13, whose process would abort on a close. Agents
- * and operators stay. */
+ * A key space belongs to one attempt. Before the next attempt begins, the launcher makes sure that the old workers
+ * are dead. So their connections are closed. The connections of identified workers are closed at once, plain c10d
+ * connections at their next request. A plain connection that sends nothing stays open, because a close makes a
+ * process of torch 1.13 abort (its callback connection). Agents and operators stay connected. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -12,11 +12,11 @@
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-/* Up to six places hold a session: the table by id, the list of unfinished requests (`midway`), its job's list, the
- * store's waits, a place in a barrier, its rank's list. Freeing it removes it from all of them, so no holder needs to
- * check whether it still exists. */
+/* Up to six places refer to a session: the table by id, the list of unfinished requests (`midway`), the list of its
+ * job, the waiters of the store, a seat of a barrier, and the list of its rank. Freeing the session removes it from
+ * all six, so no place refers to a freed session. */
 
-/* Change the job, and with it the quota that pays for the unfinished request. */
+/* Changes the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
 {
     quota_give(session_quota(hub, s), s->in.cap);
@@ -47,13 +47,13 @@ void session_enter(struct session *s, struct job *job)
     leave_job(s, "it joined another job");
     set_job(job->hub, s, job);
     list_insert(&job->sessions, &s->in_job);
-    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker was started yet; it may be a torchrun */
+    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker was started yet, so this may be a torchrun */
         schedule_hurry(job);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The one place that frees a session and notifies other sessions that refer to it. */
+/* Frees a session and removes it from every place that refers to it. No other function frees a session. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -68,7 +68,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     free(s);
 }
 
-/* Remove it first and close it then, because the shell may reuse or free its side in the callback. */
+/* Frees the session before the close, because the shell may reuse or free the connection in the callback. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
     conn_id conn = s->id;
@@ -82,7 +82,7 @@ void session_drop(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, why, true);
 }
 
-/* All jobs, because the store cannot know which node this connection would have become. */
+/* Schedules a check of all jobs, because the store cannot know which job this connection was meant for. */
 static void hurry_all_jobs(struct hub *hub)
 {
     EACH_NODE(node, &hub->jobs)
@@ -107,8 +107,8 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Log the protocol of a foreign client if its bytes show it, because the user will look for a browser or a
- * proxy. */
+/* Logs the protocol of a foreign client if its bytes show the protocol. The name helps the user to find the client,
+ * such as a browser or a proxy. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char words[512];
@@ -119,14 +119,15 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? words : why, is_news);
 }
 
-/* The rendezvous owns its nodes: it drops one itself and may be using one now. requests.c still uses the session
- * being fed; its next request is rejected because its attempt is over. */
+/* Returns true for workers, with two exceptions. The rendezvous itself drops its nodes. requests.c still uses the
+ * session whose bytes are being processed; its next request is rejected, because its attempt is over. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
 }
 
-/* Their waits are over already. The successor is fetched before a session may be freed. */
+/* Detaches all sessions from their ranks and drops the workers. Their waits have ended before. The loop reads the
+ * next element first, because the session may be freed. */
 static void let_everybody_go(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
@@ -140,8 +141,8 @@ static void let_everybody_go(struct job *job)
     }
 }
 
-/* End all waits at once and silently before touching any session. The members come last, because the sessions are
- * attached to them until then. */
+/* Ends all waits without an answer before any session changes. The members are freed last, because sessions are
+ * attached to members until then. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;
@@ -155,8 +156,8 @@ void attempt_end(struct job *job)
     schedule_attempt(job, false);
 }
 
-/* The first attempt keeps the connections and keys from before the job was declared, because they belong to
- * it. */
+/* Begins an attempt. The first attempt keeps all connections and keys that are older than the declaration of the
+ * job, because they belong to this job. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
     struct members next = { .quota = job->quota };

@@ -1,13 +1,13 @@
-/* control.c -- the calls of agents: what each does, and which role may make it. See session.h.
+/* control.c -- handles the calls of agents and checks which role may make each call. See session.h.
  *
- * The dispatcher compares a request with the rows of messages.h before its handler gets it as a struct. The
- * rendezvous decides whether the values make sense together.
+ * The dispatcher checks a request against the rows of messages.h. The handler gets the request as a struct. The
+ * rendezvous checks whether the values fit together.
  *
- * `join` chooses the job of its connection. Every later call is about a round and names it: an agent that was cut off
- * for a while reports about a round that is over, and must learn that before it disturbs the next one.
+ * `join` chooses the job of the connection. Every later call names its round. An agent that lost its connection for
+ * a while may report about an old round; such a call is rejected, because the report must not change the current
+ * round.
  *
- * An agent's report about its own workers is trusted, because it has started them and the kernel reports their end to
- * it.
+ * The store trusts an agent's report about its own workers, because the agent is the parent of these processes.
  *
  * A rejection is an ordinary answer: "ok" false, a code, and advice. The connection stays open, because a closed one
  * would look like a lost store. */
@@ -46,8 +46,8 @@ static bool is_job_of_auth(struct hub *hub, const struct session *s, const char 
     return false;
 }
 
-/* Return true when it was acted on. A stale call is rejected and the agent continues: the verdict of that round is
- * already on its way. */
+/* Returns true if the rendezvous accepted the call; otherwise rejects the call. The agent continues after a
+ * rejection, because the verdict of its round is already on its way. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -62,7 +62,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Check whether this node runs the rank in the current round. */
+/* Checks whether this node runs the rank in the current round. If not, rejects the call. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -75,8 +75,8 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* For reports about workers: a report that was on its way when the next round began would be counted for the worker
- * that has the same rank now. A report without a number is accepted, because older agents send none. */
+/* Checks whether a report about a worker is from an earlier round; such a report must not change the worker that now
+ * has the same rank. A report without a round is accepted, because older agents do not send the round. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -91,8 +91,7 @@ static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJ
 
 /* --- a job without a rendezvous, and its workers -------------------------------------------------------- */
 
-/* A new attempt may be declared by any agent of the same job, a new job only when no agent of the old one
- * is left. */
+/* Returns true if another agent of the job is connected. In this case no agent may declare another job. */
 static bool other_agents(const struct job *job, const struct session *but)
 {
     LIST_EACH(node, &job->sessions)
@@ -104,15 +103,15 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* The store belongs to one job at a time. A request that is rejected here would take the keys away from running
- * workers: a second job on the same port, or an agent that was cut off and returns with an old attempt. */
+/* Checks whether a new attempt may begin, because a new attempt removes the keys of running workers. Rejected are a
+ * second job on the same port, and an agent that returns with an old attempt. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
     struct hub *hub = job->hub;
     const struct members *m = &job->members;
     if (job->rdzv != NULL) {
         ddp_fail(&hub->err, DDP_ERR_MISMATCH,
-                 "the nodes of job '%s' join it, and its rendezvous places the ranks", job->name);
+                 "job '%s' is formed by its rendezvous; use `join` instead of `job`", job->name);
         return false;
     }
     if (!m->known)
@@ -130,8 +129,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declaring a declared job again is not an error: every agent of a job does it, and does it again after a lost
- * connection. */
+/* Declares a job. A repeated declaration is not an error, because every agent of the job sends one, and sends the
+ * declaration again after a lost connection. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -152,8 +151,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* The worker that a report is about. Only the node that runs a rank reports about it: any other connection could end
- * a rank of another node. */
+/* Returns the worker that a report is about. Only the node that runs a rank may report about the rank; otherwise a
+ * connection could end a rank of another node. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
 {
@@ -162,7 +161,8 @@ static struct member *reported_worker(struct hub *hub, struct session *s, int64_
     return members_at(&s->job->members, (uint32_t)rank);
 }
 
-/* This also revokes an exit, because a user may start a rank again within an attempt. */
+/* Records the start of a worker. A recorded exit is removed, because a user may start a rank again within an
+ * attempt. */
 static bool call_worker_started(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_started *started = &m->worker_started;
@@ -174,7 +174,8 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* A report about a pid other than the last started one concerns an earlier process. */
+/* Records the end of a worker. A report with another pid than that of the last start is about an earlier process and
+ * is rejected. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_exited *exited = &m->worker_exited;
@@ -195,7 +196,8 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* Also for operators, who can free a job that hangs in a barrier; the error of the members names the operator. */
+/* Cancels a barrier. Operators may do this too, to release a job that hangs in a barrier. The error at the members
+ * names the operator. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -211,8 +213,8 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Return the index of a word, 0 if it is missing. An unknown word is rejected, because it would be a rule
- * that only one node follows. */
+/* Finds the index of a word; an empty word has index 0. An unknown word is rejected, because only one node of the
+ * job would know its meaning. */
 static bool find_word(const char *name, const char *word, const char *const words[], int n, int *which,
                       struct ddp_err *err)
 {
@@ -271,9 +273,9 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Find the job of a `join`. NULL: rejected. A session that is a node already stays in its job for every name
- * it sends, and the rendezvous rejects the name with its own text. A store without a job takes the name of
- * its first node. */
+/* Returns the job of a `join`, or NULL if the join is rejected. A session that is already a node stays in its job;
+ * if the name differs, the rendezvous rejects the name. A job without a name gets the name that its first node
+ * sends. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     if (!is_job_of_auth(hub, s, join->job))
@@ -290,15 +292,15 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* Return "10.0.0.2" of "10.0.0.2:41234", because other nodes may use the address that the store sees. The caller owns
- * `peer`, because the join borrows its text. */
+/* Fills in a missing address from the connection: "10.0.0.2" of "10.0.0.2:41234". Other nodes can use the address
+ * that the store sees. The join borrows the text from `peer`, which the caller owns. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
         join->addr = peer->host;
 }
 
-/* As the other rules, those of the first node count for all. */
+/* Applies the hang rules of the job's first node. The first node's rules are used for all nodes. */
 static void take_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -313,7 +315,8 @@ static void take_hang_rules(struct job *job, const struct message_join *m)
                         m->on_hang);
 }
 
-/* Send the store's clock to nodes that keep the event log: they write its times beside their own. */
+/* Makes the session a node and answers its join. Nodes that write the event log also get the store's clock, because
+ * the log contains the store's times beside those of the node. */
 static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
     session_enter(s, job);
@@ -331,9 +334,9 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
     return true;
 }
 
-/* The pushes that follow are sent after the answer: see on_control. The node subscribes to events before it joins,
- * because the join is itself an event. A rejected node gets no events, and the others, which wait for it, are
- * notified soon. Read the job's deadline again after that, because it has moved. */
+/* Handles `join`. Pushes that follow from the join are sent after the answer: see on_control. The node subscribes to
+ * events before it joins, because the join itself is an event. After a rejection the waiting nodes get a report
+ * soon, and job_touch() updates the job's deadline. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -362,8 +365,8 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* `failed` and `cause` carry the same members: the first at once, so that the others can stop, the second when the
- * last lines of the worker have been read. */
+/* The functions that handle `failed` and `cause`. Both messages have the same members. An agent sends `failed` at
+ * once, so that the other nodes stop, and `cause` after it has read the last lines of the worker. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
@@ -408,7 +411,8 @@ static bool call_stopped(struct hub *hub, struct session *s, const union message
     return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
 }
 
-/* Allowed at any time, because the user of a node that is in no round may stop it. */
+/* Removes a node from the rendezvous. This is allowed at any time, because a user may also stop a node that is in no
+ * round. */
 static bool call_leave(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -419,13 +423,13 @@ static bool call_leave(struct hub *hub, struct session *s, const union message *
 
 /* --- heartbeat -------------------------------------------------------------------------------------------- */
 
-/* A whole number that a double holds. */
+/* Returns true for a number from `least` to 9e15; a double represents such whole numbers exactly. */
 static bool is_count(const cJSON *item, double least)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* [local_rank, "D", percent, "wchan"] about a worker of this node; malformed rows are skipped. */
+/* Records the process state of a worker: [local_rank, "D", percent, "wchan"]. Malformed rows are skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
@@ -441,7 +445,7 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
         schedule_stopped(job);
 }
 
-/* [local_rank, "ValueError: ..."] */
+/* Records the last line of a worker's traceback: [local_rank, "ValueError: ..."]. */
 static void note_error(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0);
@@ -452,7 +456,8 @@ static void note_error(struct job *job, const struct rdzv_node_facts *node, cons
         member_error(member, cJSON_GetStringValue(cJSON_GetArrayItem(row, 1)));
 }
 
-/* [local_rank, step, number, "all_reduce"]. A rank that waits schedules the search for the rank that it waits for. */
+/* Records the progress of a rank: [local_rank, step, number, "all_reduce"]. If the rank waits in a collective, a
+ * check for the missing rank is scheduled. */
 static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *step = cJSON_GetArrayItem(row, 1);
@@ -470,8 +475,8 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Its bytes have already shown that it lives. A heartbeat is also the time to check whether all ranks have agreed to
- * grow, so such a job waits one heartbeat at most and no SET pays for the check. */
+/* Handles a heartbeat; hub_feed() has already recorded that the node lives. The heartbeat also checks whether all
+ * ranks have agreed to grow. So a job grows after at most one heartbeat, without a check at every SET. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -502,8 +507,8 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Texts of a peer are cut to the size of a finding, and printed only if they are plain. The other nodes get them
- * soon, because a node that is short of /dev/shm may be the reason for a later wait. */
+/* Keeps a finding of a node about itself. Its texts are cut to the size of a finding. The other nodes get the
+ * finding soon, because for example a full /dev/shm on one node may explain a later wait on all nodes. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -514,7 +519,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     return true;
 }
 
-/* The findings that ranks may report; the store or the agents find the others. */
+/* Returns true for findings that ranks may report. All other findings are detected by the store or the agents. */
 static bool is_of_ranks(enum finding_code code)
 {
     return code == FINDING_PORTS_CLOSED;
@@ -530,8 +535,8 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* IDENTIFY has named the rank; sentence and advice are from our table. The first one is pushed to all nodes at once,
- * later ones are kept for `why`; all are dropped with the attempt. */
+/* Keeps a finding of a rank until the attempt ends. The rank is known from IDENTIFY; sentence and advice are from
+ * our table. The first finding is pushed to all nodes at once; later findings are shown only by `why`. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -540,7 +545,7 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "only ranks may send `trouble`, and '%.60s' is not one of their codes", code);
+                 "`trouble`: only ranks may send it, with a code for ranks; got '%.60s'", code);
         return false;
     }
     subject_of(s, subject);
@@ -554,14 +559,15 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
-/* A launcher only checks that there is an answer. */
+/* Answers a launcher that checks whether a store is here. */
 static bool call_hello(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)s, (void)m, (void)answer;
     return true;
 }
 
-/* Only agents may change the state of workers; every client may read it. Some calls are for nodes that have joined. */
+/* The handlers. Only agents may change the state of workers; every client may read the state. With `nodes_only` the
+ * agent must have joined. */
 static const struct {
     control_call handle;
     bool nodes_only;
@@ -629,7 +635,8 @@ static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool o
     return put;
 }
 
-/* Every call gets one object back, so that no caller waits forever; `stacks` gets it later. */
+/* Answers a call. Every call gets exactly one object, so that no caller waits forever; the answer to `stacks` is
+ * sent later. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

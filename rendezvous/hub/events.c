@@ -1,11 +1,11 @@
 /* events.c -- the events of a job, for an event log. See job.h.
  *
- * Most jobs have no event log: then each call ends at its first line. An event is printed once; that text is kept for
- * the next taker and sent to the present one.
+ * Most jobs have no event log: then each function returns at once. An event is printed once. The text is sent to the
+ * node that writes the log (the taker), and is kept for the next taker.
  *
- * One node takes the events, because a log on every node would hold the same lines a thousand times. When the taker
- * leaves, the next node that asked gets the last RECENT_BYTES again, so that no event in between is lost; a reader of
- * both logs recognises an event by its number. */
+ * Only one node takes the events, because logs on all nodes would contain the same lines. When the taker leaves, the
+ * next node that asked becomes the taker and gets the last RECENT_BYTES again, so no event is lost. A reader of both
+ * logs recognises an event by its number. */
 #include "hub/job.h"
 
 #include "base/text.h"
@@ -15,14 +15,14 @@ enum {
     RECENT_BYTES = 64 << 10, /* bytes sent again to the next taker */
     PER_SECOND = 5000,
     ARRIVALS = 1024,                   /* ranks of a barrier whose time of arrival is recorded */
-    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* a message to an agent has no room for more */
-    MISSING = 64,                      /* ... and missing ranks */
+    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* the rest of a message to an agent needs the other half */
+    MISSING = 64,                      /* missing ranks of a barrier that are recorded */
     NAME_BYTES = 200
 };
 
 /* --- receivers -------------------------------------------------------------------------------------------- */
 
-/* Raw, because the text is JSON that we have printed. */
+/* Sends an event to an agent. The text is added without parsing, because it is JSON of ours. */
 static void push(struct hub *hub, struct session *s, const char *text)
 {
     cJSON *o = cJSON_CreateObject();
@@ -32,7 +32,8 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
-/* `recent` holds texts that end with NUL each, so it is walked without a table. */
+/* Makes `s` the taker and sends the recent events. `recent` is a sequence of texts, and each text ends with a
+ * NUL. */
 static void take_over(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
@@ -41,7 +42,8 @@ static void take_over(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* When no node is left that asked for events, skip the search until the next one asks. */
+/* Returns the taker, or the next node that asked for events, or NULL. If no such node is connected, later calls do
+ * not search until another node asks. */
 static struct session *find_taker(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.taker);
@@ -67,7 +69,7 @@ void events_ask(struct job *job, struct session *s)
     job->events.asked = true;
 }
 
-/* A rejected session is not a node and must not become the taker. */
+/* Removes the session from the possible takers. A rejected session needs this too, because it is not a node. */
 void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
@@ -88,7 +90,8 @@ static bool is_wanted(const struct job *job)
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Drop whole events from the front until there is room. An event larger than all the room is not kept. */
+/* Keeps an event for the next taker and drops the oldest events if there is no room. An event larger than
+ * RECENT_BYTES is not kept. */
 static void remember(struct job_events *events, const char *text)
 {
     const size_t len = strlen(text) + 1;
@@ -99,7 +102,8 @@ static void remember(struct job_events *events, const char *text)
         buf_append(recent, text, len);
 }
 
-/* Find the taker first: a new one gets the events before this one, and must not get this one twice. */
+/* Sends an event to the log and the taker. The taker is found before the event is kept, because a new taker gets all
+ * kept events and must not get this event twice. */
 static void send_event(struct job *job, cJSON *o)
 {
     struct hub *hub = job->hub;
@@ -117,7 +121,8 @@ static void send_event(struct job *job, cJSON *o)
     cJSON_free(text);
 }
 
-/* The members of every event of the store. The number counts per hub: with several jobs one log still has an order. */
+/* Returns an event with the members that all events of the store have. All jobs of a hub share one sequence of
+ * numbers, so a log of several jobs is ordered. */
 static cJSON *begin_event(struct job *job, enum event_kind kind)
 {
     struct hub *hub = job->hub;
@@ -131,7 +136,8 @@ static cJSON *begin_event(struct job *job, enum event_kind kind)
     return o;
 }
 
-/* A barrier in a tight loop must not cost the store more than the barrier's own work. */
+/* Counts an event and returns true if it exceeds the limit per second. Without the limit, events of barriers in a
+ * tight loop would cost more than the barriers. */
 static bool is_too_many(struct job *job)
 {
     struct event_limit *l = &job->hub->events;
@@ -153,7 +159,7 @@ static bool is_too_many(struct job *job)
 
 /* --- the rendezvous --------------------------------------------------------------------------------------- */
 
-/* Only numbers, in rows, because there may be thousands. */
+/* Prints the ranks of each node as rows of numbers, because there may be thousands of nodes. */
 void events_members(struct job *job, const struct rdzv_round *world)
 {
     struct buf rows = { 0 };
@@ -173,7 +179,7 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Recorded once, with its round, and freed, because no other event needs it. */
+/* Moves the list of nodes to the event of its round. No other event needs the list. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);
@@ -184,7 +190,7 @@ static void add_world(cJSON *o, struct job *job, const struct rdzv_record *recor
     job->events.members = NULL;
 }
 
-/* By host and pid, which is how the node's own log names it: `ddpctl timeline` joins the two by that. */
+/* Adds host and pid of a node. The node's own log has the same pair, so `ddpctl timeline` can match both logs. */
 static void add_node(cJSON *o, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "node", (double)record->node);
@@ -194,7 +200,8 @@ static void add_node(cJSON *o, const struct rdzv_record *record)
     cJSON_AddNumberToObject(o, "pid", record->pid);
 }
 
-/* The kinds of records are the first of all kinds. These are few, and never too many. */
+/* Records an event of the rendezvous; rdzv_env.record. These events are rare, so they have no limit per second. The
+ * kinds of records have the first numbers among all kinds of events. */
 void events_record(void *user, const struct rdzv_record *record)
 {
     struct job *job = user;
@@ -222,7 +229,7 @@ static uint64_t came_ms(const struct barrier_seat *seat)
     return TABLE_ENTRY(seat, struct session, seat)->waits_since_ms;
 }
 
-/* Rounds are counted from 1, attempts from 0; a job without agents has no rounds. */
+/* Returns an event of a barrier. Rounds are counted from 1, attempts from 0. A job without agents has no rounds. */
 static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
 {
     struct buf name = { 0 };
@@ -245,7 +252,7 @@ void events_opened(void *user, const struct barrier *barrier)
         send_event(job, barrier_event(job, EVENT_BARRIER_OPEN, barrier));
 }
 
-/* [[RANK, MS], ...]: arrival of each rank, in ms after the first. */
+/* Adds [[RANK, MS], ...]: when each rank arrived, in ms after the first rank. */
 static void add_arrivals(cJSON *o, const struct barrier *barrier)
 {
     cJSON *arrived = cJSON_AddArrayToObject(o, "arrived");
@@ -259,7 +266,7 @@ static void add_arrivals(cJSON *o, const struct barrier *barrier)
     }
 }
 
-/* 64 are enough to see which host is missing. */
+/* Adds the first missing ranks. MISSING of them are enough to see which host is missing. */
 static void add_missing(cJSON *o, const struct barrier *barrier)
 {
     cJSON *missing = cJSON_AddArrayToObject(o, "missing");
@@ -298,7 +305,7 @@ void events_ended(void *user, const struct barrier *barrier, enum barrier_outcom
 
 /* --- the diagnosis ---------------------------------------------------------------------------------------- */
 
-/* Without the advice, which is of no use when a log is read. */
+/* Records a finding without its advice, because a log is read later. */
 void events_finding(struct job *job, const struct finding *finding)
 {
     if (!is_wanted(job))

@@ -1,9 +1,10 @@
 /* hub.c -- see hub.h.
  *
- * Connections open and close, bytes arrive, time passes. session.h lists the files below this one.
+ * This file handles new and closed connections, received bytes and timeouts. session.h lists the files that this
+ * file uses.
  *
- * Every call sets hub->now_ms first, and all files below read the time there. So one call happens at one
- * moment, and a test that provides the times knows every deadline exactly. */
+ * Every function of hub.h sets hub->now_ms, and all other files read the time there. So the time does not change
+ * during a call, and a test can compute every deadline exactly. */
 #include "hub/hub.h"
 
 #include "base/clock.h"
@@ -18,11 +19,11 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* The last job is only emptied, because a hub always has one. */
+/* Drops a job. The last job is only emptied, because a hub always has a job. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
-    hub_log(hub, "job '%s' is forgotten: no client was connected for %d s", job->name,
+    hub_log(hub, "job '%s' dropped with its keys: no client was connected for %d s", job->name,
             (int)((hub->now_ms - job->left_ms) / 1000));
     if (hub->jobs.count > 1) {
         job_free(job);
@@ -48,8 +49,8 @@ static void tick(struct job *job)
         forget(job);
 }
 
-/* Check all jobs; that is rare, because requests touch only their own job. Fetch the successor before a job may be
- * freed, and find the next deadline when everything is done. */
+/* Ticks all jobs and computes the next deadline. This is rare, because a request only touches its own job. The loop
+ * reads the next job first, because a job may be freed. */
 static void jobs_tick(struct hub *hub)
 {
     struct table_node *node = table_next(&hub->jobs, NULL);
@@ -62,8 +63,9 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* Detect that this process, and perhaps its whole machine, was suspended. Heartbeats were not read meanwhile, so each
- * node gets its full time again. After a suspension the end of a connection may be read before the clock is checked. */
+/* Detects that this process or its machine was suspended. Heartbeats were not read during that time, so each node's
+ * timeout starts again. Every call checks this, because after a suspension the shell may report a closed connection
+ * before the tick. */
 static void feel_pulse(struct hub *hub)
 {
     if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
@@ -94,7 +96,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
     session_free(hub, s, why);
 }
 
-/* Kept in case the identification fails. */
+/* Keeps the first bytes of a connection for the report of a rejection. */
 static void note_first(struct session *s, struct slice bytes)
 {
     size_t room = sizeof(s->first) - s->n_first, n = bytes.len < room ? bytes.len : room;
@@ -107,7 +109,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
     bool ok = requests_feed(hub, s, bytes);
-    if (hub->drop_fed.msg[0] != '\0') { /* by the rendezvous, during the session's own request */
+    if (hub->drop_fed.msg[0] != '\0') { /* the rendezvous dropped the session during its own request */
         hub->err = hub->drop_fed;
         hub->drop_fed.msg[0] = '\0';
         ok = false;
@@ -121,7 +123,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
-/* Process the sessions whose job has just become known, through another session's bytes or a timeout. */
+/* Processes the held bytes of sessions whose job is now known, because of another session's bytes or a timeout. */
 static void feed_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {
@@ -157,7 +159,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* An unknown id belongs to a connection that the hub has closed while its last bytes were under way. */
+/* Processes received bytes. An unknown id is a connection that the hub has closed; its last bytes arrived later. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -165,9 +167,8 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
         return;
     hub->now_ms = s->heard_ms = now_ms;
     if (s->is_node)
-        rdzv_heard(
-            s->job->rdzv, s->id,
-            now_ms); /* with every byte and not only with heartbeats, because a node that sends is alive */
+        rdzv_heard(s->job->rdzv, s->id,
+                   now_ms); /* every byte shows that the node is alive, not only a heartbeat */
     if (!s->has_spoken)
         note_first(s, bytes);
     feed(hub, s, bytes);
@@ -188,7 +189,8 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* All sessions of a list have the same limit, so the first one times out first, and no heap of timers is needed. */
+/* Returns when the first session of a list times out. All sessions of a list have the same limit, so the first
+ * session is the next to time out. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -205,8 +207,8 @@ uint64_t hub_deadline(const struct hub *hub)
                       hub->jobs_deadline_ms);
 }
 
-/* The first request has a separate limit. A silent connection is usually a scanner; one that stops in the middle of a
- * later request is usually a rank on a failing host. */
+/* Drops sessions whose request is unfinished for too long. The first request has its own limit, because an
+ * incomplete first request is usually a scanner. An incomplete later request is usually a rank on a failing host. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
@@ -271,18 +273,18 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     return NULL;
 }
 
-/* Also works on a partly built hub, for hub_new. */
+/* Frees the hub. hub_new() also calls this for a partly built hub. */
 void hub_free(struct hub *hub)
 {
     if (hub == NULL)
         return;
     EACH_NODE(node, &hub->jobs)
     store_clear(
-        TABLE_ENTRY(node, struct job, node)->store); /* so that a session that leaves wakes no other */
+        TABLE_ENTRY(node, struct job, node)->store); /* so that freeing a session wakes no other session */
     struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
         TABLE_ENTRY(node, struct session, node)->is_node =
-            false; /* no node is notified that the store ends */
+            false; /* nodes get no notice that the store ends */
         next = table_next(&hub->sessions, node);
         session_free(hub, TABLE_ENTRY(node, struct session, node), "the store ends");
     }

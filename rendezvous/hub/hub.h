@@ -1,8 +1,8 @@
 /* hub.h -- all decisions of the store server, without a socket, a clock or a thread.
  *
  * All connections share the hub: the keys (store.h), the named barriers (barrier.h), the state of each member of the
- * job (members.h), and one session (session.h) per connection. The shell (server/clients.c) feeds it bytes and times
- * and carries out two effects: send these bytes, close that connection.
+ * job (members.h), and one session (session.h) per connection. The shell (server/clients.c) passes bytes and times
+ * to the hub and carries out two effects: send these bytes, close that connection.
  *
  *     bytes -> hub_feed -> requests_feed -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
@@ -27,12 +27,12 @@ struct hub_limits {
     uint64_t max_unread;  /* bytes of one reply */
     uint64_t max_replies; /* bytes of unread replies of all clients together; for the shell */
     uint32_t
-        first_command_ms; /* a connection that has sent bytes, but no whole first command, for this long is closed; one that has sent nothing has no deadline (torch 1.13's second socket) */
-    uint32_t command_ms;  /* the same for every later command: a known peer may be slow, not endless */
+        first_command_ms; /* limit for the rest of a first command; a connection that has sent no byte has no limit (torch 1.13's second socket) */
+    uint32_t command_ms;  /* limit for the rest of each later command */
     const char *instance; /* unique text of this hub, random, at most 32 bytes; borrowed */
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
-    bool many_jobs;              /* serve any number of jobs by name, ddp-rendezvous; else one */
-    uint64_t keep_ms;            /* ... and drop a job that has had no connection for this long */
+    bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
+    uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
     const struct secret *secret; /* borrowed; agents must have it, NULL = none is needed */
     bool guarded;                /* hold connections from other hosts until an agent confirms them */
     bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
@@ -50,55 +50,56 @@ struct shared;
 
 struct hub_sink {
     void *user;
-    /* Send `bytes` to `conn`, in order. Without `holder` the bytes are valid only during the call, otherwise as long
-     * as `holder` is held (base/buf.h). */
+    /* Sends `bytes` to `conn`, in order. Without `holder` the bytes are valid only during the call. With `holder`
+     * they are valid as long as the shell holds a reference to `holder` (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
-    /* Drop `conn` after everything sent before it has been written. `why` is one sentence, valid during the call; log
-     * it if `is_news`, which is false if a similar line about the same source was logged a moment ago. The hub has
-     * already removed the connection: the shell must not call hub_disconnect for it. */
+    /* Drops `conn` after all bytes sent to it are written. `why` is one sentence, valid during the call. The shell
+     * logs `why` if `is_news`, which is false if a similar line about the same source was logged shortly before. The
+     * hub has already removed the connection, so the shell must not call hub_disconnect for it. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
-    /* Return the local address of `conn`, "10.0.0.1:29500", by which the kernel identifies the connection. NULL =
-     * unknown. */
+    /* Writes the local address of `conn`, "10.0.0.1:29500". The kernel identifies the connection by both addresses.
+     * A NULL function means that the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
-    /* Log a line for operators ("rank 3 (host, pid 12) connected"), valid during the call. NULL = no log. */
+    /* Logs a line for operators ("rank 3 (host, pid 12) connected"), valid during the call. NULL = no log. */
     void (*log)(void *user, const char *line);
-    /* Write one line of an event log, a JSON object without the wall time (base/events.h). NULL = none is kept here. */
+    /* Writes one line of an event log, a JSON object without the wall time (base/events.h). NULL = no event log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Check whether a reply of `bytes` may be sent to `conn` now (0: the next one, of any size). False: its
-     * requests wait until hub_resume. NULL = always. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now; 0 asks about a reply of unknown size. After
+     * false, the requests of `conn` wait until hub_resume. NULL = always true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
     /* Fill `bytes` with random numbers. NULL or false = none: AUTH is refused. */
     bool (*random)(void *user, void *bytes, size_t n);
 };
 
-/* NULL when memory is short. `limits` and `sink` are copied. */
+/* Returns a new hub, or NULL if memory is short. `limits` and `sink` are copied. */
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink);
 void hub_free(struct hub *hub);
 
-/* A connection has been accepted; `peer` ("10.0.0.2:41234") is copied. False when memory is short. */
+/* Adds an accepted connection; `peer` ("10.0.0.2:41234") is copied. Returns false if memory is short. */
 bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_ms);
 
-/* Set the user that owns the connection on this host. Without this call the user is unknown. */
+/* Sets the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
 /* The connection is from another host. With hub_limits.guarded it must be confirmed before it is served. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
-/* Check whether the connection has sent a whole request. */
+/* Returns true if the connection has sent a whole request. */
 bool hub_has_request(struct hub *hub, conn_id conn);
 
-/* A connection from `peer` was closed before the hub got it. True when it should be logged. */
+/* Records a connection from `peer` that the shell closed without passing it to the hub. Returns true if the shell
+ * should log the connection. */
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
 
-/* Feed received bytes. All of them are consumed (half a command is kept inside). */
+/* Processes received bytes. The hub keeps an incomplete command until its rest arrives. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Process the requests of a connection that waited for may_reply. */
+/* Processes the requests of a connection that wait because may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* The peer is gone; `why` names the reason ("closed by the peer", "connection reset"). Its waits end, and its
- * barriers are updated. */
+/* Removes a closed connection; `why` names the reason ("closed by the peer", "connection reset"). The waits of the
+ * connection end, and its barriers are updated. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* Return when hub_tick must be called next, in ms of the same clock; UINT64_MAX = never. Check it after every
@@ -106,11 +107,10 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
-/* How many agents' connections belong to a job now. */
+/* Returns the number of connected agents that have joined a job. */
 uint32_t hub_nodes(const struct hub *hub);
 
-/* Set counters of the shell that the status shows, for example connections rejected for lack of descriptors, and
- * readers cut off. */
+/* Counters of the shell that `status` shows. */
 enum hub_counter {
     HUB_REFUSED_NO_FD,
     HUB_CUT_OFF_SLOW_READER,

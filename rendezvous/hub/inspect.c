@@ -1,8 +1,8 @@
 /* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why.
  *
- * They walk existing structures and keep nothing, so other requests cost nothing extra.
- * An answer is one JSON object of at most 1 MiB, like every other: a list counts the printed size of its rows, ends
- * early when there is no room, and then has "cut":true. */
+ * These calls read existing structures and store nothing, so they add no cost to other requests. An answer is one
+ * JSON object of at most 1 MiB. A list counts the printed size of its rows. If there is no room for a row, the list
+ * ends and the answer has "cut":true. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -23,32 +23,33 @@ enum {
     RANKS_SHOWN = 1024, /* ranks of one barrier */
 };
 
-/* An operator names the job, an agent has joined one; with a single job no name is needed. */
+/* Returns the job that a call is about. An operator names the job, and an agent has joined a job. With a single job
+ * no name is needed. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub);
     if (job == NULL && name != NULL)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' is known here ('ddpctl jobs' lists them)", name);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' in this store ('ddpctl jobs' lists all jobs)", name);
     else if (job == NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG,
                  "this store serves %u jobs: name one of them (\"job\", ddpctl --job ID)", hub->jobs.count);
     return job;
 }
 
-/* An array of the answer that counts what goes into it. */
+/* An array of the answer, with the printed size of its rows. */
 struct listing {
     cJSON *answer, *array;
     size_t bytes;
 };
 
-/* The array belongs to the answer from the start, so a list that ends early needs no cleaning up. */
+/* Starts a list. The answer owns the array from the start, so an error needs no clean-up. */
 static struct listing begin_list(cJSON *answer, const char *name)
 {
     return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
 }
 
-/* An upper bound of what an item takes when printed; only '"' and '\\' grow, and text_put leaves no
- * other. */
+/* Returns an upper bound of the printed size of an item. Only '"' and '\\' need an escape, because text_put replaces
+ * all other special bytes. */
 static size_t printed_bytes(const cJSON *item)
 {
     size_t bytes = ITEM_BYTES;
@@ -61,8 +62,8 @@ static size_t printed_bytes(const cJSON *item)
     return bytes;
 }
 
-/* Append `row` to the list, which owns it (NULL = memory is short). False if the list is full; the answer
- * then reports that. */
+/* Appends `row` to the list, which then owns the row; NULL = memory is short. Returns false and marks the answer as
+ * cut if the list is full. */
 static bool add_row(struct listing *list, cJSON *row)
 {
     if (row == NULL)
@@ -77,7 +78,7 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Bytes as a JSON text, in one of text.h's two forms. */
+/* Adds bytes as a JSON text, in one of text.h's two forms. */
 static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
                      bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -89,7 +90,7 @@ static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
-/* Counted on request, because keeping the count current would slow down every connection. */
+/* Counts the connections of a job. A stored count would add work to every connection. */
 static uint32_t count_sessions(const struct job *job)
 {
     uint32_t n = 0;
@@ -100,7 +101,7 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
-/* Unknown attempt and world are left out, because 0 would look like a number. */
+/* Returns the row of a job. An unknown attempt or world size is left out, because 0 would look like a value. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -114,7 +115,7 @@ static cJSON *job_row(const struct job *job)
     return row;
 }
 
-/* A job without a name, keys and connections exists only because a hub always has a job. */
+/* Lists the jobs, but not an empty job without a name: a hub creates this job because a hub always has one job. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)s, (void)m;
@@ -131,7 +132,7 @@ bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJ
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
-/* Counters of the shell are only kept here; those of the core are the hub's own. */
+/* Adds the counters of the shell and of the hub. */
 static void add_counters(struct hub *hub, cJSON *answer)
 {
     static const char *const names[HUB_COUNTERS] = {
@@ -148,7 +149,7 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
-/* Nothing before the first sample of an attempt. */
+/* Adds the profile of a rank, if the attempt has a sample. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -159,7 +160,7 @@ static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
         cJSON_AddStringToObject(row, "place", profile_place(r));
 }
 
-/* In the order of ranks; a list that is cut lacks its end and has no holes. */
+/* Adds the ranks in order. If the list is cut, only the last ranks are missing. */
 static void add_members(struct job *job, cJSON *answer)
 {
     struct listing list = begin_list(answer, "members");
@@ -173,7 +174,7 @@ static void add_members(struct job *job, cJSON *answer)
     }
 }
 
-/* Counted on request, and not at every wait. */
+/* Counts the waiting connections. A stored count would add work to every wait. */
 static uint32_t count_waiters(const struct job *job)
 {
     uint32_t n = 0;
@@ -184,7 +185,7 @@ static uint32_t count_waiters(const struct job *job)
     return n;
 }
 
-/* Times are "ago": the reader's clock is not the store's. */
+/* Returns the row of a node. Times are durations until now, because the reader's clock differs from the store's. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return message_encode_node_status(
@@ -198,7 +199,7 @@ static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
                                        .heard_ms = (int64_t)(now_ms - f->heard_ms) });
 }
 
-/* In the order in which they joined. */
+/* Adds the nodes in the order in which they joined. */
 static void add_nodes(const struct job *job, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -213,7 +214,7 @@ static void add_nodes(const struct job *job, cJSON *answer)
             break;
 }
 
-/* Numbers first and lists at the end: if the lists have to be cut, the numbers are complete. */
+/* Answers `status`. The lists are last, so the numbers are complete even if a list is cut. */
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->status.job);
@@ -240,7 +241,8 @@ bool inspect_status(struct hub *hub, struct session *s, const union message *m, 
 
 /* --- keys ----------------------------------------------------------------------------------------------- */
 
-/* A value that is text is returned as text, any other as hex, both cut: this is for reading, not for copying. */
+/* Adds a key and its value. A value is shown as text if possible, otherwise as hex. Long values are cut, because
+ * they are for a reader and not for copying. */
 static bool add_key(struct listing *list, struct slice key, struct slice value)
 {
     cJSON *row = cJSON_CreateObject();
@@ -253,14 +255,15 @@ static bool add_key(struct listing *list, struct slice key, struct slice value)
     return add_row(list, row);
 }
 
-/* Keys are bytes and may hold a 0, hence not as strings. */
+/* Returns true if a key begins with `prefix`. String functions cannot do this, because a key may contain a zero
+ * byte. */
 static bool key_begins_with(struct slice key, const char *prefix)
 {
     size_t n = strlen(prefix);
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
-/* In the arbitrary order of the table. */
+/* Lists keys in the arbitrary order of the table. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     int64_t limit = m->keys.limit;
@@ -285,7 +288,8 @@ bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJ
 
 /* --- waiters -------------------------------------------------------------------------------------------- */
 
-/* A client may wait for a thousand keys; the first ones name the place in its program. */
+/* Adds the first keys that a client waits for. A client may wait for a thousand keys, but the first keys already
+ * show the place in its program. */
 static void add_awaited_keys(const struct session *s, cJSON *row)
 {
     cJSON *keys = cJSON_AddArrayToObject(row, "keys");
@@ -300,7 +304,7 @@ static void add_awaited_keys(const struct session *s, cJSON *row)
         cJSON_AddNumberToObject(row, "more", store_awaited_count(&s->waiter) - KEYS_SHOWN);
 }
 
-/* The purpose of the first key, if it is one of PyTorch's keys. */
+/* Adds the purpose of the first key, if PyTorch uses this key. */
 static void add_torch_key(const struct session *s, cJSON *row)
 {
     struct slice name;
@@ -309,8 +313,8 @@ static void add_torch_key(const struct session *s, cJSON *row)
         cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
 }
 
-/* A plain c10d client that no agent has vouched for has no rank. Its address is shown, and its pid if the
- * client itself or an agent has reported it. */
+/* Adds a plain c10d client without a rank, because no agent has vouched for the client. The row has its address, and
+ * its pid if the client itself or an agent has reported the pid. */
 static void add_stranger(const struct session *s, cJSON *row)
 {
     if (s->pid != 0)
@@ -340,7 +344,7 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
     return row;
 }
 
-/* `waiter` is another session than `s`, which asks and therefore does not wait. */
+/* Lists the waiting sessions. `s` is not one of them, because a session that sends a call does not wait. */
 bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->waiters.job);
@@ -358,7 +362,8 @@ bool inspect_waiters(struct hub *hub, struct session *s, const union message *m,
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* The first RANKS_SHOWN: even in a job of 100,000 ranks, a thousand waiters are enough. */
+/* Adds the first RANKS_SHOWN ranks that have arrived or are missing. More are of no use, even in a job of 100,000
+ * ranks. */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);
@@ -371,7 +376,7 @@ static void add_ranks(cJSON *row, const char *name, const struct barrier *barrie
     }
 }
 
-/* Open barriers only; ended ones are in the event log. */
+/* Lists the open barriers. Barriers that have ended are in the event log. */
 bool inspect_barriers(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->barriers.job);
@@ -395,9 +400,10 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* Strangers send these texts and a terminal shows them, so first bytes are sent as hex, and words escaped. */
+/* Unknown clients send these texts, and a terminal shows them. So first bytes are sent as hex, and words are
+ * escaped. */
 
-/* Times are "ago": the reader's clock is not ours. */
+/* Returns the row of a reject. Times are durations until now, because the reader's clock differs from ours. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();
@@ -429,7 +435,7 @@ static cJSON *refusal_row(const struct refusal *r, uint64_t now_ms)
     return row;
 }
 
-/* Both lists are short by themselves. */
+/* Lists the rejects. Both lists have few rows, so no row is cut. */
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)s, (void)m;
@@ -448,11 +454,11 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 
 /* --- diagnosis of the error ----------------------------------------------------------------------------- */
 
-/* The snapshot borrows from the job, so free it before other requests are processed. */
+/* Answers `why`. The snapshot borrows from the job, so it must be freed before the next request. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct look look;
-    struct diagnosis *d = malloc(sizeof(*d)); /* 18 KB are much for a stack */
+    struct diagnosis *d = malloc(sizeof(*d)); /* on the heap, because it has 18 KB */
     struct job *job = inspect_job(hub, s, m->why.job);
     bool ok = job != NULL && d != NULL && snapshot_job(job, &look);
     if (ok) {

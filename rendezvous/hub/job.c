@@ -2,8 +2,9 @@
  *
  * Jobs are created, found by name and freed, and report their next deadline.
  *
- * A daemon runs for months, and jobs end without notice, so a job without connections is dropped with its keys after
- * a while. That applies only to a store of many jobs, because a launcher's store ends with the launcher. */
+ * A daemon runs for months, and a job may end without a message to the store. So a store of many jobs drops a job,
+ * with its keys, after a time without connections. A launcher's store does not need this, because the store ends
+ * with the launcher. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -28,7 +29,7 @@ struct job_source {
     char key[KEY_MAX];
 };
 
-/* One host may use every address of its /64 network. */
+/* Writes the /64 network of an IPv6 address, because a host may use every address of that network. */
 static bool format_network(struct slice address, char key[static KEY_MAX])
 {
     char text[INET6_ADDRSTRLEN + 2];
@@ -52,8 +53,8 @@ static void format_key(const struct session *s, char key[static KEY_MAX])
         snprintf(key, KEY_MAX, "%.*s", (int)address.len, (const char *)address.data);
 }
 
-/* Return the source of the connection `s`, in hub->sources; NULL when memory is short. A new one has no job: pass it to
- * job_set_source or job_source_release. */
+/* Returns the source of the connection `s`, in hub->sources, or NULL if memory is short. A new source has no job;
+ * the caller must pass the source to job_set_source or job_source_release. */
 static struct job_source *job_source_of(struct hub *hub, const struct session *s)
 {
     char key[KEY_MAX];
@@ -73,7 +74,7 @@ static struct job_source *job_source_of(struct hub *hub, const struct session *s
     return source;
 }
 
-/* Free `source` if it has no job; NULL is allowed. */
+/* Frees `source` if it has no job; NULL is allowed. */
 static void job_source_release(struct hub *hub, struct job_source *source)
 {
     if (source == NULL || source->jobs > 0)
@@ -103,7 +104,8 @@ void job_set_source(struct job *job, struct job_source *source)
 
 /* The callbacks of a job's barriers: the rank at a place, and the session that gets a barrier's outcome. */
 
-/* No buffer in between, so that a released barrier needs no memory. */
+/* Sends the outcome of a barrier to a session. The answer is sent without a buffer, so that the end of a barrier
+ * needs no memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
                            struct slice json)
 {
@@ -137,7 +139,8 @@ static void put_end(void *user, uint32_t rank, char *text, size_t size)
     snprintf(text, size, "%s %s", finding.subject, finding_predicate(&finding));
 }
 
-/* Only an agent's report counts, because a closed connection may belong to a worker that reconnects. */
+/* Returns true if an agent has reported the end of the rank. A closed connection is no proof, because the worker may
+ * reconnect. */
 static bool barrier_rank_ended(void *user, uint32_t rank)
 {
     const struct job *job = user;
@@ -176,8 +179,8 @@ struct barrier_env job_barrier_env(struct job *job)
 
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
-/* Between a connection and the rendezvous: a session is a node from its welcome until it ends, and stays in the hub's
- * list of agents for that time, because peer_identity.c asks them. */
+/* A session is a node from the accepted join until it ends. During this time the session is in the hub's table of
+ * agents, which peer_identity.c uses. */
 
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
@@ -188,7 +191,7 @@ bool job_node_room(struct session *s)
     return s->as_node != NULL;
 }
 
-/* Counted once, however often it joins on the same connection; moved to the end of the line of agents. */
+/* Makes the session a node. A repeated join on the same connection does not count the node again. */
 void job_node_joined(struct session *s)
 {
     const struct slice address = session_address(s);
@@ -203,7 +206,7 @@ void job_node_joined(struct session *s)
     table_put(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* From here on another node gets the events. */
+/* Ends the session's role as a node. If the node took the events, another node takes over. */
 void job_node_ends(struct session *s)
 {
     events_leave(s->job, s);
@@ -212,14 +215,14 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* A node that closes its connection just after a standstill of this store has given up the store, and is not at
- * fault. */
+/* Returns true if this store was suspended until a moment ago. A node that closes its connection at this time is not
+ * at fault, because its timeout for the store has passed. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
 }
 
-/* Notify the waiting nodes soon: one more node is missing. */
+/* Removes the node of a closed connection. The waiting nodes get a report soon, because this node is now missing. */
 void job_node_gone(struct session *s, const char *how)
 {
     char words[256];
@@ -243,20 +246,20 @@ void job_pardon(struct job *job)
         rdzv_pardon(job->rdzv, job->hub->now_ms);
 }
 
-/* A finished rendezvous is kept for later questions about its end. It blocks no new one: the next join starts a new
- * one. */
+/* A finished rendezvous is kept for this time, so that operators can ask how it ended. The next join starts a new
+ * rendezvous at any time. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* The cost of an empty job, with the first chains of its tables. A launcher's job is free, because there can be no
- * second. */
+/* Returns the quota that an empty job with its tables needs. The job of a launcher costs nothing, because a launcher
+ * has only one job. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
 }
 
-/* The reserve of each job. It is a part of its source's share, which limits the number of jobs. */
+/* Returns the part of a source's share that is reserved for each job. This limits the number of jobs per source. */
 static uint64_t floor_of(const struct hub *hub)
 {
     const uint64_t reserve = hub->limits.max_bytes / RESERVES;
@@ -296,7 +299,7 @@ struct job *job_new(struct hub *hub)
     return NULL;
 }
 
-/* Also works on a partly built job, for job_new. */
+/* Frees the job. job_new() also calls this for a partly built job. */
 void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -339,7 +342,7 @@ void job_rename(struct job *job, const char *name)
     put_into_hub(job);
 }
 
-/* A job without a name is the only one and keeps its room. */
+/* Gives a job its name: the only job if it has no name, otherwise a new job. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");
@@ -367,7 +370,8 @@ struct job *job_claim(struct hub *hub, const struct session *s, const char *name
     return job;
 }
 
-/* All three together identify an attempt: the same job with another world size is another job to its ranks. */
+/* Returns true if the job runs this attempt with this world size. For ranks, another world size means another
+ * job. */
 bool job_is_at(const struct job *job, const struct job_name *name)
 {
     return job->members.known && strcmp(job->name, name->job) == 0 && job->members.attempt == name->attempt &&

@@ -1,12 +1,11 @@
-/* lost_rank.c -- a rank has ended, or given up, while others need it.
+/* lost_rank.c -- detects a rank that ends, or gives up a wait, while other ranks need it.
  *
- * If a rank exits with 0 while others wait for it, which looks like a success, all agents are notified at once, and
- * `why` shows it.
+ * First case: a rank exits with 0 while others wait for it. Its exit looks like a success, so all agents are
+ * notified at once. `why` also reports this.
  *
- * The second case is a rank of a PyTorch job that gives up waiting for the others of a group. Its log then ends with
- * a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or only "Socket Timeout", and this rank fails
- * first. The store knows the missing rank and its state only at this moment: soon all ranks have given up, and the
- * missing one is stopped with them.
+ * Second case: a rank of a PyTorch job gives up waiting for other ranks of a group. Its log ends with a key ("wait
+ * timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or only with "Socket Timeout", and this rank fails first.
+ * The store records the missing rank at this moment, because soon all ranks have given up or are stopped.
  *
  * In the third case a rank reports a lost connection, and no rank has ended: the fault lies between two nodes. */
 
@@ -20,13 +19,16 @@
 #include <string.h>
 
 enum {
-    LEAST_MS = 1000,     /* a rank that gives up sooner has not really waited */
-    THEN_MS = 10000,     /* from then to the end of its connection: Python prints the error and exits */
-    TOGETHER_MS = 10000, /* all have the same timeout, so only the first is reported */
-    FRESH_MS = 60000,    /* from its end to that of the round, while the others are stopped */
+    LEAST_MS = 1000, /* a shorter wait is not reported */
+    THEN_MS =
+        10000, /* longest time from the timeout to the close of the connection; Python prints the error in between */
+    TOGETHER_MS =
+        10000,        /* all ranks have the same timeout, so only the first rank in this time is reported */
+    FRESH_MS = 60000, /* longest time from the end of the rank to the end of the round */
 };
 
-/* Return how long it has waited without success, until now or a moment ago, and for which key; 0 = it has not. */
+/* Returns how long the session has waited for a key that does not exist, and sets `key`. The wait may have ended a
+ * moment ago. Returns 0 if there was no such wait. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -40,7 +42,7 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* A barrier counts arrivals without their identity. */
+/* Prints how many ranks have arrived. Their names are unknown, because PyTorch's barrier only counts them. */
 static void put_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -48,7 +50,7 @@ static void put_count(const struct session *s, const struct torch_key *key, stru
     const uint32_t ranks = s->job->members.world_size;
     const char *plural = ranks == 1 ? "" : "s";
     if (meet == NULL)
-        buf_printf(out, "the missing ranks are not known");
+        buf_printf(out, "the store cannot tell which ranks are missing");
     else if (meet->count <= ranks)
         buf_printf(out, "%lld of the %u rank%s of this job have arrived", (long long)meet->count, ranks,
                    plural);
@@ -60,7 +62,7 @@ static void put_count(const struct session *s, const struct torch_key *key, stru
             (long long)meet->count, ranks, plural);
 }
 
-/* "rank 1: never connected; its process was started (n1, pid 77)" */
+/* Prints the missing rank and its state: "rank 1: never connected; its process was started (n1, pid 77)". */
 static void put_why(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const uint32_t world_size = s->job->members.world_size;
@@ -77,7 +79,7 @@ static void put_why(const struct session *s, const struct torch_key *key, struct
     }
 }
 
-/* If memory is short the text is empty. */
+/* Returns the text, or "" if memory is short. */
 static const char *text_of(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
@@ -103,7 +105,7 @@ static void give_up_said(struct session *s, const struct torch_key *key, uint64_
     buf_free(&why);
 }
 
-/* When a rank last worked on a setup, on a connection that is or was open. */
+/* Returns when a rank last took part in the setup of a group, on any of its connections. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -116,7 +118,8 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* A rank that has tried again since, usually on another connection, ends for another reason. */
+/* Records that a rank has given up a wait. A rank that has tried again since then, usually on another connection,
+ * ends for another reason. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -137,7 +140,7 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* For a rank whose end was reported before its connection closed. */
+/* Checks the open connections of a rank whose end was reported before they closed. */
 static void see_those_open(struct member *member)
 {
     LIST_EACH(node, &member->sessions)
@@ -146,7 +149,7 @@ static void see_those_open(struct member *member)
     }
 }
 
-/* NULL: rank `rank` has not given up, or only long ago. */
+/* Returns the finding about a rank that gave up a wait less than FRESH_MS ago, or NULL. */
 static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);
@@ -161,11 +164,11 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* --- job left --------------------------------------------------------------------------------------------- */
 
-/* A barrier names the missing ranks. Collectives bypass the store: for them it only knows that some ranks gave up,
- * some ended well, and every other rank had reported its end before the round was over. */
+/* Handles a rank that has ended. For a barrier the missing ranks are known. Collectives bypass the store, so the
+ * store only knows which ranks gave up and which exited with 0 before the end of the round. */
 
-/* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Sent before the waiting ranks are freed and before the
- * verdict, so that agents read the output of those ranks as consequences. */
+/* Pushes {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. The push is sent before the waiting ranks are
+ * released and before the verdict. So agents treat the failures of the waiting ranks as consequences. */
 static void tell_of_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -183,7 +186,7 @@ static void tell_of_loss(struct job *job, const struct finding *f)
     notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
 }
 
-/* Report the first place where it is missing. */
+/* Reports the first barrier where the ended rank is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct rank_facts facts;
@@ -196,9 +199,9 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
         tell_of_loss(job, &f);
 }
 
-/* libddp names the lost rank, "rank 3 (pid 203 on n1) has ended while ...". Other ranks may have ended earlier for
- * good reason, for example after sending their part to the root of a gather. -1: the text names no rank that has
- * left. */
+/* Returns the lost rank that libddp names in the failure: "rank 3 (pid 203 on n1) has ended while ...". Other ranks
+ * may have ended earlier as intended, for example after they sent their part of a gather. Returns -1 if the text
+ * names no rank that has ended. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];
@@ -214,7 +217,7 @@ static int64_t lost_in_words(const struct members *members, const struct failure
     return -1;
 }
 
-/* A killed rank has not given up a wait. */
+/* Reports that the failed rank gave up a wait. A rank that a signal ended did not give up. */
 static void tell_given_up(struct job *job, const struct failure *failure)
 {
     const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;

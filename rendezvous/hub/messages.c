@@ -1,14 +1,14 @@
 /* messages.c -- see messages.h.
  *
- * One walk over the rows for each purpose. cJSON parses and prints; each member is compared with its row here, so
- * every rejection names the member and the expected value. */
+ * Encoder and decoder walk over the rows of a message. cJSON parses and prints; this file checks each member against
+ * its row. So every rejection names the member and the expected value. */
 #include "hub/messages.h"
 
 #include "base/text.h"
 
 #include <string.h>
 
-enum { CODE_WRONG = 125 }; /* for an invalid exit code: a failure of ddprun itself */
+enum { CODE_WRONG = 125 }; /* replaces an invalid exit code; means a failure of ddprun itself */
 
 #define X(name, words) KIND_##name,
 enum kind { MESSAGE_KINDS(X) };
@@ -17,7 +17,7 @@ enum kind { MESSAGE_KINDS(X) };
 struct row {
     const char *name;
     enum kind kind;
-    size_t at; /* in the message's struct */
+    size_t at; /* offset in the message's struct */
     int64_t least, most, missing;
 };
 
@@ -57,7 +57,7 @@ const char *message_name(enum message_id id)
     return messages[id].name;
 }
 
-/* A linear search, because there are few rows. The most frequent messages come first. */
+/* Finds a call or push by name. A linear search is enough for so few rows; the most frequent messages are first. */
 enum message_id message_find_call(const char *op)
 {
     for (int id = 0; id < MESSAGE_COUNT; id++)
@@ -76,7 +76,7 @@ enum message_id message_find_push(const char *push)
 
 /* --- encode --------------------------------------------------------------------------------------------- */
 
-/* Taken over in any case: cJSON leaves an item with the caller when it cannot be added. */
+/* Adds `item` to `o` or frees it. cJSON itself does not free an item that it could not add. */
 static void add_item(cJSON *o, const char *name, cJSON *item)
 {
     if (!cJSON_AddItemToObjectCS(o, name, item))
@@ -149,11 +149,12 @@ cJSON *message_parse(struct slice text, struct ddp_err *err)
     if (cJSON_IsObject(o))
         return o;
     cJSON_Delete(o);
-    ddp_fail(err, DDP_ERR_CORRUPT, "the request is not a JSON object");
+    ddp_fail(err, DDP_ERR_CORRUPT, "invalid request: not a JSON object");
     return NULL;
 }
 
-/* cJSON keeps numbers as double: compare them with the limits before the cast, which would be undefined beyond them. */
+/* Returns true for a whole number within the limits. The check uses doubles, because the cast of a double beyond the
+ * limits is undefined. */
 static bool is_whole(const struct row *f, const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= (double)f->least &&
@@ -184,7 +185,7 @@ static bool read_text(const struct row *f, const cJSON *item, const char **value
     return false;
 }
 
-/* A list or an object of another type counts as missing. */
+/* Reads a member. A list or an object of another type is treated as missing. */
 static bool read_field(const struct row *f, cJSON *item, void *at, struct ddp_err *err)
 {
     switch (f->kind) {
@@ -216,7 +217,7 @@ static bool is_number(enum kind kind)
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
 }
 
-/* Everything else is already NULL or false. */
+/* Sets the default of a missing member. Other kinds are already NULL or false. */
 static void set_missing(const struct row *f, void *at)
 {
     if (is_number(f->kind))
@@ -225,11 +226,11 @@ static void set_missing(const struct row *f, void *at)
         *(const char **)at = "";
 }
 
-/* null counts as missing. */
+/* Decodes a message. A member that is null is treated as missing. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err)
 {
     memset(message, 0, messages[id].size);
-    memcpy(message, &o, sizeof(o)); /* `object`, the first member of each */
+    memcpy(message, &o, sizeof(o)); /* `object` is the first member of each struct */
     for (const struct row *f = messages[id].fields(); f->name != NULL; f++) {
         cJSON *item = cJSON_GetObjectItemCaseSensitive(o, f->name);
         void *at = (char *)message + f->at;
@@ -255,7 +256,7 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* One of error, signal and exit code; a failed start takes precedence. */
+/* A failure has one of error, signal and exit code; a failed start takes precedence. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT(kind, name, ...) .name = FACT_##kind(f->name),
@@ -273,7 +274,7 @@ cJSON *message_encode_failure(enum message_id id, const struct failure *f)
                                                         .victim = f->victim, .round = MESSAGE_NONE });
 }
 
-/* For a node there is its user's signal, and nothing about a worker. */
+/* Encodes the cause of a stop. A node that its user stopped has a signal, but no members about a worker. */
 cJSON *message_encode_failure_cause(const struct failure *f)
 {
     const bool is_worker = f->rank >= 0;
@@ -296,7 +297,7 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Use the rows of a cause, because those of a call are among them. */
+/* Decodes a failure with the rows of `cause`, which include the rows of the calls. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

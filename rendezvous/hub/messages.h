@@ -1,8 +1,8 @@
 /* messages.h -- the control messages between agents, operators and the store: one table.
  *
- * A message is a JSON object. Its members are rows: kind, name, limits, value when missing, and meaning. The
- * structs below, encoder, decoder, limits, the tables in docs/protocol.md and the dictionary of the fuzzers
- * are made from the rows. So a new fact needs a new row, and the code that fills it.
+ * A message is a JSON object. Each member is a row: kind, name, limits, value if missing, and meaning. The rows
+ * generate the structs below, encoder, decoder, limits, the tables in docs/protocol.md and the dictionary of the
+ * fuzzers. A new fact needs a new row and the code that fills it.
  *
  * Rows are in the order in which they are sent. A receiver skips unknown names. */
 #ifndef RENDEZVOUS_MESSAGES_H
@@ -20,20 +20,21 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* The value in a struct of a missing member without another default: it is not sent, except LIMIT. */
+/* The value of a missing member in a struct, if its row has no other default. Such a member is not sent, except a
+ * LIMIT. */
 #define MESSAGE_NONE   INT64_MIN
-#define MESSAGE_NEEDED (INT64_MIN + 1) /* in a row: without it the message is rejected */
+#define MESSAGE_NEEDED (INT64_MIN + 1) /* in a row: a message without this member is rejected */
 
-/* A kind is a type of JSON, the type of the struct's member, and when it is sent. */
-#define MESSAGE_KINDS(X)                                                                    \
-    X(WHOLE, "whole number")         /* unless it is MESSAGE_NONE */                        \
-    X(LIMIT, "whole number or null") /* MESSAGE_NONE is sent as null */                     \
-    X(CODE, "exit code")             /* as WHOLE; an invalid one never counts as success */ \
-    X(MAYBE, "true or false")        /* 0 or 1, unless it is MESSAGE_NONE */                \
-    X(TEXT, "text")                  /* unless it is NULL */                                \
-    X(FLAG, "true or false")                                                                \
-    X(MARK, "true")     /* only when it is true */                                          \
-    X(LIST, "list")     /* unless it is NULL; the encoder takes ownership */                \
+/* A kind defines the JSON type, the type in the struct, and when the member is sent. */
+#define MESSAGE_KINDS(X)                                                               \
+    X(WHOLE, "whole number")         /* unless it is MESSAGE_NONE */                   \
+    X(LIMIT, "whole number or null") /* MESSAGE_NONE is sent as null */                \
+    X(CODE, "exit code")             /* as WHOLE; an invalid code becomes a failure */ \
+    X(MAYBE, "true or false")        /* 0 or 1, unless it is MESSAGE_NONE */           \
+    X(TEXT, "text")                  /* unless it is NULL */                           \
+    X(FLAG, "true or false")                                                           \
+    X(MARK, "true")     /* only when it is true */                                     \
+    X(LIST, "list")     /* unless it is NULL; the encoder takes ownership */           \
     X(OBJECT, "object") /* NULL is sent as null; the encoder takes ownership */
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* exact in a double, too */
@@ -41,20 +42,20 @@
 /* Limit of times in requests, in ms: a year is enough, and sums of a few cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
-/* X(kind, name, least, most, when missing, description). `most` of a text is its bytes; `least` is ignored
- * there. */
+/* X(kind, name, least, most, when missing, description). For a text, `most` is its length in bytes and `least` is
+ * ignored. */
 #define ROUND_OF_SENDER(X) \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round that the sender is in, 0 before the first")
 #define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id, if the store serves several")
 
-/* A process ends with 0 to 255. Every node exits with the job's code, and exit() cuts it to a byte: with 256 from one
- * node all others would report success. */
+/* Exit codes are 0 to 255. Every node exits with the job's code, and exit() keeps only the lowest byte. So 256 from
+ * one node would make all nodes report success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
-/* How a worker ended, by one of error, signal and exit_code. */
-#define FIELDS_OF_ENDING(X)                                              \
-    X(WHOLE, error, 0, 4095, 0, "errno of the start; then it never ran") \
-    X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal that ended it")   \
+/* How a worker ended: one of error, signal and exit_code. */
+#define FIELDS_OF_ENDING(X)                                            \
+    X(WHOLE, error, 0, 4095, 0, "errno if the start failed")           \
+    X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal that ended it") \
     X(CODE, exit_code, 0, MESSAGE_CODE_MAX, 0, "exit code")
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
@@ -65,7 +66,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_push(X) X(TEXT, push, 0, 64, 0, "name of the push; answers have none")
 
-/* Workers need rank and world size; for the other roles the role is enough. */
+/* Workers must send rank and world size; other roles send only the role. */
 #define FIELDS_OF_identify(X)                                                 \
     X(TEXT, role, 0, 16, MESSAGE_NEEDED, "worker, agent or ctl")              \
     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id (none)")            \
@@ -156,7 +157,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     FAILURE_FACTS(X)                                                                                       \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round that it was in")
 
-/* More details of a failure that was reported with `failed`. */
+/* More details of a failure that an earlier `failed` has reported. */
 #define FIELDS_OF_explain(X) FIELDS_OF_failed(X)
 
 #define FIELDS_OF_done(X) \
@@ -240,12 +241,12 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock; only with events") \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
-/* Part of the answer to `status`: only what agents read. */
+/* The part of the answer to `status` that agents read. */
 #define FIELDS_OF_status_lists(X)                                                  \
     X(LIST, nodes, 0, 0, 0, "nodes of a job that they join, see node of a status") \
     X(LIST, members, 0, 0, 0, "ranks")
 
-/* Of the answer to `stacks`. */
+/* The part of the answer to `stacks` that agents and operators read. */
 #define FIELDS_OF_stacks_lists(X)                                         \
     X(LIST, stacks, 0, 0, 0, "rows of all nodes")                         \
     X(LIST, missing, 0, 0, 0, "nodes without an answer: node_rank, host") \
@@ -362,8 +363,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; the others have
- * none. */
+/* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; other messages have no
+ * name. */
 #define MESSAGES(X)                                                                                       \
     X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "heartbeat, with changes of its workers")            \
     X(HELLO, hello, "hello", CALL, "checks that a store answers")                                         \
@@ -419,7 +420,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 enum message_id { MESSAGES(X) MESSAGE_COUNT };
 #undef X
 
-/* struct message_join and so on; `object` is what it was decoded from, borrowed. */
+/* Each message has a struct such as struct message_join. `object` is the JSON object that it was decoded from,
+ * borrowed. */
 #define MESSAGE_TYPE_WHOLE      int64_t
 #define MESSAGE_TYPE_LIMIT      int64_t
 #define MESSAGE_TYPE_CODE       int64_t
@@ -439,7 +441,7 @@ MESSAGES(X)
 #undef X
 #undef MEMBER
 
-/* Room for any message. */
+/* Has room for any message. */
 union message {
 #define X(ID, name, ...) struct message_##name name;
     MESSAGES(X)
@@ -455,24 +457,24 @@ enum message_class {
     MESSAGE_CLASSES
 };
 enum message_class message_class(enum message_id id);
-/* "join". */
+/* Returns the name of a message, such as "join". */
 const char *message_name(enum message_id id);
-/* Return the call with this "op", or the push with this "push", or MESSAGE_COUNT. */
+/* Returns the call or push with this name, or MESSAGE_COUNT. */
 enum message_id message_find_call(const char *op);
 enum message_id message_find_push(const char *push);
 
 /* --- encode and decode ---------------------------------------------------------------------------------- */
 
-/* Add the members of `message` to `o`. When memory is short, a member is left out, as with cJSON. */
+/* Adds the members of `message` to `o`. If memory is short, a member is left out. */
 void message_add(enum message_id id, const void *message, cJSON *o);
-/* Return a new object with its name and members; the caller frees it (cJSON_Delete). */
+/* Returns a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* With `err`, a wrong or missing member fails and is named there. Without `err`, for messages of the store, such a
- * member counts as missing and this never fails; texts may then have any length. Texts, lists and objects are
- * borrowed from `o`. */
+/* Decodes a message. With `err`, a wrong or missing member is an error. Without `err`, as for messages of the store,
+ * the call never fails: wrong members are treated as missing, and texts may have any length. Texts, lists and
+ * objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
-/* The same with types: message_encode_join(&(struct message_join){ ... }). */
+/* Encode a message with type checks: message_encode_join(&(struct message_join){ ... }). */
 #define X(ID, name, ...)                                                             \
     static inline cJSON *message_encode_##name(const struct message_##name *m)       \
     {                                                                                \
@@ -491,14 +493,14 @@ MESSAGES(X)
 
 /* --- failures ------------------------------------------------------------------------------------------- */
 
-/* `failed` or, with more about the same failure, `explain`: what an agent reports about a worker. */
+/* Encodes an agent's report about a worker: `failed`, or `explain` with more details. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
-/* The part `cause`: what the store reports to all nodes. */
+/* Encodes `cause`, which the store reports to all nodes. */
 cJSON *message_encode_failure_cause(const struct failure *f);
-/* Decode any of the three. Texts are cut to their room, further lines are left out. */
+/* Decodes `failed`, `explain` or `cause`. Long texts are cut, and lines beyond the limit are left out. */
 void message_decode_failure(const cJSON *o, struct failure *f);
 
-/* Parse exactly one JSON object; the caller frees it (cJSON_Delete). NULL: err names the error. */
+/* Parses exactly one JSON object; the caller frees it (cJSON_Delete). Returns NULL with the reason in `err`. */
 cJSON *message_parse(struct slice text, struct ddp_err *err);
 
 #endif

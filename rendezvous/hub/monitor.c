@@ -2,13 +2,13 @@
  *
  * All nodes get the same text.
  *
- * Everything is reported once: later reports contain only new findings, and none is sent without one. A node that
- * joins later has received nothing yet; it gets all findings with the next report, or when it has waited as long as
- * the others had.
+ * Each finding is reported once: a later report contains only new findings, and without a new finding there is no
+ * report. A node that joins later gets all findings with the next report, or after it has waited as long as the
+ * other nodes before their first report.
  *
- * The findings reported last are kept as digests and not as text, because times in the text grow from check to check,
- * and every healthy job would pay 18 KB for them. Two findings with the same digest cost one line, which the last
- * report before the deadline prints anyway. */
+ * Reported findings are kept as digests, because the times in their texts change with each check, and texts would
+ * need 18 KB in every job. If two findings have the same digest, the second is missing until the last report before
+ * the deadline. */
 #include "hub/monitor.h"
 
 #include "base/text.h"
@@ -22,13 +22,13 @@
 
 /* --- a check ------------------------------------------------------------------------------------------------ */
 
-/* Each part counts first, allocates, and fills. An empty array needs no memory.
+/* Each function below counts its rows, allocates an array, and fills the array.
  *
- * Texts are borrowed from the job, the hub and the rendezvous, so a snapshot is freed before the next message is
- * processed. Every array has one row more than it needs: calloc(0) may return NULL, which here means that memory is
+ * Texts are borrowed from the job, the hub and the rendezvous, so a snapshot must be freed before the next message
+ * is processed. Every array has one extra row, because calloc(0) may return NULL, and NULL here means that memory is
  * short. */
 
-enum { WAITS_MAX = 64 }; /* different keys and barriers with waiters; more are of no use to a diagnosis */
+enum { WAITS_MAX = 64 }; /* most keys and barriers with waiters in a snapshot; more do not help a diagnosis */
 
 void look_free(struct look *l)
 {
@@ -47,8 +47,8 @@ void look_free(struct look *l)
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
 
-/* text.c finds nodes by binary search and relies on this order. Compare and do not subtract: ranks are signed and a
- * difference may overflow. */
+/* Compares two nodes by node rank; text.c needs this order for its binary search. A subtraction could overflow,
+ * because node ranks are signed. */
 static int by_node_rank(const void *a, const void *b)
 {
     const struct snapshot_node *x = a, *y = b;
@@ -75,14 +75,14 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* For a user, a node whose connection is closed has left, even while its place remains. */
+/* Returns true if the node is connected. A node whose connection is closed has left, even if the rendezvous still
+ * keeps its place. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
 }
 
-/* One at a time by id, as rendezvous.h offers it, because its nodes are private. Compare `n` again, because the count
- * and the list are two calls. */
+/* Fills in the nodes of the rendezvous. `n` is checked again, because count and nodes are read by separate calls. */
 static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     struct rdzv_node_facts f;
@@ -98,7 +98,7 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* The latest first, because only the last end of a node matters. */
+/* Fills in the nodes that have left, the latest first, because only the last departure of a node matters. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -134,7 +134,7 @@ static enum snapshot_phase phase_of(enum rdzv_state state)
     }
 }
 
-/* While a round runs, the cause that ended the previous one is history. */
+/* Fills in the cause that ended the last round, unless a new round runs. */
 static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
 {
     const struct rdzv_cause *cause = facts->cause;
@@ -150,8 +150,7 @@ static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
                                         .after_ms = cause->failure.after_ms };
 }
 
-/* Times become durations here, so that the diagnosis needs no clock, and two snapshots of the same state give
- * the same text. */
+/* Fills in the state of the rendezvous. Times become durations, because the diagnosis has no clock. */
 static bool check_rendezvous(const struct job *job, struct look *l)
 {
     struct rdzv_facts facts;
@@ -179,8 +178,8 @@ static bool check_rendezvous(const struct job *job, struct look *l)
 /* --- rejected nodes
  * -------------------------------------------------------------------------------------- */
 
-/* With a single job, a node that asked for another job is shown as well: a mistyped --rdzv_id is the usual reason.
- * With many jobs it belongs to another user. */
+/* Fills in the rejected nodes. A hub with a single job also shows nodes that asked for another job, usually because
+ * of a mistyped --rdzv_id. If the hub serves many jobs, such nodes usually belong to other users. */
 static bool check_refused(const struct job *job, struct look *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
@@ -203,7 +202,7 @@ static bool check_refused(const struct job *job, struct look *l)
     return l->refused != NULL;
 }
 
-/* "GET / HT" in quotes, and other bytes as numbers. */
+/* Prints first bytes: "GET / HT" in quotes, and bytes that are not printable as numbers. */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -217,8 +216,8 @@ static const char *print_first(char *text, size_t size, const struct reject *r)
     return r->n_first > 0 ? text : "none";
 }
 
-/* PyTorch clients are expected once workers run. Before that no worker exists, so a torchrun elsewhere must have our
- * address. */
+/* Adds plain PyTorch clients that connect before workers run. At that time such a client is probably a torchrun on
+ * another node that has our address by mistake. */
 static void add_bare_clients(const struct job *job, struct rejects *all)
 {
     LIST_EACH(node, &job->sessions)
@@ -232,8 +231,8 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
     }
 }
 
-/* A copy of the hub's rows, with silent clients that are still connected added: they are not rejected yet, and the
- * hub's count must not grow because of a check. */
+/* Fills in the foreign clients: a copy of the hub's rejects, and clients that are connected but have sent nothing.
+ * The latter are not yet rejected, so they are added only to the copy. */
 static bool check_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
@@ -280,7 +279,8 @@ static bool check_notices(const struct job *job, struct look *l)
 
 /* --- waiters and their keys ----------------------------------------------------------------------------- */
 
-/* The ranks of a job wait in one place or two, so the row is found at once, even with many ranks. */
+/* Returns the row of a key or barrier. A linear search is fast, because all ranks of a job usually wait for one or
+ * two of them. */
 static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -293,8 +293,8 @@ static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool 
     return &l->waits[s->n_waits++];
 }
 
-/* A session that waits for several keys counts for the first of them, because one rank waits. The longest wait
- * represents the place: that is how long the first rank has been without an answer. */
+/* Adds a waiting session to a row. A session that waits for several keys is counted only for the first key. The row
+ * has the longest wait of all its sessions. */
 static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
 {
     struct slice name;
@@ -334,7 +334,7 @@ static struct snapshot_hang hang_of(const struct job *job)
                                    .has_signals = hang->watch.has_signals };
 }
 
-/* Only while a round runs, because they are needed only then, and there may be 100,000. */
+/* Fills in the ranks, but only while a round runs, because there may be 100,000 ranks. */
 static bool check_ranks(struct job *job, struct look *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -359,8 +359,8 @@ static void check_store(const struct hub *hub, struct snapshot *s)
                                         .max = hub->quota.max };
 }
 
-/* Without a rendezvous (workers started by hand, a store without agents) only the ranks are known. A partial snapshot
- * is discarded, because its gaps would count as missing nodes. */
+/* Takes a snapshot. Without a rendezvous (workers started by hand, a store without agents) only the ranks are known.
+ * If memory is short there is no partial snapshot, because its gaps would look like missing nodes. */
 bool snapshot_job(struct job *job, struct look *l)
 {
     *l = (struct look){ .snapshot = { .job = job->name,
@@ -373,7 +373,7 @@ bool snapshot_job(struct job *job, struct look *l)
         check_notices(job, l) && check_waits(job, l) && check_ranks(job, l) &&
         torch_crowd(job, &l->snapshot, &l->claims)) {
         l->snapshot.profile = &job->profile.counts;
-        if (hang_watch_compares(&job->hang.watch)) /* samples of an older suspicion prove nothing */
+        if (hang_watch_compares(&job->hang.watch)) /* samples of an older suspicion are out of date */
             l->snapshot.hang = hang_of(job);
         return true;
     }
@@ -383,17 +383,17 @@ bool snapshot_job(struct job *job, struct look *l)
 
 /* --- findings ------------------------------------------------------------------------------------------------ */
 
-/* The present findings, and the new ones. On the heap, because 36 KB are too much for a stack. */
+/* All current findings, and those that are new. Allocated on the heap, because 36 KB are too much for a stack. */
 struct findings_now {
     struct diagnosis all, news;
-    uint64_t digest[DIAGNOSIS_MAX]; /* of each of `all`; 0 = not worth a report */
+    uint64_t digest[DIAGNOSIS_MAX]; /* digest of each finding in `all`; 0 = never causes a report */
     bool trouble;                   /* `all` contains more than notes */
 };
 
 /* --- which findings are new
  * ------------------------------------------------------------------------------ */
 
-/* FNV-1a's step. A collision is of no use to an attacker here, so a stronger hash is not needed. */
+/* Adds a text to a digest (FNV-1a). An attacker gains nothing from a collision, so a stronger hash is not needed. */
 static uint64_t mix(uint64_t digest, const char *text)
 {
     for (; *text != '\0'; text++)
@@ -401,9 +401,9 @@ static uint64_t mix(uint64_t digest, const char *text)
     return digest;
 }
 
-/* Notes accompany other findings and cause no report. A foreign client causes one in a waiting job, because a node
- * that was started wrongly looks like that. A new name among the missing causes none, because the counts of `waiting`
- * show it. */
+/* Returns the digest of a finding, or 0 if the finding causes no report. A note causes no report. A foreign client
+ * does, because a node that was started with wrong options looks like a foreign client. The names of missing nodes
+ * are not part of the digest, because the push `waiting` shows their number. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
@@ -435,7 +435,8 @@ static void sort_out(const struct schedule_state *w, struct findings_now *now)
         now->news.n = 0;
 }
 
-/* A finding that has ended and returns is reported again. */
+/* Keeps the digests of the current findings. The digests of earlier findings are dropped, so a finding that returns
+ * is reported again. */
 static void keep(struct schedule_state *w, const struct findings_now *now)
 {
     w->n_told = 0;
@@ -446,7 +447,7 @@ static void keep(struct schedule_state *w, const struct findings_now *now)
 
 /* --- messages ------------------------------------------------------------------------------------------- */
 
-/* Fill a push "findings", and its text. */
+/* Starts a push "findings". */
 static cJSON *begin_push(bool is_final)
 {
     cJSON *o = cJSON_CreateObject();
@@ -455,7 +456,7 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Return the text, which the caller frees (cJSON_free); NULL if memory is too short for all of it. */
+/* Frees the push and returns its text; the caller frees the text (cJSON_free). Returns NULL if memory is short. */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -463,8 +464,8 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* The findings of a report and their two texts, printed when the first node is due and the same for every node.
- * Usually a check every few seconds finds that all nodes have everything. tell_findings() frees them. */
+/* A report and its two texts: all findings, or only the new ones. A text is printed when the first node needs it,
+ * because most checks find that all nodes have all findings. tell_findings() frees the texts. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -496,7 +497,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
         hub_push_text(hub, s, slice_str(text));
 }
 
-/* True if it has waited as long as all nodes wait for the first report. */
+/* Returns true if the node has waited as long as all nodes wait for the first report. */
 static bool has_waited(const struct session *s, const struct snapshot *now, uint64_t now_ms)
 {
     return now->waited_ms >= schedule[SITUATION_NODES_MISSING].first_ms &&
@@ -509,7 +510,7 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
     return t->s->is_final || (!heard_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Spares receive it too, because a user may be at any of the terminals. */
+/* Sends a report to all nodes. Spare nodes get the report too, because the user may use the terminal of any node. */
 static void tell_nodes(struct job *job, struct telling *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -526,7 +527,8 @@ static void tell_nodes(struct job *job, struct telling *t)
     }
 }
 
-/* The event log gets each new finding, and all of them at the end. */
+/* Reports findings to the nodes and to the event log. The event log gets each new finding, and with the last report
+ * all findings. */
 static void tell_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
@@ -538,7 +540,7 @@ static void tell_findings(struct job *job, const struct snapshot *s, const struc
     cJSON_free(t.news);
 }
 
-/* Report the i-th finding to all nodes but one (0 = to all); the last line has all of them. */
+/* Reports the i-th finding to all nodes except `but` (0 = to all nodes). */
 static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t but)
 {
     static const struct diagnosis none;
@@ -563,8 +565,8 @@ static void tell_missing(struct job *job, const struct snapshot *s, struct findi
     keep(&job->watch, now);
 }
 
-/* Add new findings to those reported before: a rank that computes in one check and sleeps in the next is reported
- * once. The oldest entry is overwritten. */
+/* Adds the digests of new findings to those reported before and overwrites the oldest. So a rank that alternates
+ * between two findings is reported once for each finding. */
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
@@ -580,7 +582,7 @@ static void tell_news(struct job *job, const struct snapshot *s, struct findings
     keep_more(&job->watch, now);
 }
 
-/* A job whose ranks just start one after the other gets no report. */
+/* Reports waits of PyTorch's ranks. A job whose ranks only start at different times gets no report. */
 static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
@@ -593,7 +595,8 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     tell_news(job, s, now);
 }
 
-/* The name of a barrier is used only once, so the absent ranks and their reasons count instead. */
+/* Returns true for findings about absent ranks. These findings identify a usual wait, because the name of a barrier
+ * is used only once. */
 static bool shows_the_way(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -607,8 +610,8 @@ static bool somebody_is_stopped(const struct snapshot *s)
     return false;
 }
 
-/* The same ranks keep the others waiting in the same way, and no longer than before: a full report for each epoch
- * would only be noise. */
+/* Returns true if the same ranks have kept the other ranks waiting before, for at least as long. Such a wait, for
+ * example after each epoch, is not reported again. */
 static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                             uint64_t waited_ms)
 {
@@ -639,15 +642,15 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Users fix nodes with a translated address one by one, so each is reported once; otherwise the latest finding is the
- * new one. */
+/* Returns the finding that note() reports: the first new one for translated addresses, because users fix such nodes
+ * one by one; otherwise the latest. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
 }
 
-/* Some settings are legal but rarely intended: different numbers of workers, or nodes behind a router that translates
- * addresses. All others may also wait for a late node. Print one line without a table if the finding still holds. */
+/* Reports one finding in one line if the finding still holds. Examples are different numbers of workers, nodes
+ * behind a router that translates addresses, and a late node. */
 static void note(struct job *job, const struct snapshot *s, struct diagnosis *d, enum finding_code code)
 {
     diagnose_job(s, d);
@@ -657,8 +660,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Each once for as long as it is stopped. An agent sees at once that a signal stops its worker, and has told its user; it does not
- * see a debugger. Where others wait in the store, the report of their wait names the rank. */
+/* Reports each stopped rank once per stop. An agent detects at once that a signal has stopped its worker and reports
+ * this itself, but an agent cannot detect a debugger. If other ranks wait in the store, the report of their wait
+ * names the stopped rank. */
 static void tell_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -676,7 +680,7 @@ static void tell_stopped(struct job *job, const struct snapshot *s, struct diagn
 
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
-/* Once in an attempt. */
+/* Reports once per attempt that two processes act as one rank. */
 static void tell_repeated(struct job *job)
 {
     words who;
@@ -692,7 +696,8 @@ static void tell_repeated(struct job *job)
     free(d);
 }
 
-/* The errors of such processes do not name the reason, and the round often ends before a check is due. */
+/* Reports duplicate ranks when a worker fails. The errors of such workers do not name this reason, and the round
+ * often ends before the next check. */
 void monitor_failed(struct job *job)
 {
     tell_repeated(job);
@@ -709,7 +714,7 @@ static bool is_running(const struct job *job)
     return facts.state == RDZV_RUNNING;
 }
 
-/* A job that prints nothing and whose ranks all compute is no suspect. */
+/* Returns true if all ranks compute. Such a job does not hang, even if it prints nothing. */
 static bool all_compute(struct job *job)
 {
     for (uint32_t rank = 0; rank < job->members.world_size; rank++)
@@ -723,7 +728,7 @@ static bool may_act(const struct job *job)
     return strcmp(job->hang.action, "stop") == 0 || strcmp(job->hang.action, "restart") == 0;
 }
 
-/* Whether another round follows is a matter of --max_restarts. */
+/* Stops the round after a hang if --on_hang requests this. --max_restarts decides whether another round follows. */
 static void act_on_hang(struct job *job, const struct finding *f)
 {
     const bool stops = strcmp(job->hang.action, "stop") == 0;
@@ -742,7 +747,7 @@ static bool is_reported(const struct job *job)
     return job->watch.still_told || job->watch.torch_told;
 }
 
-/* What was reported about this wait already, or about the rank that is stopped, is not reported in other words. */
+/* Returns true if another finding about this wait or about the stopped rank was already reported. */
 static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
 {
     if (f->code == FINDING_RANK_STOPPED)
@@ -762,7 +767,8 @@ static void tell_hang(struct job *job, const struct snapshot *s, struct findings
     act_on_hang(job, f);
 }
 
-/* The steps of libddp may show what stacks do not: those of a program in C have no lines. */
+/* Finds the rank that the others wait for. Without a result from the stacks, uses the steps that libddp reports,
+ * because stacks of a C program have no line numbers. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -772,7 +778,7 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Compare the last two samples. */
+/* Compares the last two samples and reports a hang. */
 static void compare_samples(struct job *job)
 {
     struct look l;
@@ -789,7 +795,7 @@ static void compare_samples(struct job *job)
     const uint64_t digest = rank >= 0 ? digest_of(&verdict) : 0;
     if (rank < 0)
         tell_repeated(job);
-    if (rank < 0 && now->news.n > 0) /* for `why`, after the suspicion is over */
+    if (rank < 0 && now->news.n > 0) /* kept for `why` after the suspicion has ended */
         notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
                     verdict.advice);
     if (hang_watch_sampled(&hang->watch, digest, job->hub->now_ms))
@@ -813,7 +819,8 @@ static void take_sample(struct job *job)
         compare_samples(job);
 }
 
-/* What was reported of the same wait needs no stacks. A question of an operator may be under way: then the next one is due soon. */
+/* Takes the next sample or compares a new one. If the wait was already reported, no sample is needed. While an
+ * operator's request for stacks is open, the sample is postponed for a short time. */
 static void run_hang(struct job *job)
 {
     struct hang_watch *w = &job->hang.watch;
@@ -832,7 +839,7 @@ static void run_hang(struct job *job)
 
 /* --- slow ranks ---------------------------------------------------------------------------------------------- */
 
-/* The job runs, so one line is enough. */
+/* Reports a slow rank in one line, because the job continues. */
 static void tell_slow(struct job *job)
 {
     struct look l;
@@ -849,7 +856,8 @@ static void tell_slow(struct job *job)
     free(d);
 }
 
-/* One snapshot serves all due checks. If memory is short the user gets the verdict only. */
+/* Runs all due checks with one snapshot. If memory is short there is no report, and the user sees only the
+ * verdict. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

@@ -1,9 +1,9 @@
-/* monitor.h -- checks a job, and reports to its nodes why it does not start or does not continue.
+/* monitor.h -- reports to the nodes of a job why the job does not start or does not continue.
  *
- * A check takes a snapshot of the job for diagnose_job() and its text. Everything is collected on demand and nothing
- * is kept, so requests cost nothing extra. The rows below define when the monitor checks by itself: once for
- * everything due, and at most once a second, except for the last check and for a rank's own report. A job that starts
- * at once gets no report. */
+ * A check takes a snapshot of the job for diagnose_job() and its text. The facts are collected only for a check, so
+ * requests have no extra cost. The rows below define when the monitor checks a job. One check handles everything
+ * that is due. There is at most one check per second, but the last check and a rank's own report are not delayed. A
+ * job that starts without delay gets no report. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
@@ -13,7 +13,7 @@
 
 struct job;
 
-/* The snapshot and its memory. Valid as long as nothing in the hub changes. */
+/* The snapshot and its memory. Valid until the hub changes. */
 struct look {
     struct snapshot snapshot;
     struct snapshot_node *nodes; /* all owned */
@@ -28,22 +28,23 @@ struct look {
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of foreign clients, as text */
 };
 
-/* False when memory is short; then there is nothing to free. */
+/* Takes a snapshot. Returns false if memory is short; then there is nothing to free. */
 bool snapshot_job(struct job *job, struct look *look);
 void look_free(struct look *look);
 
-/* Report all that is due. Call it before the rendezvous' own tick, which may end the job. */
+/* Runs all due checks and reports new findings. Call this before the tick of the rendezvous, which may end the
+ * job. */
 void monitor_run(struct job *job);
 
-/* A worker has failed by itself: report what the other nodes and the worker's own agent cannot see. */
+/* Reports duplicate ranks after a worker has failed by itself; its agent cannot detect them. */
 void monitor_failed(struct job *job);
 
 /* --- schedule.c: when ---------------------------------------------------------------------------------------- */
 
-/* Situation, ms until the first report, ms until the next check, the multiple of a usual wait that is reported (0 =
- * any), meaning. "Usual" is a wait of this round that was reported and then ended by itself, such as a model that
- * rank 0 tests after each epoch. A row with first 0 is reported at once. Every report but the last leaves out what an
- * earlier one contained. */
+/* Columns: situation, ms until the first report (0 = at once), ms until the next check, factor, meaning. A wait is
+ * reported if it is longer than `factor` times the longest usual wait (0 = always). A usual wait was reported in
+ * this round and then ended by itself, for example when rank 0 tests the model after each epoch. The last report has
+ * all findings; each earlier report has only new findings. */
 #define SCHEDULE(X)                                                                                          \
     X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")                \
     X(NODES_LEFT, 200, 5000, 0,                                                                              \
@@ -76,21 +77,21 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* More than one diagnosis has, because ended findings are remembered for a while. */
+/* More than one diagnosis has, because the digests of ended findings are also kept for a while. */
 enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
 /* Waits that were reported and then ended by themselves. */
 struct schedule_usual {
-    bool waits;          /* one is in progress that is long enough to report: */
-    uint64_t since_ms;   /* since when */
-    uint64_t longest_ms; /* 0 = there were no such waits */
-    uint32_t n_known;    /* the findings in them, as digests; a ring, too */
+    bool waits;          /* a wait is in progress that is long enough to report */
+    uint64_t since_ms;   /* start of this wait */
+    uint64_t longest_ms; /* longest earlier wait; 0 = there was none */
+    uint32_t n_known;    /* digests of the findings in these waits; a ring, the oldest is replaced */
     uint64_t known[DIAGNOSIS_MAX];
 };
 
-/* Zeroed before first use. */
+/* The times of the next checks, and what was reported. Zeroed before first use. */
 struct schedule_state {
-    bool waits;          /* checks are due */
+    bool waits;          /* the job waits for nodes, so checks are due */
     bool compares;       /* a round has begun whose nodes have not been compared */
     bool trouble;        /* a rank has reported trouble */
     uint64_t looked_ms;  /* time of the last check */
@@ -98,64 +99,67 @@ struct schedule_state {
     uint64_t look_ms;    /* when to check next */
     uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = none waits */
     bool torch_ended;    /* a process of this round has ended */
-    bool torch_crowd;    /* that check is because too many may take part */
+    bool torch_crowd;    /* the check at torch_ms is due because too many processes may take part */
     uint64_t still_ms;   /* when to check whether a rank stands still; 0 = no rank waits for one */
-    uint64_t stopped_ms; /* when to check for ranks that were stopped; 0 = none was */
-    bool calls; /* that check is because ranks are in a collective, or were still in one at the last check */
-    bool still_told;                  /* a rank does stand still */
-    struct schedule_usual usual;      /* state of this round */
-    bool torch_told;                  /* their present wait has been reported */
+    uint64_t stopped_ms; /* when to check for stopped ranks; 0 = no rank was stopped */
+    bool
+        calls; /* the check at still_ms is due because ranks are, or were at the last check, in a collective */
+    bool still_told;                  /* a rank that does not move was reported */
+    struct schedule_usual usual;      /* usual waits of this round */
+    bool torch_told;                  /* the current wait of PyTorch's ranks has been reported */
     uint32_t wait;                    /* number of the wait: in each wait a node gets every report once */
-    uint32_t n_told;                  /* reported in this wait, as digests; */
-    uint64_t told[SCHEDULE_TOLD_MAX]; /* a ring, the oldest is replaced */
+    uint32_t n_told;                  /* findings reported in this wait */
+    uint64_t told[SCHEDULE_TOLD_MAX]; /* their digests; a ring, the oldest is replaced */
 };
 
-/* Return when something is due, UINT64_MAX = never. */
+/* Returns when the next check is due; UINT64_MAX = never. */
 uint64_t schedule_deadline(const struct job *job);
-/* Return everything that is due now and mark it as done. */
+/* The checks that are due now. schedule_due() returns them and marks them as done. */
 struct schedule_due {
-    bool any;             /* of these */
-    bool compares;        /* different nodes in the round that has begun */
+    bool any;             /* at least one of these is due */
+    bool compares;        /* nodes with different numbers of workers in the round that has begun */
     bool trouble;         /* a problem that a rank has reported */
-    bool spares;          /* nodes that joined late */
-    bool looks, is_final; /* missing nodes, for the last time */
+    bool spares;          /* nodes that joined late and wait for the next round */
+    bool looks, is_final; /* missing nodes; is_final: last check before the job fails */
     bool still;           /* a rank does not move while others wait for it */
     bool stopped;         /* a rank was stopped */
     bool torch;           /* the waits of PyTorch's ranks */
 };
 struct schedule_due schedule_due(struct job *job);
-/* A round of unequal nodes begins. */
+/* Schedules a check of a round whose nodes have different numbers of workers. */
 void schedule_round(struct job *job);
-/* A node has joined while a round runs; many together get one line. */
+/* Schedules a report about a node that joined while a round runs. */
 void schedule_spare(struct job *job);
-/* A running rank reports a problem that all nodes should see now. */
+/* Schedules a report at once, about a problem that a running rank has reported. */
 void schedule_trouble(struct job *job);
-/* A PyTorch rank waits for something from another rank, or too many seem to take part. */
+/* Schedules a check because a PyTorch rank waits for another rank, or because too many processes may take part. */
 void schedule_torch(struct job *job, bool is_crowded);
-/* A process has ended: if ranks wait, that may be the reason. */
+/* Schedules an earlier check of waiting ranks, because a process has ended. */
 void schedule_torch_exit(struct job *job);
-/* A rank is in a collective. */
+/* Schedules a check because a rank is in a collective. */
 void schedule_call(struct job *job);
-/* A barrier has opened. */
+/* Schedules a check because a barrier has opened. */
 void schedule_barrier(struct job *job);
-/* A rank is stopped by a signal or a debugger. */
+/* Schedules a check because a signal or a debugger has stopped a rank. */
 void schedule_stopped(struct job *job);
-/* Something of the job has moved, `ago_ms` ago. */
+/* Records a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
-/* The rules of the job's first node: the limit (0 = adaptive, UINT64_MAX = off), and what follows a hang. */
+/* Sets the hang rules: the limit (0 = adaptive, UINT64_MAX = off), and the action after a hang. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
-/* An attempt begins, or has ended. */
+/* Resets the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
-/* Record a check: how long ranks have been in it (0: none is), and whether it was worth a report. */
+/* Records the result of a check: how long ranks have waited (0 = no rank waits), and whether a finding was
+ * reported. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* A wait is not longer than this job's waits may be; its findings are known from them. */
+/* Returns true if a wait is not clearly longer than the usual waits of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
-/* Record a check: how long they have waited (0: none waits any more), and whether it was worth a report. */
+/* Returns the longest wait of PyTorch's ranks that is not reported. schedule_torch_seen() records the result of a
+ * check: how long ranks have waited (0 = no rank waits), and whether a finding was reported. */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Check soon, because the other nodes should learn of this event. */
+/* Schedules a check soon, because other nodes should get a report about an event. */
 void schedule_hurry(struct job *job);
 
 #endif

@@ -1,18 +1,19 @@
 /* peer_identity.c -- finds the process of a plain c10d connection.
  *
- * PyTorch's client cannot send IDENTIFY. At its first request for a key the hub asks the agents at the
- * client's address once (`who`). The agent that owns the process answers `vouch`. From then on the session
- * counts as that rank's in every diagnosis; its rights do not change.
+ * PyTorch's client cannot send IDENTIFY. At the client's first request for a key, the hub asks the agents at the
+ * client's address once (`who`). The agent that started the process answers `vouch`. From then on every diagnosis
+ * treats the session as a connection of that rank. The session gets no further rights.
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
- * If the hub serves several jobs, the client's job is unknown too. Then its bytes are held, up to HELD_MAX,
- * until an agent vouches for it, at most HOLD_MS. After that the only job with an agent at its address is
- * used.
+ * If the hub serves several jobs, the client's job is unknown too. Then the hub holds the client's bytes, up to
+ * HELD_MAX, until an agent vouches for the client. After HOLD_MS without a vouch the client enters the only job that
+ * has an agent at its address.
  *
- * On the store's host the kernel names the user of both connections, and an agent vouches only for its own user's. On
- * other hosts the agent's answer is the only source. If agents of several jobs share an address, a claim counts after
- * CLAIM_MS without a second one. Two claims close the connection. */
+ * On the store's host the kernel reports the user of both connections, and an agent may vouch only for connections
+ * of its own user. On other hosts the agent's answer is the only source. If agents of several jobs share an address,
+ * a claim becomes valid after CLAIM_MS. If a second job claims the connection before that, the connection is
+ * closed. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -28,23 +29,24 @@ static bool users_are_known(const struct session *agent, const struct session *s
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Agents are matched by address, because the kernel's answer to "whose socket is that?" is only true on the
- * socket's host. Several hosts share an address with NAT; then all their agents are asked, and one of them
- * knows. Root's agent may have workers of any user. */
+/* Returns true if the agent's address is that of the client, because only the kernel of the socket's host knows the
+ * owner of a socket. Behind NAT several hosts share an address; then all their agents are asked. An agent of root
+ * may have workers of any user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* True for agents of the session's job, or for all agents while its job is unknown. */
+/* Returns true for an agent of the session's job. While the session's job is unknown, returns true for every agent
+ * at its address. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && is_at_its_address(agent, s);
 }
 
-/* Return the next agent that may know the connection; NULL = no more. A table avoids a search, because a
- * world of thousands of nodes has ten times as many such connections. */
+/* Returns the next agent that may know the connection, or NULL. Agents are in a table by address, because a job of
+ * thousands of nodes has ten times as many plain connections. */
 static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
 {
     const struct slice address = session_address(s);
@@ -61,8 +63,8 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 /* --- who
  * --------------------------------------------------------------------------------------------------- */
 
-/* Ask once for a connection, because its owner does not change, and an agent that does not know it now will not know
- * it later. Send `store`, too, because both ends identify a socket. */
+/* Asks the agents for the process of a connection. One question is enough, because the owner of a connection does
+ * not change. The question has the store's address too, because both addresses identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -76,7 +78,8 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     cJSON_Delete(o);
 }
 
-/* Every request of a plain client passes here, so rarely used state is stored elsewhere. */
+/* Asks the agents for the process of a plain client, if they were not asked before. This runs at every request of a
+ * plain client, so it must be cheap. */
 void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
@@ -102,8 +105,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held ------------------------------------------------------------------------------------------------- */
 
-/* The session moves from the list of unfinished requests, whose timeout would close it, to a list with
- * another timeout. */
+/* Holds the requests of a session. The session leaves the list of unfinished requests, because the timeout of that
+ * list would close the session. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -114,13 +117,13 @@ bool peer_hold(struct hub *hub, struct session *s)
     return true;
 }
 
-/* A client without a known job must not fill the memory of known jobs. */
+/* Returns true if further bytes of a held session fit. The limit protects the memory of known jobs. */
 bool peer_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)
         return true;
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%zu bytes for one of %u jobs, and it is not known which", s->in.len,
-             hub->jobs.count);
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%zu bytes from a client whose job (one of %u) is not known yet",
+             s->in.len, hub->jobs.count);
     return false;
 }
 
@@ -146,7 +149,7 @@ uint64_t peer_deadline(const struct hub *hub)
     return held < claimed ? held : claimed;
 }
 
-/* hub.c feeds its held bytes when no other session is being fed. */
+/* Moves a held session into its job. hub.c processes the held bytes after the bytes of the current session. */
 static void release(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -158,7 +161,7 @@ static void release(struct session *s, struct job *job)
     list_insert(&hub->peers.released, &s->midway);
 }
 
-/* The session belongs to the job unless another job claims it within CLAIM_MS. */
+/* Records the claim of a job. After CLAIM_MS without a claim of another job, the session enters this job. */
 static void claim(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -170,7 +173,7 @@ static void claim(struct session *s, struct job *job)
     list_insert(&hub->peers.claimed, &s->midway);
 }
 
-/* Return the only job with an agent at its address, or NULL. */
+/* Returns the only job with an agent at the client's address, or NULL. */
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
@@ -182,8 +185,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* Guess only if a single job is possible, because bytes in the wrong job are worse than a rejected client with a
- * clear error. */
+/* Ends the wait for a vouch. The client enters a job only if no other job is possible, because a rejection with a
+ * clear error is better than keys in a wrong job. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -192,13 +195,14 @@ static void give_up_waiting(struct hub *hub, struct session *s)
         release(s, job);
         return;
     }
-    snprintf(why, sizeof(why), "its job is not known: no agent of the %u jobs identified it within %d s",
-             hub->jobs.count, HOLD_MS / 1000);
+    snprintf(why, sizeof(why),
+             "job not known: no agent of the %u jobs identified this connection within %d s", hub->jobs.count,
+             HOLD_MS / 1000);
     session_reject(hub, s, why);
 }
 
-/* Each list is in order of arrival and all its entries have the same timeout, so the first one expires
- * first. */
+/* Ends the waits that have timed out. All entries of a list have the same timeout and are in order of arrival, so
+ * only the first entries are checked. */
 void peer_tick(struct hub *hub)
 {
     while (claimed_deadline(hub) <= hub->now_ms) {
@@ -211,15 +215,15 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* The agent continues after a rejection, because the connection may have sent IDENTIFY while the claim was on
- * its way. */
+/* Rejects a claim. This is no error of the agent, because the connection may have sent IDENTIFY while the claim was
+ * on its way. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* True if an agent of another job has claimed the session, and the kernel cannot decide. */
+/* Returns true if another job has claimed the session and the kernel cannot decide between them. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->job != NULL && s->job != agent->job && s->pid != 0 &&
@@ -236,7 +240,8 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* The job is certain if it is settled, if the kernel decides, or if no other job has an agent there. */
+/* Returns true if the session's job is certain: the session is in that job already, the kernel has reported the
+ * users, or no other job has an agent at the address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -244,7 +249,8 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* An agent vouches only for connections of its job, address and user, and only for ranks of its node. */
+/* Checks a vouch: an agent may vouch only for connections of its job, address and user, and only for ranks of its
+ * node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(s->is_held || is_certain(hub, agent, s)))
@@ -257,9 +263,9 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
     return false;
 }
 
-/* A connection that has closed meanwhile is not an error. The era separates connections of an earlier attempt,
- * whose rank now belongs to another process. The session enters the job before it gets its rank, so that its
- * held bytes go to the right job. */
+/* Handles `vouch`. A connection that was closed before is not an error. Connections of an earlier era get no rank,
+ * because that rank now belongs to another process. The session enters the job before it gets its rank, so that its
+ * held bytes go to that job. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -274,7 +280,7 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
         return true;
     if (is_claimed_elsewhere(agent, s)) {
         reject_claimed_twice(hub, agent, s);
-        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %lld is claimed by another job, too", (long long)conn);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %lld: another job claims it too", (long long)conn);
         return refuse_claim(answer);
     }
     if (!may_vouch(hub, agent, s, rank))
@@ -292,8 +298,8 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
 
 /* --- owner ------------------------------------------------------------------------------------------------ */
 
-/* Several agents of one host may see the same process. The first description is kept, until the worker's
- * agent vouches. */
+/* Keeps the description of a connection's process. Several agents of a host may send one; the first is kept until
+ * the agent of the worker vouches. */
 static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
 {
     struct rdzv_node_facts node;
@@ -308,7 +314,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         buf_free(&text);
 }
 
-/* Users see this text, and names are sent by other hosts; text.c replaces the bytes that a terminal would
+/* Handles `owner`. Other hosts send this text and users see it, so text.c replaces bytes that a terminal could
  * execute. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {

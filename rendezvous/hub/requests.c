@@ -1,16 +1,16 @@
-/* requests.c -- bytes become requests, and each goes to its handler: unpack, ask the store, answer. See session.h for the
- * rules.
+/* requests.c -- decodes received bytes into requests and calls the handler of each request. See session.h for the
+ * rules of handlers.
  *
- * Happy path: bytes come -> whole requests are decoded where they lie -> each is handled -> the rest is kept.
- * Only an unfinished request is copied, into session.in, and only once: later bytes are appended to it.
+ * Complete requests are decoded in the receive buffer and handled one after the other. Only an unfinished request is
+ * copied, into session.in; later bytes are appended to session.in.
  *
  *     SET    on_read -> on_bytes (server/) -> hub_feed -> requests_feed -> wire_decode -> on_set -> store_set
  *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
  *
- * A handler is a few lines, since everything else has been done: the request is whole and within its
- * limits (wire.c), an earlier wait is over and the connection may ask. PyTorch's protocol has no error answer, so a
- * failed request closes the connection, and the reason is logged. Invalid bytes, a request that is not allowed here,
- * or a lack of memory close it, too. Earlier requests on that connection have been answered. */
+ * Before a handler runs, wire.c has checked that the request is complete and within its limits. An earlier wait of
+ * the connection has ended, and the connection is allowed to send this request. PyTorch's protocol has no error
+ * answer, so a failed request closes the connection, and the reason is logged. Invalid bytes, forbidden requests and
+ * a lack of memory also close the connection, after all earlier requests are answered. */
 #include "auth/auth.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
@@ -21,8 +21,8 @@
 
 /* The handlers of our own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
  *
- * A wrong request gets an error text, unlike PyTorch's requests below, because these answers have room for one and
- * our own client shows it to the user. */
+ * A wrong request gets an answer with an error text, which our client shows to the user. The answers to PyTorch's
+ * requests below have no room for such a text. */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ static const char *const role_names[ROLE_COUNT] = {
 #undef X
 };
 
-/* A client cannot claim the role "plain": the loop begins after it. */
+/* Finds a role. The loop skips the role "plain", because a client must not send it. */
 static bool find_role(const char *text, enum role *role, struct ddp_err *err)
 {
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
@@ -49,7 +49,7 @@ static bool find_role(const char *text, enum role *role, struct ddp_err *err)
     return false;
 }
 
-/* Only a worker sends its rank and world; for the others the role is enough. */
+/* Reads IDENTIFY. Only a worker sends its rank and world size; other clients send only their role. */
 static bool read_introduction(const cJSON *o, struct introduction *who, struct ddp_err *err)
 {
     struct message_identify m;
@@ -73,7 +73,7 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
     return false;
 }
 
-/* Report the first difference that the user can fix. */
+/* Rejects a worker with the first difference from the job that the user can fix. */
 static bool refuse_job(const struct job *job, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -86,13 +86,12 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running, not %lld", (long long)m->attempt,
                  (long long)name->attempt);
     else
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "the world has %u ranks, not %u", m->world_size,
-                 name->world_size);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "world size is %u, not %u", m->world_size, name->world_size);
     return false;
 }
 
-/* Without an agent the first worker declares the job, and the next job may begin when the last worker has
- * gone. */
+/* Finds the job of a worker. Without an agent the first worker declares the job, and another job may begin after the
+ * last worker has left. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -117,7 +116,8 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     return true;
 }
 
-/* A rank may send IDENTIFY on several connections, and again on the same one. */
+/* Attaches the session to its rank. A rank may send IDENTIFY on several connections, and several times on one
+ * connection. */
 static bool welcome_worker(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (!join_job(hub, s, &who->job))
@@ -130,8 +130,8 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
-/* A node stays an agent until its connection ends: as a worker it would be closed when an attempt begins, while the
- * rendezvous uses it. */
+/* Returns false if a node wants another role. A new attempt closes the connections of workers, but the rendezvous
+ * still needs those of its nodes. */
 static bool may_take_role(struct hub *hub, const struct session *s, enum role role)
 {
     if (!s->is_node || role == ROLE_AGENT)
@@ -169,7 +169,8 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     return false;
 }
 
-/* A rejected client gets the reason and is closed, because it must not continue as part of this job. */
+/* Handles IDENTIFY. A rejected client gets the reason and is closed, because the client must not act as part of this
+ * job. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -206,7 +207,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
     return ok;
 }
 
-/* The wait begins before the arrival, because the arrival may end it at once. */
+/* Handles BARRIER_NAMED. The wait is recorded before the arrival, because the last arrival ends the wait at once. */
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
@@ -231,7 +232,7 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* control.c parses the JSON; here it is only bytes. Pushes that follow from a node's call are sent after its answer. */
+/* Passes CONTROL to control.c. Pushes that follow from a node's call are sent after its answer. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -241,7 +242,8 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* The store rejects requests for two reasons only. The client can fix both, and the numbers show how. */
+/* Writes the error for a request that the store has rejected. There are two possible reasons, and the user can fix
+ * both. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -268,14 +270,14 @@ static bool on_auth(struct hub *hub, struct session *s, const struct request *re
     return gate_auth(hub, s, req->blob[0]);
 }
 
-/* The greeting is checked by wire.c. */
+/* Handles VALIDATE. wire.c has checked the greeting. */
 static bool on_validate(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)hub, (void)s, (void)req;
     return true;
 }
 
-/* The client chooses the number; PyTorch uses its process id. */
+/* Handles PING, which returns the client's number. PyTorch sends its process id. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
@@ -299,7 +301,7 @@ static bool on_multi_set(struct hub *hub, struct session *s, const struct reques
     return check_status(hub, s, req, store_multi_set(s->job->store, req->blob[0]));
 }
 
-/* Reply the value found for `key`. */
+/* Replies with the value of `key`. */
 static bool reply_value(struct hub *hub, struct session *s, struct slice key, struct slice value)
 {
     return hub_reply_blob(hub, value, store_holder(s->job->store, key, value));
@@ -308,7 +310,7 @@ static bool reply_value(struct hub *hub, struct session *s, struct slice key, st
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
-    /* The reply is the stored value, the expected one, or the new one. */
+    /* The reply is the stored, the expected or the new value, so reserve room for the longest. */
     uint64_t longest = current.len;
     for (int i = 1; i <= 2; i++)
         longest = req->blob[i].len > longest ? req->blob[i].len : longest;
@@ -319,8 +321,8 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     return check_status(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
-/* A missing key reads as empty. Clients WAIT first, so this happens when the key was deleted in between, and a closed
- * connection (as by PyTorch's older server) would blame the wrong client. */
+/* Handles GET. The value of a missing key is empty. Clients WAIT first, so a missing key was deleted in between.
+ * PyTorch's older server closes the connection here, although this client has made no error. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct slice value = store_get(s->job->store, req->blob[0]);
@@ -331,12 +333,13 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
 {
     if (bytes <= hub->limits.max_unread)
         return true;
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s of %llu bytes, no more than %llu allowed", req->op->name,
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s of %llu bytes: the limit is %llu", req->op->name,
              (unsigned long long)bytes, (unsigned long long)hub->limits.max_unread);
     return false;
 }
 
-/* A key may be named many times, so the answer can be far larger than the store: measure it first. */
+/* Handles MULTI_GET. The answer is measured first, because a request can repeat a key, so the answer can be larger
+ * than the store. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
@@ -363,8 +366,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return put_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* WAIT and BARRIER: answered now, later, or never. The wait is recorded before the store call, because the
- * observer reads it. */
+/* Handles WAIT and BARRIER. The answer is sent at once or when all keys exist. The wait is recorded before the call
+ * of the store, because the observer reads it. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -379,7 +382,7 @@ static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct 
     return check_status(hub, s, req, status) && put_u8(&hub->out, 0);
 }
 
-/* The wait has been left already, as before every request. */
+/* Handles CANCEL_WAIT. apply() has ended the wait already. */
 static bool on_cancel_wait(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -392,7 +395,8 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
     return put_u64(&hub->out, store_count(s->job->store));
 }
 
-/* 3 means "registered". No program of any torch version uses the notifications, so none are sent. */
+/* Handles WATCH_KEY. The answer 3 means "registered". No version of torch uses the notifications, so the store sends
+ * none. */
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -404,7 +408,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
     return put_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
-/* Measure, count and copy in one walk, because nothing changes the store during one request. */
+/* Handles LIST_KEYS. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct entry *at = NULL;
@@ -428,7 +432,8 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
-/* The length before the pop separates an empty queue from an empty value. */
+/* Handles QUEUE_POP. The length is read before the pop, because an empty queue and an empty value look the same
+ * afterwards. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -474,20 +479,22 @@ static const request_handler request_handlers[OPS] = {
 enum {
     REQUEST_MIN =
         64 << 10,  /* a request this short is read even when the store is full: GET and DELETE must work */
-    AHEAD_MIN = 4, /* fewer requests are not worth it */
+    AHEAD_MIN = 4, /* fewer requests gain nothing from the prefetch */
     AHEAD_MAX = 64,
-    AHEAD_KEYS = 1024, /* a smaller store fits the processor's caches anyway */
+    AHEAD_KEYS = 1024, /* a store with fewer keys fits the processor's caches */
     IN_KEPT = 256,     /* a buffer this small is kept between requests */
 };
 
-/* The largest size of the next request. Its own buffer counts as used already. */
+/* Returns the largest allowed size of the next request. The session's buffer is already charged to the quota, so its
+ * size is added. */
 static uint64_t request_budget(struct hub *hub, const struct session *s)
 {
     uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap;
     return left > REQUEST_MIN ? left : REQUEST_MIN;
 }
 
-/* A request for keys must belong to a job. A plain c10d client cannot name it, so the only job is used. */
+/* Returns true if the session has a job. A request for keys needs a job. A plain c10d client cannot name its job, so
+ * the only job is used. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -510,7 +517,7 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s on a connection with AUTH", op->name);
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
-                 "%s on a connection of an earlier attempt; now is attempt %lld", op->name,
+                 "%s on a connection of an earlier attempt; the current attempt is %lld", op->name,
                  (long long)s->job->members.attempt);
     return false;
 }
@@ -521,9 +528,10 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING;
 }
 
-/* The steps that all requests share. A client that sends a request has stopped waiting: a c10d client of torch 1.13
- * sends nothing when it times out, and would read a late answer as that to its next request. A connection that was
- * opened in an earlier attempt belongs to a worker that should be dead, so its request is dropped. */
+/* Checks and handles a request. A client that sends a request no longer waits, so its wait is ended first. A client
+ * of torch 1.13 sends nothing when its wait times out, and would take a late answer for the answer to its next
+ * request. A connection from an earlier attempt belongs to a worker that should be dead, so its request is
+ * rejected. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -543,8 +551,8 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     return ok;
 }
 
-/* The capacity of `in` has changed. Charge it afterwards and even beyond the maximum, because the bytes have arrived.
- * The next request that needs more is rejected. */
+/* Charges a changed capacity of `in` to the quota, even beyond the limit, because the bytes have already arrived.
+ * The next request that needs more memory is rejected. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -552,7 +560,7 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep the unfinished request, which is at the end of `in` already or in the caller's memory. */
+/* Keeps the unfinished request. Its bytes are at the end of `in` or in the caller's memory. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -571,7 +579,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Append the new bytes to the unfinished request. */
+/* Appends the new bytes to the unfinished request. */
 static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
 {
     size_t old_cap = s->in.cap;
@@ -581,18 +589,18 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests. Decode all of them before handling the first, so that their keys are loaded from memory in
- * the meantime. A connection without a job handles one at a time, because it may have to wait. */
+/* Consecutive requests. All are decoded before the first is handled, so that the prefetch of their keys has time. A
+ * connection without a job decodes one request at a time, because its requests may be held. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX];
     uint32_t n;
-    struct slice rest;       /* after them */
-    enum wire_status status; /* of the rest; OK = not scanned yet */
+    struct slice rest;       /* bytes after these requests */
+    enum wire_status status; /* status of `rest`; OK = not decoded yet */
     struct ddp_err err;
 };
 
-/* Only single keys are prefetched, because key lists can be long. */
+/* Prefetches the keys of the requests. Key lists are not prefetched, because they can be long. */
 static void bring_near(const struct store *store, const struct ahead *ahead)
 {
     uint32_t hashes[AHEAD_MAX];
@@ -618,7 +626,7 @@ static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes,
         bring_near(s->job->store, out);
 }
 
-/* Drop the first `done` requests. */
+/* Returns the bytes after the first `done` requests. */
 static struct slice rest_after(const struct ahead *ahead, uint32_t done)
 {
     const char *end = (const char *)ahead->rest.data + ahead->rest.len;
@@ -626,7 +634,8 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
     return slice_of(start, (size_t)(end - start));
 }
 
-/* The client, or others, must read before these requests are processed. Until then it is not late. */
+/* Pauses a session until it, or other clients, have read their replies. The timeout for unfinished requests does not
+ * apply during the pause. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
     wire_rewind(&s->wire);
@@ -636,10 +645,10 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* hub->err without a text means that memory is short, so that allocations need no error text. */
+/* Processes received bytes. If it fails without a text in hub->err, memory is short. */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
-    struct ahead ahead; /* 5 KB: not zeroed */
+    struct ahead ahead; /* not zeroed, because it has 5 KB */
 
     hub->err.msg[0] = '\0';
     hub->is_backed_up = hub->must_repeat = false;

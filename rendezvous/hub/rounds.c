@@ -1,7 +1,8 @@
-/* rounds.c -- a job's rendezvous, tied to the hub: its nodes are connections of agents, its decisions become key
- * spaces and JSON. rendezvous.h decides; this file only connects.
+/* rounds.c -- connects a job's rendezvous to the hub. The nodes of the rendezvous are connections of agents; its
+ * decisions become key spaces and JSON. rendezvous.h decides, and this file carries out the decisions.
  *
- *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting, stop, verdict) */
+ *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting,
+ * stop, verdict) */
 #include "hub/session.h"
 
 #include "base/text.h"
@@ -16,15 +17,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Clients of c10d put the slash in front. */
+/* Clients of c10d add this slash to each key. */
 #define WAITING_KEY "/" GROW_WAITING_KEY
 #define AGREED_KEY  "/" GROW_AGREED_KEY
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* A short list is enough: thousands of nodes get it, so a full one would grow with the square of their number, and
- * each shows only a few to its user. It is printed once, when the round begins, because it is the same for all. The
- * caller frees it (cJSON_free); NULL when memory is short. */
+/* Prints the first nodes of a round as JSON; the caller frees the text (cJSON_free). The list is short, because
+ * every node gets it, and each node shows only a few names. The list is printed once per round, because all nodes
+ * get the same list. Returns NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -44,8 +45,8 @@ static char *print_nodes(const struct rdzv_round *world)
     return text;
 }
 
-/* Keep the reason that stopped nodes report as a finding; a growing job has none, and a rank that gave up because of
- * another is not the cause. */
+/* Returns the finding for the cause of a stop, or none. A stop to grow the job has no finding. A rank that gave up
+ * because of another rank has none either, because the other rank is the cause. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -64,7 +65,7 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
     }
 }
 
-/* Or NULL. */
+/* Returns the cause as JSON, or NULL without a cause. */
 static cJSON *encode_cause(const struct rdzv_cause *cause)
 {
     struct failure failure;
@@ -83,7 +84,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* The list of nodes is text already, because thousands of nodes get it at once. */
+/* Encodes `round`. The list of nodes is already JSON text, because thousands of nodes get the same list. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
 {
     const struct rdzv_round *w = tell->world;
@@ -100,8 +101,8 @@ static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
         .role_size = tell->role_size != 0 ? (int64_t)tell->role_size : MESSAGE_NONE });
 }
 
-/* Lists are short and counts complete, see RDZV_SHORT_LIST_MAX, because every node gets this repeatedly while it
- * waits. */
+/* Encodes `waiting`. Lists have at most RDZV_SHORT_LIST_MAX rows, because every node gets this push repeatedly. The
+ * counts are complete. */
 static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -132,7 +133,7 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_tell *tell)
         .round = tell->round, .why = rdzv_why_word(tell->why), .cause = encode_cause(tell->cause) });
 }
 
-/* All three exit codes, because each node's user chooses one with --exit_code. */
+/* Encodes `verdict` with all three exit codes, because --exit_code of each node chooses one of them. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -150,7 +151,8 @@ static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell
                                                              .exit = codes });
 }
 
-/* A node whose connection is closed will be reported to the rendezvous soon. */
+/* Sends a push to a node. If its connection is already closed the push is skipped, because the rendezvous will learn
+ * of the close soon. */
 static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell)
 {
     static cJSON *(*const encode[])(const struct job *job, const struct rdzv_tell *tell) = {
@@ -170,7 +172,7 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* True if a finding about its nodes is worth a line. Their connections are reported once, with the first round. */
+/* Returns true if the nodes of a round need no check. Translated addresses are checked only in the first round. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -182,7 +184,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* worker_started sets the processes of these ranks later. */
+/* Begins a round. The call `worker_started` sets the processes of its ranks later. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -201,13 +203,13 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* The most advanced worker counts, because in PyTorch programs usually one rank reports its step, in ddprun's every
- * rank does. */
+/* Returns the highest step that a worker has reported. In PyTorch programs usually only one rank reports its
+ * step. */
 static int64_t progress(void *user)
 {
     const struct job *job = user;
     const struct entry *at = NULL;
-    struct slice key, value, prefix = slice_str("/" PROGRESS_KEY); /* clients of c10d put it in front */
+    struct slice key, value, prefix = slice_str("/" PROGRESS_KEY); /* clients of c10d add this slash */
     int64_t best = -1, step;
     while (store_next(job->store, &at, &key, &value))
         if (key.len > prefix.len && slice_equal(slice_of(key.data, prefix.len), prefix) &&
@@ -216,7 +218,8 @@ static int64_t progress(void *user)
     return best;
 }
 
-/* If the store is full the old number stays, and workers agree a little later. */
+/* Sets the key with the number of waiting nodes. If the store is full the key keeps its old value, and workers agree
+ * to grow later. */
 static void waiting_nodes(void *user, uint32_t count)
 {
     struct job *job = user;
@@ -225,7 +228,7 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-/* A frozen node reads this when it continues; otherwise it would only see a closed connection. */
+/* Pushes the reason to a node before its connection is closed. A frozen node reads the reason when it continues. */
 static void say_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
@@ -233,8 +236,8 @@ static void say_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* The session is no longer a node, so its end is not reported to the rendezvous, which requested it. hub_feed closes
- * the session being fed. */
+/* Drops a node for the rendezvous. The session stops being a node first, so that its end is not reported to the
+ * rendezvous again. If the session's bytes are being processed, hub_feed closes the session. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -249,7 +252,7 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-/* A verdict is recorded before it is sent. */
+/* Records an event. The rendezvous calls this for a verdict before the verdict is sent. */
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT)
@@ -259,8 +262,8 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* --- life cycle ------------------------------------------------------------------------------------------- */
 
-/* The hub's nonce separates this store from an earlier one on the same port; the number separates the lives
- * of the job. */
+/* Creates a rendezvous. Its instance has the hub's random text, which differs from that of an earlier store on the
+ * same port. A number after the text differs for each rendezvous of this hub. */
 static struct rdzv *make_rendezvous(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -278,8 +281,9 @@ static struct rdzv *make_rendezvous(struct job *job)
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 
-/* With a single job its end is final: later nodes are rejected with that reason. Without memory for a new rendezvous
- * the old one stays, because nodes may still be in it. */
+/* Returns the rendezvous of the job and replaces a finished one. The rendezvous of a launcher's job is not replaced,
+ * so later nodes are rejected with the reason of its end. If memory is short the old rendezvous stays, because nodes
+ * may still be in it. */
 struct rdzv *job_rendezvous(struct job *job)
 {
     const bool is_over = job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv);
@@ -296,8 +300,8 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Checked with the heartbeats, starting from the first rank that had not agreed last time: one request for a key is
- * cheap, and a world of thousands is walked only once. */
+/* Checks at each heartbeat whether all ranks have agreed to grow. Each check starts with the first rank that had not
+ * agreed, so most checks read only one key. */
 void rounds_look_at_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

@@ -1,10 +1,9 @@
 /* schedule.c -- see monitor.h.
  *
- * The first check comes after the nodes of a healthy job have started, and before a user opens a second terminal. An
- * urgent check waits 200 ms all the same: a rejected node also closes its connection, and both belong in one report.
- * * The schedule is separate from the report (monitor.c), because it depends on a few times only and is tested alone.
- * A report walks over the whole job, so checks are rare: every few seconds while a job gathers, and none in a healthy
- * run. */
+ * The nodes of a healthy job have joined before the first check. An urgent check is delayed by 200 ms, because a
+ * rejected node also closes its connection, and one report should contain both facts. The schedule is separate from
+ * the report (monitor.c), so that tests need only a few times. A check reads the whole job, so checks are rare:
+ * every few seconds while a job waits for nodes, and none in a healthy run. */
 #include "hub/monitor.h"
 
 #include "base/text.h"
@@ -12,8 +11,8 @@
 #include "job/rendezvous.h"
 
 enum {
-    EARLY_MS = 500,  /* ranks that begin to wait a little later than the first count, too */
-    APART_MS = 1000, /* time between two checks, because each walks over the job */
+    EARLY_MS = 500,  /* the check also includes ranks that begin to wait this much later than the first */
+    APART_MS = 1000, /* least time between two checks, because each check reads the whole job */
 };
 
 const struct schedule_row schedule[SITUATIONS] = {
@@ -27,20 +26,20 @@ static uint64_t first_ms(enum situation situation)
     return schedule[situation].first_ms;
 }
 
-/* A rendezvous without nodes has no receiver. */
+/* Returns true if the job waits for nodes and has a node that can receive a report. */
 static bool is_gathering(const struct rdzv_facts *facts)
 {
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
 }
 
-/* Return the earlier of two times, where 0 is never; UINT64_MAX when both are 0. */
+/* Returns the earlier of two times, where 0 means never, or UINT64_MAX if both are 0. */
 static uint64_t earlier_set(uint64_t a, uint64_t b)
 {
     const uint64_t x = a != 0 ? a : UINT64_MAX, y = b != 0 ? b : UINT64_MAX;
     return x < y ? x : y;
 }
 
-/* Return when the next check is wanted; UINT64_MAX = never. */
+/* Returns when the next check should run, without the least pause between two checks; UINT64_MAX = never. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)
@@ -50,8 +49,8 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     return w->waits ? w->look_ms : 0;
 }
 
-/* A rank that reports a problem often ends the round by its exit, and only its first report in an attempt is pushed:
- * so check at once. */
+/* Returns true if a check must be delayed because the last check was a moment ago. The report of a rank is not
+ * delayed, because the exit of that rank often ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
     return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
@@ -62,7 +61,7 @@ static uint64_t not_before_now(const struct job *job, uint64_t at_ms)
     return at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
 }
 
-/* The last check is due with the deadline of the rendezvous. */
+/* Returns when the next check is due. The last check is due at the deadline of the rendezvous. */
 uint64_t schedule_deadline(const struct job *job)
 {
     struct rdzv_facts facts;
@@ -90,14 +89,14 @@ static void begin_wait(struct schedule_state *w, uint64_t look_ms)
     w->n_told = 0;
 }
 
-/* Nodes have left, and too few remain: no further node is on its way. */
+/* Returns true if nodes have left and too few remain. */
 static bool is_short(const struct rdzv_facts *facts)
 {
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* A waiting job is checked from its first moment on. The time starts when the rendezvous began to gather, not
- * when the schedule noticed it. */
+/* Starts the wait for nodes. Its time starts when the rendezvous began to gather nodes, even if the schedule detects
+ * this later. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -111,7 +110,8 @@ static void forget_torch(struct schedule_state *w)
     w->torch_crowd = false;
 }
 
-/* Barriers that all have passed are not worth a walk over the job. */
+/* Returns true if the check for a rank that does not move is due. Without a rank in a collective or an open barrier,
+ * the check is skipped. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -175,26 +175,28 @@ struct schedule_due schedule_due(struct job *job)
     return due;
 }
 
-/* Not now, because the nodes are just receiving the round, and a line about it must come later. */
+/* Schedules the comparison of the nodes. The comparison runs later, because its report must follow the push
+ * `round`. */
 void schedule_round(struct job *job)
 {
     job->watch.compares = true;
 }
 
-/* The call is answered first. */
+/* Schedules the report of a rank's problem. The report is sent after the answer to the call. */
 void schedule_trouble(struct job *job)
 {
     job->watch.trouble = true;
 }
 
-/* The nodes of a late rack arrive together, and one line is enough for them. */
+/* Schedules one report for all nodes that join within a short time, such as the nodes of a late rack. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Only move the check forward, so that a node that is rejected once a second cannot postpone it forever. */
+/* Schedules a check soon. The check only moves to an earlier time, so a node that is rejected every second cannot
+ * postpone the check forever. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -212,7 +214,8 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* The first rank that waits sets the time for all; later ones do not postpone it. */
+/* Schedules a check of PyTorch's ranks. The first waiting rank sets the time; later ranks do not postpone the
+ * check. */
 void schedule_torch(struct job *job, bool is_crowded)
 {
     const uint64_t after_ms =
@@ -228,13 +231,15 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* A process that has ended will never arrive, so report it as soon as the wait is longer than a moment. */
+/* Returns the longest wait that is not reported. If a process of the round has ended the limit is short, because
+ * that process will never arrive. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Report each problem once in full, and then its changes, until no rank waits any more. */
+/* Records the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
+ * waits. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;
@@ -261,22 +266,22 @@ void schedule_barrier(struct job *job)
         w->still_ms = job->hub->now_ms + first_ms(SITUATION_STANDS_STILL);
 }
 
-/* Several that are stopped together get one look. */
+/* Schedules one check for all ranks that are stopped within a short time. */
 void schedule_stopped(struct job *job)
 {
     if (job->watch.stopped_ms == 0)
         job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
 }
 
-/* Nearly all ranks continue at once; then the check finds none waiting. */
+/* Schedules a check of ranks in a collective. Most collectives end before the check. */
 void schedule_call(struct job *job)
 {
     schedule_barrier(job);
     job->watch.calls = true;
 }
 
-/* Heartbeats of different nodes arrive at different times, so the missing rank may seem to have moved a little later
- * than the waiting ones. If all wait and none is missing, check less often. */
+/* Returns the time until the next check. The next check is soon if the result may be wrong, because heartbeats of
+ * different nodes arrive at different times. Long waits are checked less often. */
 static uint64_t still_again(bool is_told, uint64_t waited_ms)
 {
     if (is_told)
@@ -305,8 +310,8 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* The next check sees the end of a wait, so the measured time is too long rather than too short. A wait that begins
- * before that check is a new one. */
+/* Measures a usual wait. Only the next check detects the end of a wait, so the measured time may be too long. A wait
+ * that begins before that check is a new wait. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
@@ -321,7 +326,8 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* As for PyTorch's ranks: report each problem once in full, then its changes, until no rank waits any more. */
+/* Records the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
+ * waits. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;
@@ -339,7 +345,7 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 
 /* --- hangs ------------------------------------------------------------------------------------------------ */
 
-/* Samples of before the last sign of progress show nothing, and neither does the one that is under way. */
+/* Drops all samples, including the one that is being taken, because the job has moved since then. */
 static void drop_samples(struct job *job)
 {
     struct job_hang *hang = &job->hang;

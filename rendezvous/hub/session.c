@@ -1,8 +1,7 @@
 /* session.c -- see session.h.
  *
- * A session is made when a connection is accepted, found by its id, and tied to its wait and to its rank. The callers
- * are hub.c (connections that open and close) and the handlers (waits and ranks). attempt.c has how a session enters
- * a job, leaves it and ends. */
+ * This file creates and finds sessions and connects them to waits and ranks, for hub.c and the handlers. attempt.c
+ * moves sessions between jobs and frees them. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -17,7 +16,7 @@
 
 /* --- by id ---------------------------------------------------------------------------------------------- */
 
-/* The id's own bytes are the key, so one kind of table serves ids, keys and names. */
+/* Returns the bytes of an id as a table key, because all tables have bytes as keys. */
 static struct slice id_key(const conn_id *id)
 {
     return slice_of(id, sizeof(*id));
@@ -43,8 +42,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* WAIT and BARRIER both end with one zero byte. Never the session being fed, because a requester does not
- * wait. */
+/* Answers a WAIT or BARRIER with one zero byte. The session is never the one whose bytes are being processed,
+ * because that session does not wait. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -53,13 +52,13 @@ void session_woken(void *user, struct store_waiter *waiter)
     hub->sink.send(hub->sink.user, s->id, slice_of("\0", 1), NULL);
 }
 
-/* Only one of the two is ever pending, and leaving does nothing when none is. */
+/* Leaves the wait of a session: for keys or in a barrier. Does nothing if the session does not wait. */
 void session_leave_wait(struct session *s)
 {
     if (s->waits_in == 0)
         return;
     s->waits_in = 0;
-    if (s->job == NULL) /* an operator, who waits for stacks */
+    if (s->job == NULL) /* an operator that waits for stacks */
         return;
     if (s->torch != NULL && s->torch->waits)
         s->torch->left_ms = s->job->hub->now_ms;
@@ -78,7 +77,7 @@ void session_attach(struct session *s, uint32_t rank)
     s->job->members.connected++;
 }
 
-/* The time of its last byte outlives the connection. */
+/* Detaches the session from its rank. The rank keeps the time of the last byte. */
 void session_detach(struct session *s)
 {
     if (list_is_empty(&s->by_rank))
@@ -98,7 +97,7 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- made ----------------------------------------------------------------------------------------------- */
 
-/* Only the address and the time of a new connection are known. The time excludes it from later attempts. */
+/* Adds a session for a new connection. Its era excludes the session from later attempts. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -132,8 +131,8 @@ struct quota *session_quota(struct hub *hub, const struct session *s)
     return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
-/* Silent connections count only while they are silent, so add them on demand, into a copy. The caller frees it. NULL
- * if memory is short. */
+/* Returns a copy of the rejects, with connections that have sent nothing so far. The caller frees the copy. NULL if
+ * memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -196,9 +195,9 @@ bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct s
 
 /* The output: bytes to connections, lines to the log.
  *
- * While one connection's bytes are handled (`feeding`) its answers gather in `out` and leave in one piece at the end;
- * bytes for others (a SET that wakes a waiter) leave at once. So each connection gets its bytes in order, and a
- * pipeline of a hundred requests costs one send:
+ * While the bytes of one connection (`feeding`) are processed, its answers are collected in `out` and sent together
+ * at the end. Bytes for other connections (a SET that wakes a waiter) are sent at once. So each connection gets its
+ * bytes in order, and a hundred requests in one packet need only one send:
  *
  *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
  *                                         to A: value of x, value of y        (one send, at the end)
@@ -211,7 +210,8 @@ enum {
     OUT_KEPT = 1 << 20, /* an output buffer that has grown beyond this is freed */
 };
 
-/* The shell need not approve small replies, because it stops reading before they pile up. */
+/* Asks the shell whether a reply may be sent. Small replies need no approval, because the shell stops reading
+ * requests before many small replies collect. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
     if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
@@ -225,7 +225,7 @@ static void check_backlog(struct hub *hub)
         hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, 0);
 }
 
-/* Keep the buffer for the next call unless a large answer has grown it. */
+/* Sends the collected bytes. The buffer is kept for the next call, unless a large answer has grown the buffer. */
 void hub_flush(struct hub *hub)
 {
     if (hub->out.len > 0) {
@@ -237,7 +237,8 @@ void hub_flush(struct hub *hub)
         buf_free(&hub->out);
 }
 
-/* For the session being fed: first send what has gathered for it. */
+/* Sends bytes to a session. For the session whose bytes are being processed, the collected answers are sent
+ * first. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
     if (s == hub->feeding)
@@ -247,7 +248,7 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* A lack of memory costs this push, never half of it. */
+/* Pushes a text. If memory is short, the whole push is dropped. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
@@ -281,7 +282,7 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
     return true;
 }
 
-/* On the stack, and cut when it is longer, because a log line must not fail. */
+/* Logs a line. The text is on the stack and is cut if too long, because a log line must not fail. */
 void hub_log(struct hub *hub, const char *fmt, ...)
 {
     char line[1024];
@@ -296,12 +297,11 @@ void hub_log(struct hub *hub, const char *fmt, ...)
 
 /* --- facts ------------------------------------------------------------------------------------------------ */
 
-/* The present facts about a rank, from the members' table and its open connections.
+/* The current facts about a rank, from the members' table and the rank's open connections.
  *
- * Nothing is recorded when a wait begins or a byte arrives; the connections are walked on demand. Demand is rare (a
- * timeout, an operator), and requests are not. */
+ * The facts are collected only on demand (a timeout, an operator), because requests are far more frequent. */
 
-/* Return the PyTorch barrier whose count it polls; NULL = none, or it is complete. */
+/* Returns the incomplete PyTorch barrier whose count the session polls, or NULL. */
 static const struct torch_meet *polled(const struct session *s)
 {
     const struct job *job = s->job;
@@ -311,7 +311,8 @@ static const struct torch_meet *polled(const struct session *s)
     return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
 }
 
-/* A barrier counts as one awaited thing, and so does a PyTorch barrier whose count is polled. */
+/* Returns the n-th key that the session waits for. A named barrier, or a PyTorch barrier whose count the session
+ * polls, is treated like a key. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     const uint32_t keys = store_awaited_count(&s->waiter);
@@ -344,7 +345,7 @@ static struct rank_wait wait_of(const struct session *s)
     return wait;
 }
 
-/* While a round runs every rank has a node, unless it has left. */
+/* Returns true if the node of a rank has left the running round. */
 static bool node_is_lost(const struct job *job, uint32_t rank)
 {
     struct rdzv_facts facts;
@@ -355,7 +356,8 @@ static bool node_is_lost(const struct job *job, uint32_t rank)
            rdzv_node_of_rank(job->rdzv, rank) == 0;
 }
 
-/* A rank may have several connections: use the latest byte of any, and the first wait found. */
+/* Fills in the facts about a rank. A rank may have several connections: the facts have the latest byte of all
+ * connections, and the first wait found. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
 {
     struct hub *hub = job->hub;

@@ -1,5 +1,5 @@
-/* session.h -- the state of one connection, and of the hub. Private to the core; the shell includes hub.h
- * only. Each file uses only those below it:
+/* session.h -- the state of one connection, and of the hub. Private to the core; the shell includes hub.h only. Each
+ * file uses only files below it in this list:
  *
  *     hub.c               connections open and close; time passes for the jobs
  *     requests.c          bytes become requests; the handlers of PyTorch's opcodes and of ddprun's
@@ -55,8 +55,8 @@ enum role {
 struct session_node {
     struct session *session;      /* its owner */
     struct table_node by_address; /* in hub->agents */
-    uint64_t joined_ms;           /* for the first time */
-    uint32_t told_wait;           /* schedule_state.wait of its last full report */
+    uint64_t joined_ms;           /* time of the first join */
+    uint32_t told_wait;           /* schedule_state.wait at the time of its last full report */
 };
 
 /* The state of a connection from another host until it is admitted (gate.c). */
@@ -68,70 +68,69 @@ struct session {
     struct table_node node; /* in hub->sessions, by id */
     conn_id id;
     char *peer;         /* owned */
-    struct job *job;    /* borrowed; NULL until it is known */
+    struct job *job;    /* borrowed; NULL until the job is known */
     struct list in_job; /* in job.sessions */
     struct wire wire;
     struct buf in;              /* the unfinished request; its capacity is charged to session_quota() */
-    struct store_waiter waiter; /* its wait for keys */
+    struct store_waiter waiter; /* the session's wait for keys */
     uint64_t waits_since_ms;
     uint64_t heard_ms;  /* when the last byte arrived */
     struct list midway; /* in hub->midway[has_spoken] while a request is unfinished */
     uint64_t midway_since_ms;
-    struct list by_rank;          /* in member.sessions, of a worker */
+    struct list by_rank;          /* of a worker: in member.sessions */
     struct barrier_seat seat;     /* its place in a named barrier */
-    struct session_node *as_node; /* owned; NULL = it has never joined a rendezvous */
+    struct session_node *as_node; /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;            /* owned; NULL = it has never sent AUTH */
     struct list stranger;         /* in the line of its stranger_state, since then */
     uint64_t stranger_since_ms;
-    struct torch_client *torch; /* owned; NULL = it has used none of PyTorch's keys */
-    uint32_t rank;              /* of a worker */
-    uint32_t era;               /* the hub's when it was accepted */
-    uint32_t uid;               /* of the process that connected, on this host; SESSION_NO_UID = not known */
-    int32_t pid;                /* pid of a plain client, from its agent or else from itself; 0 = unknown */
-    /* Small fields last and together, because a store may have a hundred thousand sessions. */
+    struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
+    uint32_t rank;              /* rank of a worker */
+    uint32_t era;               /* the hub's era when the connection was accepted */
+    uint32_t uid; /* user of the process that connected, if on this host; SESSION_NO_UID = not known */
+    int32_t pid;  /* pid of a plain client, from its agent or from the client; 0 = unknown */
+    /* Small fields are last to save memory, because a store may have a hundred thousand sessions. */
     uint8_t role;     /* enum role */
     uint8_t waits_in; /* 1 + op_id of WAIT, BARRIER, BARRIER_NAMED or CONTROL while a reply is due, else 0 */
     uint8_t stranger_state; /* enum stranger_state */
     uint8_t stranger_bytes; /* decoded so far */
     bool is_ddprun;         /* a stranger that looked for a store of ddprun, or sent AUTH */
-    bool was_asked_for;     /* the agents were asked for its process */
-    bool is_held; /* in hub->peers.held or .claimed with `midway`: its requests wait until its job is known */
+    bool was_asked_for;     /* the agents were asked for the process of this connection */
+    bool is_held;      /* requests wait until the job is known; `midway` is in hub->peers.held or .claimed */
     bool is_paused;    /* `in` holds requests that wait for hub_resume */
-    bool is_node;      /* in job->rdzv, under `id` */
-    bool takes_events; /* it would write an event log for its job */
+    bool is_node;      /* a node of job->rdzv, with `id` */
+    bool takes_events; /* has requested the events of its job */
     bool has_spoken;   /* one whole request has arrived */
-    uint8_t n_first;   /* its first bytes, until then */
+    uint8_t n_first;   /* number of its first bytes, until then */
     uint8_t first[REJECT_FIRST_MAX];
 };
 
-/* Plain connections whose job is being determined (peer_identity.c). */
+/* Plain connections whose job is not known yet (peer_identity.c). */
 struct peer_lines {
     struct list held;     /* sessions without a known job, the oldest first */
-    struct list claimed;  /* held ones that one agent has claimed, the first claim first */
+    struct list claimed;  /* held sessions that an agent has claimed, the first claim first */
     struct list released; /* sessions whose job is known now; their held bytes are processed next */
 };
 
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
-    uint64_t now_ms; /* of the current call */
+    uint64_t now_ms; /* time of the current call */
     struct quota quota;
     struct quota strangers;     /* the share of all connections without a job, if the hub serves many jobs */
-    struct table jobs;          /* owns them; there is always one */
-    struct table sources;       /* of these jobs (job.h), by key; owns them */
+    struct table jobs;          /* all jobs, owned; there is always one */
+    struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
     uint64_t stood_ms, woke_ms; /* length of this process's last standstill, and its end */
     uint32_t era;               /* counts the attempts of all jobs */
-    struct table sessions;      /* owns them */
-    struct list
-        midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
-    struct table agents; /* the sessions of nodes, of all jobs, by their address */
+    struct table sessions;      /* all sessions, owned */
+    struct list midway[2]; /* sessions whose [0] first or [1] later request is unfinished, oldest first */
+    struct table agents;   /* sessions of the nodes of all jobs, by address */
     struct peer_lines peers;
     struct {
         struct list line; /* the oldest first */
         unsigned count;
     } gate[STRANGER_STATES]; /* lines of strangers */
-    struct session *feeding; /* its bytes are being processed; `out` is for it */
+    struct session *feeding; /* the session whose bytes are being processed; `out` has its answers */
     struct buf out;
     bool must_repeat;   /* the current request must be repeated: its reply cannot be sent yet */
     bool is_backed_up;  /* the current session must read before its next request */
@@ -139,26 +138,27 @@ struct hub {
     struct ddp_err err; /* error of a handler; no text = memory is short */
     struct rejects rejects;
     struct refusals refusals;
-    char asked_job[MEMBER_TEXT_MAX]; /* job that the current session named and could not enter; "" = none */
-    struct ddp_err drop_fed;         /* with text: the rendezvous has dropped the current session */
+    char asked_job
+        [MEMBER_TEXT_MAX];   /* job that the current session has asked for but not entered; "" = none */
+    struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session */
     struct event_limit events;
-    uint32_t lives;   /* rendezvous so far; each job instance gets the next number */
+    uint32_t lives;   /* number of rendezvous so far; each rendezvous gets the next number */
     uint32_t n_nodes; /* connections of agents that have joined a job */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests, closed_by_us;
 };
 
-/* requests.c: process `bytes`. False: close the connection; hub->err has the reason (no text = memory is
- * short). */
+/* requests.c: processes `bytes`. Returns false if the connection must be closed; hub->err has the reason (no text =
+ * memory is short). */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes);
 
-/* job.c: the functions that a job's barriers call. */
+/* job.c: returns the functions that a job's barriers call. */
 struct barrier_env job_barrier_env(struct job *job);
 
-/* attempt.c: begin an attempt of the job under `name`, declared by an agent or by its first worker. The
- * sessions of the attempt before leave the job. False if memory is short: then nothing has changed. */
+/* attempt.c: begins an attempt of the job `name`, declared by an agent or by the first worker. The sessions of the
+ * previous attempt leave the job. Returns false if memory is short; then nothing has changed. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
-/* Remove the keys, end all waits silently, and reset the ranks. */
+/* Removes the keys, ends all waits without an answer, and resets the ranks. */
 void attempt_end(struct job *job);
 
 /* gate.c: a connection from another host was accepted. */
@@ -186,41 +186,41 @@ bool gate_is_agent(const struct hub *hub, const struct session *s);
 /* True unless AUTH named another job. */
 bool gate_is_job(const struct session *s, const char *job);
 
-/* peer_identity.c: ask the agents at its address whose connection that is. False: there is none. */
+/* peer_identity.c: asks the agents at its address whose connection that is. False: there is none. */
 bool peer_ask_user(struct hub *hub, struct session *s);
 /* Ask the agents at its address once for its process. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Ask also for a description of a process that is not a worker. That is slow, and only done when too many take part.
- * False: not asked now. */
+/* Also asks for a description of a process that is not a worker. This is slow, so it is done only if too many
+ * processes take part in a barrier. Returns false if no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
-/* Hold its unfinished requests until its job is known. */
+/* Holds the session's requests until its job is known. */
 bool peer_hold(struct hub *hub, struct session *s);
-/* True if further bytes of a held session still fit. */
+/* Returns true if further bytes of a held session still fit. */
 bool peer_holds(struct hub *hub, const struct session *s);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
 
-/* control.c: the JSON calls of agents and operators, which messages.h lists. The reply to one call goes into
- * hub->out. False if memory is short. */
+/* control.c: handles a JSON call of an agent or operator (messages.h). The reply is added to hub->out. Returns false
+ * if memory is short. */
 bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
-/* A handler fills `answer`, or returns false with the reason in hub->err. `message` is that of its call. */
+/* A handler fills `answer`, or returns false with the reason in hub->err. `m` is the decoded call. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m,
                              struct cJSON *answer);
 
-/* peer_identity.c: an agent's answer to `who`. */
+/* peer_identity.c: handle an agent's answer to `who`. */
 bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* stacks.c: an operator asks for stacks, an agent answers. */
+/* stacks.c: handle an operator's request for stacks, and an agent's answer. */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* The time of a question may be over. */
+/* Ends a request for stacks whose time is over. */
 void stacks_tick(struct job *job);
-/* Ask for the stacks of all ranks if the monitor wants them. They will be in job->hang.fresh. */
+/* Asks for the stacks of all ranks if the monitor needs them. The answer is stored in job->hang.fresh. */
 void stacks_ask(struct job *job);
 
-/* inspect.c: the calls that only read. Any client may make them. */
+/* inspect.c: handle the calls that only read. Any client may make these calls. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
@@ -229,91 +229,95 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* Return the job of a call: `name`, else the one that the caller has entered, else the only one. NULL, with
- * hub->err, if that is ambiguous. */
+/* Returns the job of a call: the job `name`, or without a name the job that the caller has entered, or the only job.
+ * Returns NULL with hub->err if no job fits. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
-/* rounds.c: return the rendezvous of the job. It is created if the job has none, or if its last one is over and
- * another may begin. NULL if memory is short. */
+/* rounds.c: returns the rendezvous of the job. Creates a rendezvous if the job has none, or if the last is over and
+ * another may begin. Returns NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
-/* Begin the next round if all ranks have agreed to a bigger world. */
+/* Begins the next round if all ranks have agreed to a bigger world. */
 void rounds_look_at_grow_keys(struct job *job);
 
-/* torch_observer.c: subscribe to PyTorch's keys in the store of the job. A job whose clients all send
- * IDENTIFY has none of them, and its store checks no key. */
+/* torch_observer.c: subscribes to PyTorch's keys in the store of the job. A job whose clients all send IDENTIFY does
+ * not use these keys, so its store checks no keys. */
 void torch_observe(struct job *job);
-/* Add the members of a group that has too many to the snapshot. The caller frees *claims. False if memory is
- * short. */
+/* Adds the members of a group with too many members to the snapshot. The caller frees *claims. Returns false if
+ * memory is short. */
 bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
-/* lost_rank.c: `rank` has ended, and its barrier has failed; its seats are still taken. */
+/* lost_rank.c: reports a rank whose end has made a barrier fail. The barrier's seats are still taken. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* A round is over. If no rank has failed, a rank that has lost a peer in a collective counts as the cause. */
+/* Handles the end of a round. If no rank has failed, the cause is a rank that lost another rank in a collective. */
 void lost_peer_verdict(struct job *job);
-/* The connection of a PyTorch client ends. If the client gives up the setup of a group, record that with the reason. */
+/* Handles the end of a PyTorch client's connection. If the client has given up the setup of a group, records the
+ * reason. */
 void lost_peer_leaves(struct session *s);
 
-/* session.c: fill in the present facts about a rank. Texts are valid until the next call. */
+/* session.c: fills in the current facts about a rank. Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
-/* Return the n-th key, or the barrier, that a session waits for; false if there are no more. */
+/* Returns the n-th key, or the barrier, that a session waits for; false if there are no more. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
-/* Return the request by which it waits, "WAIT"; NULL = it does not. */
+/* Returns the name of the request by which the session waits, such as "WAIT", or NULL. */
 const char *facts_waits_by(const struct session *s);
 
-/* session.c: add a session to hub->sessions, which owns it. False if memory is short. */
+/* session.c: adds a session to hub->sessions, which owns the session. Returns false if memory is short. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
-/* Return NULL for an unknown or closed connection. */
+/* Returns the session of a connection, or NULL if the connection is unknown or closed. */
 struct session *session_find(const struct hub *hub, conn_id conn);
-/* Return the peer without the port, which is the same for all clients of one address. */
+/* Returns the peer's address without the port. */
 struct slice session_address(const struct session *s);
-/* Record that the reply to `op` will follow later. */
+/* Records that the reply to `op` is sent later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
-/* store_wake: the awaited keys exist. */
+/* Answers a wait because the awaited keys exist; a store_wake callback. */
 void session_woken(void *hub, struct store_waiter *waiter);
-/* Leave its wait silently. */
+/* Ends the session's wait without an answer. */
 void session_leave_wait(struct session *s);
-/* Attach the session to a rank, or detach it. */
+/* Attach the session to a rank, or detach it from the rank. */
 void session_attach(struct session *s, uint32_t rank);
 void session_detach(struct session *s);
-/* Set its pid: from an agent, or its own, which counts until an agent's arrives. */
+/* Sets the pid that an agent or the client has reported. An agent's report replaces the client's. */
 void session_is_process(struct session *s, int pid, bool by_agent);
-/* Agents and operators outlive attempts. */
+/* Returns true for agents and operators, whose connections stay open between attempts. */
 static inline bool session_is_operator(const struct session *s)
 {
     return s->role == ROLE_AGENT || s->role == ROLE_CTL;
 }
 
-/* attempt.c: move the session to this job; its state in another job ends. */
+/* attempt.c: moves the session to this job; the session first leaves its old job. */
 void session_enter(struct session *s, struct job *job);
 
-/* Return the quota that pays for this connection: that of its job, or the share of all connections without
- * one. */
+/* Returns the quota that pays for this connection: that of its job, or the common share of connections without a
+ * job. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
-/* Free a session whose connection is closed, for the reason `how`. Its waits and its places in barriers and in a
- * rendezvous end. */
+/* Frees a session whose connection is closed, for the reason `how`. The session leaves all waits, barriers and the
+ * rendezvous. */
 void session_free(struct hub *hub, struct session *s, const char *how);
-/* Free it and have the shell close it. Never the current session, whose handler returns false instead. */
+/* Frees a session and makes the shell close its connection. Not allowed for the current session; its handler must
+ * return false. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
-/* Drop a session that did not find its store: it is recorded, and logged once a minute for each source. */
+/* Drops a session that this store does not accept. The rejection is recorded, and logged once a minute for each
+ * source. */
 void session_reject(struct hub *hub, struct session *s, const char *why);
-/* Only record the rejection. True if a log line is due. */
+/* Records a rejection without dropping the session. Returns true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Return the rejects, with connected silent clients; the caller frees them. NULL if memory is short. */
+/* Returns a copy of the rejects, with connected clients that have sent nothing; the caller frees the copy. NULL if
+ * memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
-/* session.c: send `bytes` to any session, in order with the bytes in hub->out. */
+/* session.c: sends `bytes` to any session, after the bytes in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
-/* Push a JSON object to an agent, in one write with the bytes queued for it; the caller keeps `o`. */
+/* Pushes a JSON object to an agent, in one write with its queued bytes; the caller keeps `o`. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
-/* Reply a blob to the current session. A big value is not copied on its way, and with `holder` not kept
- * twice. False if memory is short. */
+/* Replies with a blob to the current session. A big value is sent without a copy if `holder` keeps the value alive.
+ * Returns false if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* True if `feeding` may get a reply of `bytes`. False: the handler returns true and is called again later, so call
- * this before changing or appending anything. */
+/* Returns true if `feeding` may get a reply of `bytes`. After false the handler must return true, and is called
+ * again later; so a handler calls this before any change. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
-/* Send the bytes in hub->out to the current session. */
+/* Sends the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
 /* session.c: a connection of another host leaves the line in which it waits. */
 void session_leave_line(struct hub *hub, struct session *s);

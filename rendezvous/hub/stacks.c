@@ -1,9 +1,11 @@
-/* stacks.c -- where the threads of a job's ranks are: an operator asks, the agents look, the store merges.
+/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, the store merges
+ * them.
  *
  *     ddpctl --stacks--> hub --sample--> agents --sampled--> hub (equal stacks are folded) --> ddpctl
  *
- * The operator's answer comes when all nodes have answered, or after STACKS_STORE_MS with the names of those that have not. A
- * job has one question at a time: others who ask the same get the same answer. */
+ * The operator gets the answer when all nodes have answered. After STACKS_STORE_MS the answer is sent with the names
+ * of the missing nodes. A job has one open request at a time; operators with the same request get the same
+ * answer. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -17,7 +19,7 @@
 
 enum { ASKERS_MAX = 64 };
 
-/* A node that has not answered. */
+/* A node that has not answered yet. */
 struct sampled_node {
     conn_id conn;
     int32_t node_rank;
@@ -45,7 +47,8 @@ static cJSON *encode_missing(const struct job_sample *sample)
     return missing;
 }
 
-/* An asker that has gone, or has sent another request meanwhile, waits no more. */
+/* Answers all operators that still wait. An operator that has disconnected or has sent another request gets no
+ * answer. */
 static void answer_all(struct job *job, const cJSON *answer)
 {
     struct job_sample *sample = &job->sample;
@@ -59,7 +62,7 @@ static void answer_all(struct job *job, const cJSON *answer)
     }
 }
 
-/* The first sample of an attempt knows how many ranks there are. */
+/* Adds the sample to the profile. The number of ranks is known from the first sample of an attempt. */
 static void count_profile(struct job *job)
 {
     struct job_profile *profile = &job->profile;
@@ -118,7 +121,7 @@ static bool add_node(struct job_sample *sample, const struct rdzv_node_facts *fa
     return buf_append(&sample->nodes, &node, sizeof(node));
 }
 
-/* Only nodes whose workers run have something to look at. */
+/* Finds the nodes to ask: nodes whose workers run and that have one of these ranks. */
 static bool find_nodes(struct job *job, const struct rank_set *ranks)
 {
     struct rdzv_node_facts f;
@@ -154,7 +157,7 @@ static bool sample_begin(struct job *job, const struct message_stacks *m, const 
         return false;
     }
     if (sample->nodes.len == 0) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "no worker of these ranks runs");
+        ddp_fail(&hub->err, DDP_ERR_ARG, "no worker with one of these ranks is running");
         return false;
     }
     sample->id++;
@@ -165,7 +168,7 @@ static bool sample_begin(struct job *job, const struct message_stacks *m, const 
     return true;
 }
 
-/* Frees what a question that did not begin has left. */
+/* Frees the state of a request that could not start; returns false. */
 static bool sample_refuse(struct job_sample *sample)
 {
     sample->until_ms = 0;
@@ -191,7 +194,7 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* A question of an operator about some ranks may be under way: the monitor then asks again soon. */
+/* Asks for the stacks of all ranks. If an operator's request is open, the monitor tries again later. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };
@@ -248,7 +251,7 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     return true;
 }
 
-/* A late answer, or one to another question, is dropped. */
+/* Handles a node's answer. An answer to an earlier request is dropped. */
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;

@@ -1,30 +1,31 @@
-/* torch_observer.c -- records what PyTorch's ranks do while their process groups form (torch_keys.h), for a later
- * check. It decides only when to check the job (monitor.h).
+/* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
+ * schedules checks. monitor.c later reports from these records.
  *
- * The hooks run in requests that a busy store gets a million times a second. Each first makes a cheap test that
- * nearly all clients fail (a name, a few bytes of a prefix), and only a client that passes gets memory for notes. */
+ * A busy store runs these hooks a million times a second. So each hook first makes a cheap test (a name, a few bytes
+ * of a prefix), which most requests fail. Memory is allocated only for clients that pass the test. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/session.h"
 
 #include <stdlib.h>
 
-/* A client that waits again this soon has only timed out: torch's barriers wait in turns of ten seconds. */
+/* A client that waits again within this time continues its earlier wait, because torch's barriers repeat waits of
+ * ten seconds. */
 enum {
     AGAIN_MS = 2000,
-    OWNERS_MAX = 6, /* in an attempt, because an agent searches its whole machine for each */
+    OWNERS_MAX = 6, /* limit per attempt, because an agent searches its whole machine for each owner */
 };
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* True if more ranks have counted than exist, which is never right in a barrier of all ranks. */
+/* Returns true if a barrier of all ranks has counted more arrivals than the job has ranks. */
 static bool is_crowded(const struct job *job, struct slice key, int64_t count)
 {
     struct torch_key read;
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* True if no agent has vouched for it. */
+/* Asks the agents for the owner of a connection that no agent has vouched for. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -33,8 +34,8 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* One process too many has arrived: record it, and with the first one all earlier ones. Any client can cause this at
- * will, so walk only once for each check. */
+/* Asks for the owners of a group with too many members. The first extra process starts the question for all members.
+ * Any client can cause this at any rate, so the connections are read only once per check. */
 static void suspect_crowd(struct session *newcomer)
 {
     struct job *job = newcomer->job;
@@ -49,7 +50,8 @@ static void suspect_crowd(struct session *newcomer)
     job_touch(job);
 }
 
-/* A client that reads the complete count continues; later counts do not concern it. */
+/* Returns true if the client has read the complete count and continues. Later changes of the count do not affect
+ * this client. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -68,7 +70,7 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     job_touch(s->job);
 }
 
-/* A counter has changed, or was read (delta 0). */
+/* Records that a client has changed or read (delta 0) a counter. */
 static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -84,8 +86,8 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* True if another connection, which is still open, has published an address of the same rank. A process that sets its group up
- * again has closed its first connection, or is known to be the same process. */
+/* Returns true if another open connection has published an address of the same rank. A process that sets up its
+ * group again is no twin: it has closed its first connection, or has the same pid. */
 static bool has_twin(const struct session *s)
 {
     LIST_EACH(node, &s->job->sessions)
@@ -98,8 +100,8 @@ static bool has_twin(const struct session *s)
     return false;
 }
 
-/* A rank publishes its address once in an attempt. A second address means that the process has started again, or that
- * two claim to be the same rank; so ask the agents, then check. */
+/* Records that a rank has published its address. A second address in an attempt means that the process has started
+ * again, or that two processes act as the same rank. So the agents are asked, and a check is scheduled. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -118,7 +120,7 @@ static void on_set(void *user, struct slice key, bool anew)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
-/* A waiting rank has started again, so an earlier abandoned setup no longer counts. */
+/* Records a wait. A rank that waits again has not given up, so an earlier record of that is removed. */
 static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
 {
     struct torch_client *torch = s->torch;
@@ -157,7 +159,8 @@ static void on_wait(void *user, struct store_waiter *waiter)
     job_touch(s->job);
 }
 
-/* The first key is enough, because the keys of one setup are requested together. */
+/* Ends the wait of a client that finds its keys. The first key shows the purpose, because a client requests all keys
+ * of a setup together. */
 static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 {
     const struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -186,8 +189,8 @@ void torch_observe(struct job *job)
 /*     a barrier counts 4 of 2 ranks        all ranks counted there
  *     two processes are rank 0             all processes with an address there
  *
- * A second address from the same process does not mean two processes, so compare the pids. torch 2.x sends its pid;
- * for older clients their agent does, and without an agent no claim is made. */
+ * The pids are compared, because one process may publish two addresses. torch 2.x sends its pid. For older clients
+ * their agent reports the pid; without an agent there is no claim. */
 
 static struct snapshot_claim claim_of(const struct session *s)
 {
@@ -205,7 +208,7 @@ static struct snapshot_claim claim_of(const struct session *s)
     return claim;
 }
 
-/* By rank, and those of this job first. */
+/* Compares two claims by rank; claims of this job are first. */
 static int by_claimed_rank(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
@@ -218,7 +221,7 @@ static int by_claimed_rank(const void *a, const void *b)
 
 /* --- a barrier with too many members -------------------------------------------------------------------- */
 
-/* It still waits there: a client that continued had the complete count. */
+/* Returns true if the client still waits in the barrier. A client that continued has read the complete count. */
 static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
 {
     struct slice name;
@@ -257,7 +260,8 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Return true if two processes claim one rank. The claims are sorted by rank; those without a pid are skipped. */
+/* Returns true if two processes claim the same rank. The claims are sorted by rank; claims without a pid are
+ * skipped. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;
@@ -278,7 +282,8 @@ static int by_said(const void *a, const void *b)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Collect the clients that have counted in `meet`, or with NULL those that have published an address. */
+/* Collects the clients that have arrived in the barrier `meet`, or with NULL the clients that have published an
+ * address. */
 static uint32_t collect_claims(const struct job *job, const struct torch_meet *meet,
                                struct snapshot_claim *claims)
 {
@@ -300,7 +305,7 @@ static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_
            a->pid == b->pid;
 }
 
-/* A process that has started again has two adjacent connections. Return how many remain. */
+/* Merges the claims of two connections of the same process, which are adjacent. Returns how many claims remain. */
 static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
 {
     uint32_t kept = 0;

@@ -133,7 +133,7 @@ Test(ddpctl, tells_one_job_from_another)
     expect_answer("keys", "--job=b", "/k");
     expect_answer("keys", "--job=a", "no keys");
     expect_failure(ask("keys", NULL), 1, "this store serves 2 jobs");
-    expect_failure(ask("keys", "--job=c"), 1, "no job 'c' is known here");
+    expect_failure(ask("keys", "--job=c"), 1, "no job 'c' in this store");
     ddp_store_close(a);
     ddp_store_close(b);
 }

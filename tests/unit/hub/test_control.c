@@ -68,14 +68,13 @@ Test(control, a_worker_must_fit_the_job)
     expect_refusal("{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":1,\"world_size\":4,\"rank\":1}",
                    "attempt 2 is running, not 1");
     expect_refusal("{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":2,\"world_size\":8,\"rank\":1}",
-                   "the world has 4 ranks, not 8");
+                   "world size is 4, not 8");
 }
 
 Test(control, without_an_agent_the_first_worker_declares_the_job)
 {
     sim_worker(&sim, 1, 0, 4);
-    expect_refusal("{\"role\":\"worker\",\"job\":\"demo\",\"world_size\":2,\"rank\":0}",
-                   "the world has 4 ranks");
+    expect_refusal("{\"role\":\"worker\",\"job\":\"demo\",\"world_size\":2,\"rank\":0}", "world size is 4");
     sim_worker(&sim, 2, 0, 4);
 }
 
@@ -787,7 +786,7 @@ Test(control_rdzv, who_asks_something_else_waits_no_more)
 
 Test(control_rdzv, stacks_need_workers_and_only_nodes_report_them)
 {
-    expect_answer(OPERATOR, "{\"op\":\"stacks\"}", "no worker of these ranks runs");
+    expect_answer(OPERATOR, "{\"op\":\"stacks\"}", "no worker with one of these ranks is running");
     expect_answer(OPERATOR, SAMPLED(1, 0, "running"), "is for agents");
     agent(N0);
     expect_answer(N0, SAMPLED(1, 0, "running"), "join first");

@@ -247,7 +247,7 @@ Test(hub, an_answer_that_could_not_wait_for_its_client_is_refused)
     cr_assert_eq(sim.conn[1].out.len, limits.max_unread);
     sim.conn[1].out.len = 0;
     multi_get(3);
-    sim_expect(&sim, 1, "closed: MULTI_GET of 1500024 bytes, no more than 1000016 allowed");
+    sim_expect(&sim, 1, "closed: MULTI_GET of 1500024 bytes: the limit is 1000016");
 }
 
 Test(hub, a_big_value_comes_back_whole)
@@ -334,7 +334,7 @@ Test(hub, what_is_left_of_an_old_attempt_is_let_go)
     sim_feed(&sim, 11, "01" KEY_K N(00));
     sim_expect(&sim, 1, "");
     sim_feed(&sim, 1, "07");
-    sim_expect(&sim, 1, "closed: GETNUMKEYS on a connection of an earlier attempt; now is attempt 1");
+    sim_expect(&sim, 1, "closed: GETNUMKEYS on a connection of an earlier attempt; the current attempt is 1");
 }
 
 Test(hub, declaring_the_same_attempt_again_changes_nothing)
@@ -619,7 +619,7 @@ Test(jobs, a_question_must_name_one_of_several)
     agent(AGENT_B, "b", 0);
     expect_words("{\"op\":\"status\"}", "this store serves 2 jobs: name one");
     expect_words("{\"op\":\"status\",\"job\":\"b\"}", "\"job\":\"b\"");
-    expect_words("{\"op\":\"keys\",\"job\":\"c\"}", "no job 'c' is known here");
+    expect_words("{\"op\":\"keys\",\"job\":\"c\"}", "no job 'c' in this store");
 }
 
 Test(jobs, all_of_them_are_listed)
@@ -685,7 +685,7 @@ Test(jobs, one_that_nobody_is_connected_to_is_forgotten_after_a_while)
     sim_at(&sim, HALF_AN_HOUR + 999);
     expect_words("{\"op\":\"status\",\"job\":\"a\"}", "\"keys\":1");
     sim_at(&sim, HALF_AN_HOUR + 1000);
-    expect_words("{\"op\":\"status\",\"job\":\"a\"}", "no job 'a' is known here");
+    expect_words("{\"op\":\"status\",\"job\":\"a\"}", "no job 'a' in this store");
     expect_words("{\"op\":\"status\"}", "\"job\":\"b\"");
 }
 

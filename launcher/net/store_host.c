@@ -134,11 +134,17 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-/* Other hosts are served only with the secret, or if the user wants them without one. */
+static bool has_scheduler(const struct plan *plan)
+{
+    return plan->facts->scheduler != NULL && plan->facts->scheduler->kind >= 0;
+}
+
+/* Other hosts are served only with the secret, or if the user wants them without one. A job script of torchrun or of a
+ * scheduler was written without a secret, so it gets a warning and not an error. */
 static bool is_open(const struct plan *plan)
 {
-    return plan->secret == NULL &&
-           (plan->cli->insecure || (plan->cli->torchrun && plan->meeting.nnodes_max > 1));
+    return plan->secret == NULL && (plan->cli->insecure || (plan->meeting.nnodes_max > 1 &&
+                                                            (plan->cli->torchrun || has_scheduler(plan))));
 }
 
 /* Starts the store and writes its port to the plan. Port 0 means any free port, and the workers need the real

@@ -50,7 +50,8 @@
       "${subject} serves every host that reaches it, because the job has no secret",                        \
       "start all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes one)",           \
       "the store at 10.0.0.1:29500 serves every host that reaches it, because the job has no secret",       \
-      "The job has several nodes, and --insecure, or the name torchrun, allows it without a secret.")       \
+      "The job has several nodes, and --insecure, a scheduler or the name torchrun allows it without a "    \
+      "secret.")                                                                                            \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
       "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
       "store",                                                                                              \

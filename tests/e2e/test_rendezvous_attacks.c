@@ -439,7 +439,7 @@ Test(rendezvous_attacks, a_client_that_asks_first_and_reads_later_gets_everythin
 
 Test(rendezvous_attacks, idle_clients_are_cheap)
 {
-    enum { IDLE = 4000, UV_HANDLE = 248, EACH_BYTES = UV_HANDLE + 608 };
+    enum { IDLE = 4000, UV_HANDLE = 248, EACH_BYTES = UV_HANDLE + 648 };
     static int idle[IDLE];
     const uint32_t descriptors = limits_raise_descriptors(0);
     if (descriptors < IDLE + 200)

@@ -112,15 +112,16 @@ for page in README.md docs/*.md; do
     while IFS=$'\t' read -r _ line command; do
         what="$page:$line: $command"
         case $command in
-        *apt-get* | "make -j" | *"make install"* | "export PATH"*) tested_by "shell/test_install.sh and scripts/fresh-root.sh run it" ;;
+        *apt-get* | "make -j" | *"make install"* | "export "*) tested_by "shell/test_install.sh and scripts/fresh-root.sh run it" ;;
         "pip install"*) tested_by "shell/test_wheel.sh runs it" ;;
         scripts/demo.sh* | scripts/test.sh*) tested_by ".ci/run and the demo step run it" ;;
         scripts/gpu_check.sh*) tested_by "shell/test_gpu_check.sh runs it" ;;
-        "make bench" | "make probes") tested_by "it takes ten minutes" ;;
+        "make bench" | "make bench-docs" | "make probes") tested_by "it takes ten minutes" ;;
         "cc "* | *"./worker" | *"./fit") tested_by "shell/test_install.sh runs it" ;;
         *"-o job.html"*) check "$what" draws_events "$page" "$line" "$command" ;;
         "ddpctl flight"*) check "$what" reads_flight_records "$page" "$line" "$command" ;;
         *"ddpctl "*) check "$what" asks_the_hung_job "$page" "$line" "$command" ;;
+        "ddprun --make_secret"*) check "$what" runs "$page" "$line" "rm -f job.key; $command" ;;
         srun*) check "$what" runs_under_slurm "$page" "$line" "$command" ;;
         *--events=*) tested_by "e2e/test_ddprun_events runs it" ;;
         *"--nnodes=2 --node_rank=0"*) check "$what" runs_two_nodes "$page" "$line" "$command" ;;

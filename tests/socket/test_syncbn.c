@@ -217,7 +217,7 @@ Test(syncbn, unusable_descriptions_are_refused_with_words)
     const ddp_syncbn good = { .channels = 1, .spatial = 1, .eps = 1e-5, .momentum = 0.1, .saved = saved };
     ddp_syncbn bad[5] = { good, good, good, good, good };
     static const char *const says[5] = { "0 channels", "of 0 elements", "`saved` is NULL", "eps=nan",
-                                         "than memory" };
+                                         "address space" };
     bad[0].channels = 0;
     bad[1].spatial = 0;
     bad[2].saved = NULL;

@@ -1,11 +1,11 @@
 /* barrier.c -- see barrier.h.
  *
- * The machine is the table below; a cell does its work and returns the next state, which step() stores. Cells
- * reach the outside only through barrier_env, so a test drives the machine without a connection.
+ * The table `machine` has one function (a cell) for each state and event. A cell returns the next state, and step()
+ * stores that state. Cells call other modules only through barrier_env, so a test needs no connection.
  *
- * An open barrier has two bitmaps (members, arrived). Open barriers never outnumber waiting connections,
- * because an empty one is dropped. A used name keeps its struct, and after a failure the report and the
- * bitmaps, for members that arrive late. */
+ * An open barrier has two bitmaps, for members and for arrivals. An open barrier without waiting ranks is freed, so
+ * there are never more open barriers than waiting connections. A passed barrier keeps its struct. A failed barrier
+ * also keeps its report and bitmaps, because late members get the report. */
 #include "store/barrier.h"
 
 #include "base/text.h"
@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Memory: one block for the barrier and its name, one for both bitmaps, so that the bitmaps can be freed after a
- * barrier was passed, while its name stays. At 100,000 ranks the bitmaps are 25 KB, the rest is under 200 bytes;
- * otherwise a job that passes a barrier each second for a week would fill the store. */
+/* A barrier has two memory blocks. One holds the struct and the name, the other both bitmaps. After a barrier is
+ * passed, the bitmaps are freed and the name stays. At 100,000 ranks the bitmaps take 25 KB, the other block less
+ * than 200 bytes. If the bitmaps stayed, a job that passes one barrier a second would fill the store in a week. */
 
 static bool bit(const uint8_t *bits, uint32_t rank)
 {
@@ -34,7 +34,7 @@ static void clear_bit(uint8_t *bits, uint32_t rank)
     bits[rank / 8] &= (uint8_t) ~(1u << rank % 8);
 }
 
-/* Valid for any barrier and rank: without its bitmaps a barrier has no members. */
+/* Check whether `rank` is a member. A barrier whose bitmaps are freed has no members. */
 bool barrier_needs(const struct barrier *barrier, uint32_t rank)
 {
     return barrier->is_member != NULL && rank < barrier->world_size && bit(barrier->is_member, rank);
@@ -52,13 +52,13 @@ static size_t bitmap_bytes(uint32_t world_size)
     return (world_size + 7) / 8;
 }
 
-/* The memory charge of a barrier, the same when it is charged and returned: the name is freed with the struct. */
+/* Return the bytes charged for the struct and the name. The same amount is returned to the quota when both are freed. */
 static uint64_t barrier_cost(struct slice name)
 {
     return sizeof(struct barrier) + name.len;
 }
 
-/* From now on only the name counts, so free the bitmaps early. */
+/* Free the bitmaps. A passed barrier needs only its name. */
 static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
 {
     if (barrier->is_member != NULL)
@@ -67,7 +67,8 @@ static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
     barrier->is_member = barrier->has_arrived = NULL;
 }
 
-/* Free a barrier, the only place that does; it must be in no table and no list, with no place taken. */
+/* Free a barrier. No other function frees one. The barrier must be in no table and in no list, and no rank may have a
+ * seat in it. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_forget_roll(quota, barrier);
@@ -76,7 +77,7 @@ static void barrier_free(struct quota *quota, struct barrier *barrier)
     free(barrier);
 }
 
-/* Allocate both blocks or none. */
+/* Allocate both memory blocks, or none. Return NULL if memory or quota is short. */
 static struct barrier *alloc(struct quota *quota, const struct barrier_call *call)
 {
     size_t bitmap = bitmap_bytes(call->world_size);
@@ -96,8 +97,8 @@ static struct barrier *alloc(struct quota *quota, const struct barrier_call *cal
     return barrier;
 }
 
-/* Allocate a barrier of that call's name and world, charged to `quota`, without members. The caller frees it
- * (barrier_free). NULL if memory or quota is short. */
+/* Create a barrier with the name and the world size of `call`, without members, charged to `quota`. The caller frees
+ * the barrier with barrier_free. Return NULL if memory or quota is short. */
 static struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call)
 {
     struct barrier *barrier = alloc(quota, call);
@@ -116,8 +117,8 @@ static struct barrier *barrier_new(struct quota *quota, const struct barrier_cal
 
 /* --- arrivals ------------------------------------------------------------------------------------------- */
 
-/* Mark a rank as arrived, or as not arrived. Counts change only if the bit does, because a rank may arrive
- * twice after its connection broke. */
+/* Mark a rank as arrived. `arrived` grows only if the bit was 0, because a rank may arrive twice after its connection
+ * broke. */
 static void barrier_tick_off(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived += !bit(barrier->has_arrived, rank);
@@ -130,14 +131,15 @@ static void barrier_strike_out(struct barrier *barrier, uint32_t rank)
     clear_bit(barrier->has_arrived, rank);
 }
 
-/* Free the place before notifying its owner, because the owner may enter another barrier in the very next request. */
+/* Free the seat. Call this function before notifying the owner of the seat, because the owner may enter another
+ * barrier in its next request. */
 static void barrier_stand_up(struct barrier_seat *seat)
 {
     list_remove(&seat->node);
     seat->barrier = NULL;
 }
 
-/* The call's rank has arrived and takes its place. Giving up the place leaves it arrived. */
+/* Give the rank of `call` a seat and mark the rank as arrived. Freeing the seat does not clear that mark. */
 static void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat,
                              const struct barrier_call *call)
 {
@@ -147,14 +149,14 @@ static void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat,
     barrier_tick_off(barrier, call->rank);
 }
 
-/* The i-th rank of a call's list. */
+/* Return the rank at index `i` of the call's list. */
 static uint32_t barrier_member_at(const struct barrier_call *call, size_t i)
 {
     return get_u32((const uint8_t *)call->members.data + 4 * i);
 }
 
-/* Set the members of a new barrier as its first caller names them. An empty list means the whole world. Naming a rank
- * twice changes nothing. */
+/* Set the members of a new barrier from the list of its first caller. An empty list means all ranks of the world. A
+ * rank may be in the list twice. */
 static void barrier_take_members(struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4, all = n == 0 ? call->world_size : n;
@@ -165,8 +167,9 @@ static void barrier_take_members(struct barrier *barrier, const struct barrier_c
     }
 }
 
-/* True if a later caller names the same members. A list may name a rank twice. To avoid a second bitmap, the members'
- * own bits are cleared while counting the different ones in the list, and set again. */
+/* Return true if the list of a later caller has exactly the barrier's members. A rank may be in the list twice. To
+ * count distinct ranks without a second bitmap, the function clears each counted member bit and then sets these bits
+ * again. */
 static bool barrier_has_same_members(const struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4;
@@ -199,14 +202,14 @@ struct event {
 
 typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
 
-/* A member may have died before the first arrival; then the barrier fails at once. */
+/* Open the barrier at the first arrival. If a member has already ended, the barrier fails at once. */
 static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* If a name could be used twice, a rank that is one step behind would pass with the next step of the others. */
+/* Reject an arrival at a passed barrier. Otherwise a rank that is one step behind could meet ranks of the next step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* When the last one leaves, the deadline ends. */
+/* Remove a waiting rank. When the last waiting rank leaves, the barrier is freed with its deadline. */
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
@@ -227,7 +230,8 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 
 /* --- by name -------------------------------------------------------------------------------------------- */
 
-/* Also find used names: a rank that arrives late must get that error and not open the barrier again. */
+/* Find a barrier by its name, also one that was passed or has failed. A late rank must get the error of that barrier
+ * and must not open a new one. */
 static struct barrier *find_barrier(const struct barriers *b, struct slice name)
 {
     struct table_node *node = table_find(&b->by_name, name, table_hash(name));
@@ -242,7 +246,7 @@ static struct barrier *make_barrier(struct barriers *b, const struct barrier_cal
     return barrier;
 }
 
-/* Remove it from the table before freeing it; the one place for both. */
+/* Remove the barrier from the table and free it. */
 static void drop(struct barriers *b, struct barrier *barrier)
 {
     table_remove(&b->by_name, &barrier->node);
@@ -251,14 +255,15 @@ static void drop(struct barriers *b, struct barrier *barrier)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Its name stays known, but it is no longer open. */
+/* Remove the barrier from the list of open barriers. The name stays in the table. */
 static void close_barrier(struct barriers *b, struct barrier *barrier)
 {
     list_remove(&barrier->open);
     b->open_count--;
 }
 
-/* Close it first, so that nothing that the answers cause finds it among the open ones. */
+/* Answer all waiting ranks. The barrier is closed first, because code that `answer` calls must not find it in the
+ * list of open barriers. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
     close_barrier(b, barrier);
@@ -269,7 +274,7 @@ static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier
     }
 }
 
-/* Log the first line of the report's message for operators. */
+/* Log `what` with the name of the barrier, for operators. */
 static void log_end(struct barriers *b, struct barrier *barrier, const char *what)
 {
     struct buf line = { 0 };
@@ -279,7 +284,7 @@ static void log_end(struct barriers *b, struct barrier *barrier, const char *wha
     buf_free(&line);
 }
 
-/* If memory for the report is short the members still get their answer, without a text. */
+/* Fail the barrier and answer all waiting ranks. If memory for the report is short, the answer has no text. */
 static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barrier,
                                        enum barrier_outcome outcome, const char *because)
 {
@@ -293,7 +298,7 @@ static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barri
     return BARRIER_FAILED;
 }
 
-/* From here on only the name counts. */
+/* Release all waiting ranks and free the bitmaps. */
 static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
 {
     if (b->env.ended != NULL)
@@ -319,7 +324,8 @@ static enum barrier_state stays(struct barriers *b, struct barrier *barrier, con
     return barrier->state;
 }
 
-/* Deadlines mostly grow, so the place is near the end. */
+/* Insert the barrier in the list of open barriers, which is sorted by deadline. The search begins at the end, because
+ * most new deadlines are later than all others. */
 static void open_barrier(struct barriers *b, struct barrier *barrier, const struct barrier_call *call)
 {
     int64_t timeout_ms = call->timeout_ms < TEN_YEARS_MS ? call->timeout_ms : TEN_YEARS_MS;
@@ -333,8 +339,8 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
     b->open_count++;
 }
 
-/* A dead rank does not count as arrived, even if its request arrived before it died. Its sentence becomes the
- * first line, because it is the cause. */
+/* Fail the barrier because `rank` has ended. The rank is marked as not arrived, even if it had arrived before it
+ * ended. The report begins with how the rank ended, because that is the cause. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
     char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];
@@ -382,7 +388,8 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
     return barrier->state;
 }
 
-/* Report it once only: a rank that has the answer and asks again uses the name twice. */
+/* Answer a member that arrives after the failure with the report. Each member gets the report once; a second call of
+ * the same rank is misuse of the name. */
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
@@ -437,7 +444,7 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* Return the error of a call in any state of the barrier, or NULL. */
+/* Return the error of a call that is wrong in every state of the barrier, or NULL. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;
@@ -455,7 +462,7 @@ static const char *find_misuse(const struct barrier_call *call)
     return is_member ? NULL : "is misused: this rank is not a member";
 }
 
-/* A barrier that is made here is NEW, so its first step is comes_first. */
+/* Handle the arrival of a rank. The first arrival creates the barrier in the state NEW. */
 bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call)
 {
     const char *why = find_misuse(call);
@@ -477,7 +484,8 @@ void barriers_leave(struct barriers *b, struct barrier_seat *seat)
         step(b, seat->barrier, &(struct event){ .type = BARRIER_LEAVES, .seat = seat });
 }
 
-/* Failing one barrier removes only that one from the list of open ones. */
+/* Fail all open barriers that need the rank. Saving `next` is enough, because a step removes no other barrier from
+ * the list. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
 {
     struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
@@ -487,7 +495,7 @@ void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
     }
 }
 
-/* Only an open barrier can be cancelled: an unused name stays free. */
+/* Cancel an open barrier. An unused name stays free for later use. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms)
 {
     struct barrier *barrier = find_barrier(b, name);
@@ -502,7 +510,7 @@ uint64_t barriers_deadline(const struct barriers *b)
     return list_is_empty(&b->open) ? UINT64_MAX : LIST_ENTRY(b->open.next, struct barrier, open)->deadline_ms;
 }
 
-/* The list is in order of deadlines, and each step removes its first. */
+/* Fail each barrier whose deadline has passed. The loop ends because each step removes the first barrier of the list. */
 void barriers_tick(struct barriers *b, uint64_t now_ms)
 {
     while (barriers_deadline(b) <= now_ms)
@@ -519,7 +527,8 @@ bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier
     return table_init(&b->by_name);
 }
 
-/* No answers are sent: the waiting sessions are workers of the old attempt, and the caller closes them. */
+/* Free all barriers without answering. The waiting sessions are workers of the old attempt, and the caller closes
+ * these sessions. */
 void barriers_clear(struct barriers *b)
 {
     struct table_node *node = table_next(&b->by_name, NULL);

@@ -4,12 +4,12 @@
  *        ^                         |  \--time up, a member's process ended, cancelled--> FAILED
  *        '------- last one leaves -'
  *
- * If all ranks leave again (CANCEL_WAIT, disconnect), the barrier returns to the state before the first arrival.
- * After RELEASED the name is used up. After FAILED it is too, but a late member gets the outcome of the others, with
- * the reason. A new attempt frees all names.
+ * If all waiting ranks leave (CANCEL_WAIT, disconnect), the barrier is freed and its name can be used again. A name
+ * cannot be used again after RELEASED or FAILED. A member that arrives after FAILED gets the same outcome and report
+ * as the other members. A new attempt frees all names.
  *
- * A rank arrives through a `struct barrier_seat` that its connection owns. All answers go through `answer`, including
- * the arriving rank's, possibly before barriers_arrive returns. */
+ * A rank arrives with a `struct barrier_seat`, which the connection of the rank owns. Every rank gets its answer
+ * through `answer`. The arriving rank may get its answer before barriers_arrive returns. */
 #ifndef RENDEZVOUS_STORE_BARRIER_H
 #define RENDEZVOUS_STORE_BARRIER_H
 
@@ -25,8 +25,8 @@
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
  *
- * Bitmaps, because a world may have 100,000 ranks, and every arrival checks membership and an earlier arrival of the
- * same rank. The counts beside them detect the last arrival by one comparison. */
+ * Bitmaps keep a world of 100,000 ranks small. Every arrival checks one bit of each. The counts `members` and `arrived`
+ * are equal when the last member has arrived. */
 
 enum barrier_outcome { /* values of the protocol */
                        BARRIER_RELEASED = 0,
@@ -39,14 +39,14 @@ enum barrier_outcome { /* values of the protocol */
 enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
 struct barrier {
     struct table_node node; /* by name */
-    struct list open;       /* in barriers.open, earliest deadline first */
+    struct list open;       /* link in barriers.open, which has the earliest deadline first */
     struct list seats;      /* seats of the waiting ranks */
     enum barrier_state state;
     enum barrier_outcome outcome; /* once FAILED */
     uint32_t world_size;          /* ranks the bitmaps have room for */
     uint32_t members, arrived;    /* how many */
-    uint8_t *is_member;           /* owned bitmap; NULL once it is no longer needed */
-    uint8_t *has_arrived;         /* the second half of the same memory */
+    uint8_t *is_member;           /* owned bitmap; NULL after the barrier was passed */
+    uint8_t *has_arrived;         /* second half of the memory of is_member */
     uint64_t began_ms, deadline_ms;
     struct buf report; /* once FAILED: the JSON that every member gets */
     char name[];
@@ -61,20 +61,23 @@ struct barrier_seat {
 
 struct barrier_env {
     void *user;
-    /* The seat has its answer and is free again; `json` is empty for RELEASED and valid during the call. */
+    /* Send the answer to the owner of `seat`. The seat is already free. `json` is empty for RELEASED and valid only
+     * during the call. */
     void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
-    /* Append the JSON for every member when the barrier fails; `because` is the end of a sentence about it. `barrier` is
-     * NULL for BARRIER_MISUSE, which only the caller of `name` gets. When memory is short nothing is appended. */
+    /* Append the JSON report of a failure to `out`; append nothing when memory is short. `because` continues the
+     * sentence "barrier NAME ...". All members get the report. For BARRIER_MISUSE `barrier` is NULL, and only the
+     * caller gets the report. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
                    const char *because, struct buf *out);
-    /* Write how the process of this rank has ended, as a sentence without a full stop, cut to `size`. */
+    /* Write a sentence that states how the process of `rank` ended, without a full stop, cut to `size`. */
     void (*end_of)(void *user, uint32_t rank, char *text, size_t size);
     bool (*has_ended)(void *user, uint32_t rank);
     void (*log)(void *user, const char *line);
-    /* `rank`, which has ended, keeps the barrier from ever opening; its seats are still taken. NULL = no observer. */
+    /* Report that the barrier fails because its member `rank` has ended. Waiting ranks still have their seats. NULL =
+     * no observer. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
-    /* It was opened, or ends: for an event log. Its seats are still taken, in the order of their arrival. `why` ends
-     * a sentence about a failure. NULL = no observer. */
+    /* Report to the event log that a barrier was opened or ends. Waiting ranks still have their seats, in the order
+     * of arrival. `why` continues the sentence "barrier NAME ..." and is empty for RELEASED. NULL = no observer. */
     void (*opened)(void *user, const struct barrier *barrier);
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
@@ -117,21 +120,21 @@ struct barriers {
     uint32_t open_count;
 };
 
-/* False when memory is short. */
+/* Initialise without barriers. Return false when memory is short. */
 bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env);
 void barriers_free(struct barriers *b);
-/* Begin a new attempt: all names are free again, and seated ranks leave without an answer. */
+/* Free all barriers and seats without sending an answer, because a new attempt begins. */
 void barriers_clear(struct barriers *b);
 
-/* False when memory or budget is short: no answer was sent. */
+/* Handle the arrival of a rank. Return false when memory or quota is short; in this case no answer was sent. */
 bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call);
 void barriers_leave(struct barriers *b, struct barrier_seat *seat);
-/* The process of a rank has ended: every open barrier that needs it fails. */
+/* Fail every open barrier that needs `rank`, because the process of this rank has ended. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);
-/* False when no barrier of this name is open. `who` is named in the report. */
+/* Cancel an open barrier; the report names `who`. Return false when no barrier of this name is open. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms);
 
-/* When barriers_tick has something to do, UINT64_MAX = never. */
+/* Return the earliest deadline, when barriers_tick must be called; UINT64_MAX = never. */
 uint64_t barriers_deadline(const struct barriers *b);
 void barriers_tick(struct barriers *b, uint64_t now_ms);
 

@@ -1,11 +1,11 @@
 /* cgroup.c -- see cgroup.h.
  *
- * A group's owner holds a shared lock (flock) on its directory for its whole life, so a later start can detect a
- * group without an owner. A pid in the name is not enough, because pids are reused and mean nothing in another PID
- * namespace.
+ * The owner of a group holds a shared lock (flock) on the group's directory for its whole life. So a later start
+ * detects a group without an owner. A pid in the group's name would not be enough: pids are reused, and a pid of
+ * another PID namespace means nothing here.
  *
- * Our groups have no controllers, so limits stay as the user has set them. That also keeps the kernel's rule that a
- * group with controllers for its children has no processes. */
+ * ddprun's groups have no controllers, so limits stay as the user has set them. Groups without controllers also obey
+ * the kernel's rule that a group which passes controllers to its children contains no processes. */
 #include "contain/cgroup.h"
 
 #include "base/clock.h"
@@ -23,21 +23,21 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* /proc/self/cgroup      0::/user.slice/session-3.scope                     our group, seen from the root
- *                            4:cpu,memory:/jobs/7                               the same of a hierarchy of version 1
+/* /proc/self/cgroup      0::/user.slice/session-3.scope                     our group's path from the root
+ *                            4:cpu,memory:/jobs/7                               the line of a hierarchy of version 1
  *     /proc/self/mountinfo   35 24 0:30 /user.slice /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw
  *                                       root        where          options     type   source  options
  *
- * A mount shows the hierarchy from its root downwards. In a container the root may be our own group, and a path that
- * begins with /.. is outside of the visible part. Spaces are written as \040 in both files. */
+ * A mount shows the part of the hierarchy below its root. In a container, the root may be our own group. A path that
+ * begins with /.. is outside the visible part. Spaces are written as \040 in both files. */
 
-/* Return the end of the word that begins at `at`: words are separated by one space, lines by a newline. */
+/* Return the end of the word that begins at `at`. One space separates words, a newline separates lines. */
 static const char *word_end(const char *at)
 {
     return at + strcspn(at, " \n");
 }
 
-/* Skip `n` words; NULL when the line is shorter. */
+/* Skip `n` words. Return NULL if the line has fewer words. */
 static const char *skip_words(const char *at, int n)
 {
     for (; n > 0; n--) {
@@ -54,7 +54,7 @@ static bool is_octal(const char *p)
     return p[0] >= '0' && p[0] <= '3' && p[1] >= '0' && p[1] <= '7' && p[2] >= '0' && p[2] <= '7';
 }
 
-/* Copy the bytes up to `end` and turn \040 into a space. False when they do not fit. */
+/* Copy the bytes up to `end` and turn \040 into a space. False: the result does not fit. */
 static bool unescape(const char *from, const char *end, char out[CGROUP_PATH_MAX])
 {
     size_t n = 0;
@@ -72,13 +72,13 @@ static bool unescape(const char *from, const char *end, char out[CGROUP_PATH_MAX
     return true;
 }
 
-/* "rw,relatime" */
+/* Match "rw,relatime". */
 static bool begins_rw(const char *options)
 {
     return strncmp(options, "rw", 2) == 0 && strchr(", \n", options[2]) != NULL;
 }
 
-/* True if `word` is in a list such as "cpu,memory" of `len` characters. */
+/* Return whether `word` is in `names`, a list of `len` characters such as "cpu,memory". */
 static bool lists(const char *names, size_t len, const char *word)
 {
     const size_t n = strlen(word);
@@ -100,14 +100,14 @@ static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
            lists(super, (size_t)(word_end(super) - super), "memory");
 }
 
-/* Parse one line of mountinfo; false when it is another mount. */
+/* Parse one line of mountinfo. False: the line describes another kind of mount. */
 static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
 {
     const char *root = skip_words(line, 3);
     const char *where = root != NULL ? skip_words(root, 1) : NULL;
     const char *options = where != NULL ? skip_words(where, 1) : NULL;
     const char *fs = options;
-    /* Any number of optional fields, ended by a lone dash. */
+    /* Skip the optional fields. A lone dash ends them. */
     while (fs != NULL && strncmp(fs, "- ", 2) != 0)
         fs = skip_words(fs, 1);
     const char *super = fs != NULL ? skip_words(fs, 3) : NULL;
@@ -117,7 +117,7 @@ static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
     return unescape(root, word_end(root), m->root) && unescape(where, word_end(where), m->where);
 }
 
-/* Return the line at *text and move to the next; NULL at the end. */
+/* Return the line at *text and move *text to the next line. NULL at the end. */
 static const char *next_line(const char **text)
 {
     const char *line = *text;
@@ -183,7 +183,8 @@ bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
     return false;
 }
 
-/* A job id may hold anything but slash and newline; the cookie's digits make the name unique. */
+/* Format the group's name. A job id may contain any character except slash and newline, so other characters become
+ * '_'. The digits of the cookie make the name unique. */
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
@@ -209,7 +210,8 @@ bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* Deeper than any worker nests groups; without a limit, a worker that nests them forever would end this process. */
+/* DEPTH_MAX is deeper than any worker nests groups. Without a limit, endless nesting by a worker would overflow our
+ * stack. */
 enum {
     DEPTH_MAX = 16,
     MAKE_TRIES = 100,
@@ -231,7 +233,8 @@ static bool may_write(const char *dir, const char *name)
     return make_path(path, dir, name) && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
 }
 
-/* The text of a file; "" when it is not there, as in the topmost group. Free `text`. */
+/* Return the text of a file, or "" if the file does not exist (the root group lacks some files). The caller frees
+ * `text`. */
 static const char *cgroup_read(const char *dir, const char *name, struct buf *text)
 {
     char path[CGROUP_PATH_MAX];
@@ -252,15 +255,16 @@ static bool has_file(const char *dir, const char *name)
     return make_path(path, dir, name) && access(path, F_OK) == 0;
 }
 
-/* True if this is the kernel's first control group namespace. */
+/* Return whether this process is in the kernel's first control group namespace. */
 static bool in_first_namespace(void)
 {
     struct stat st;
     return stat("/proc/self/ns/cgroup", &st) == 0 && st.st_ino == 0xeffffffbu; /* PROC_CGROUP_INIT_INO */
 }
 
-/* In a separate namespace our own group is called "/", and a mount made outside it (unshare -C, bubblewrap) shows
- * groups above ours, so the root of that mount is not our group. */
+/* Return whether a mount shows groups above our own group. This happens in a separate namespace if the mount was made
+ * outside the namespace (unshare -C, bubblewrap). Our own group is called "/" there, but the mount's root is another
+ * group. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =
@@ -268,7 +272,8 @@ static bool shows_above_us(const char *where, long magic)
     return top && !in_first_namespace();
 }
 
-/* Unified, hybrid with version 2 beside version 1, or version 1's memory controller. Write permission is tried later. */
+/* Append the mounts of the usual layouts: unified, hybrid (version 2 beside version 1), and the memory controller of
+ * version 1. Write permission is checked later. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
     static const struct {
@@ -295,7 +300,7 @@ static bool locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
     return found;
 }
 
-/* A threaded group cannot have whole processes below it. */
+/* Return whether a group is threaded. Groups below a threaded group cannot contain whole processes. */
 static bool is_threaded(const char *dir)
 {
     struct buf text = { 0 };
@@ -305,8 +310,8 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Moving a process between two groups requires write permission for the cgroup.procs of both and of their common
- * parent, which here is our own. */
+/* Moving a process between two groups requires write permission for three cgroup.procs files: those of both groups
+ * and of their common parent. Here, the common parent is our own group. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     if (!locate(groups, mounts, dir, why))
@@ -329,8 +334,8 @@ static bool is_still_there(int fd, const char *dir)
     return fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino;
 }
 
-/* Open the new group and lock it; -1 (EAGAIN) when another start took it for a group without owner and removes it. On
- * a file system without locks the lock is skipped. */
+/* Open the new group and lock it. Return -1 (EAGAIN) if another start is removing the group because it had no owner
+ * yet. On a file system without locks, skip the lock. */
 static int open_owned(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -342,7 +347,8 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* An existing group is an error at the first try. Later it is our own, and the other start has yet to remove it. */
+/* Create and lock a group. If the group exists at the first try, fail. If it exists at a later try, it is the group
+ * of our first try, which the other start has not removed yet. */
 static int make_owned(const char *dir)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
@@ -357,8 +363,8 @@ static int make_owned(const char *dir)
     return -1;
 }
 
-/* cgroup.kill came with Linux 5.14; without it a group has no advantage over a list of pids, so ENOSYS makes the
- * caller do without. Keep it open, because a child is created in the group by its descriptor (spawn.c). */
+/* Keep the descriptor open, because workers are created in the group by its descriptor (spawn.c). Linux before 5.14
+ * has no cgroup.kill; a group is then no better than a list of pids, so fail with ENOSYS. */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);
@@ -372,13 +378,15 @@ int cgroup_make(const char *dir)
     return fd;
 }
 
-/* The record of a dead job names a directory; check by the file system that it is a control group. */
+/* Return whether `dir` is a control group. The path may have been read from the record of a dead job, so check the
+ * file system. */
 static bool is_group(const char *dir)
 {
     return is_of_kind(dir, CGROUP2_MAGIC);
 }
 
-/* One write kills all processes in the group and their new children, which no list of pids can reach in time. */
+/* Kill with a single write, which includes children that the processes are creating. A list of pids would
+ * miss those. */
 bool cgroup_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX];
@@ -406,7 +414,8 @@ static int lines_in(const char *text)
     return n;
 }
 
-/* A process that moves between groups at this time is counted twice or not at all; the number is only for a message. */
+/* Count the processes in the group and below. A process that moves between groups meanwhile is counted twice or not
+ * at all. The result is only used in a message. */
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };
@@ -427,7 +436,7 @@ int cgroup_count(const char *dir)
     return is_group(dir) ? count_below(dir, 0) : 0;
 }
 
-/* Children first; workers may have created groups. */
+/* Remove the group after its child groups, which workers may have created. */
 static bool remove_tree(const char *dir, int depth)
 {
     char path[CGROUP_PATH_MAX];
@@ -440,14 +449,14 @@ static bool remove_tree(const char *dir, int depth)
     return rmdir(dir) == 0 || errno == ENOENT;
 }
 
-/* The kernel wakes the pollers of cgroup.events when `populated` changes. */
+/* Wait for the group to become empty. The kernel wakes pollers of cgroup.events when `populated` changes. */
 static bool wait_until_empty(const char *dir, uint64_t limit_ms)
 {
     char path[CGROUP_PATH_MAX], text[256];
     uint64_t now = clock_ms(), end = now + limit_ms;
     int fd = make_path(path, dir, "cgroup.events") ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
-        return true; /* gone */
+        return true; /* the group is gone */
     for (bool populated = true;; now = clock_ms()) {
         ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
         text[n > 0 ? n : 0] = '\0';
@@ -460,18 +469,18 @@ static bool wait_until_empty(const char *dir, uint64_t limit_ms)
     }
 }
 
-/* An empty group can be removed; the kernel needs a moment to release killed processes. */
+/* Only an empty group can be removed, and the kernel needs a moment to release killed processes. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms)
 {
-    if (rmdir(dir) == 0 || errno == ENOENT) /* usually there are none below */
+    if (rmdir(dir) == 0 || errno == ENOENT) /* usually the group has no child groups */
         return true;
     return is_group(dir) && wait_until_empty(dir, limit_ms) && remove_tree(dir, 0);
 }
 
 /* --- groups without owner ------------------------------------------------------------------------------- */
 
-/* Hold the lock while removing it: a start that has just created the group waits for that and creates it again. A
- * group with live processes stays; the record of its job, if any, leads to them. */
+/* Remove a group without an owner, with the lock held. A start that has just created this group waits for the lock
+ * and creates the group again. A group with live processes stays; the record of its job, if any, leads to them. */
 static void remove_ownerless(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -1,7 +1,8 @@
-/* cgroup.h -- control groups, version 2: create, kill, wait, remove. The kernel keeps their members, so no process
- * leaves one by setsid, by forking, or by losing its parents.
+/* cgroup.h -- control groups, version 2: create, kill, wait, remove. The kernel keeps the list of a group's
+ * processes, so no process can leave the group by setsid, by forking, or by losing its parents.
  *
- * A group that was killed is never used again, because on some kernels every process created in it dies at once. */
+ * A group that was killed is never used again, because some kernels then kill each new process in the group
+ * at once. */
 #ifndef LAUNCHER_CONTAIN_CGROUP_H
 #define LAUNCHER_CONTAIN_CGROUP_H
 
@@ -11,71 +12,74 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where control groups are, from the text of two files of /proc. Two hierarchies matter: version 2 (`v2`), and
- * version 1's with the memory controller. */
+/* Parsing of the two files of /proc that name control groups. Two hierarchies are supported: version 2 (`v2`), and
+ * the hierarchy of version 1 that has the memory controller. */
 
 enum { CGROUP_PATH_MAX = 4096 };
 
 /* The mount point of a hierarchy. */
 struct cgroup_mount {
-    char root[CGROUP_PATH_MAX];  /* the part of the hierarchy ... */
-    char where[CGROUP_PATH_MAX]; /* ... that lies here */
+    char root[CGROUP_PATH_MAX];  /* part of the hierarchy that the mount shows */
+    char where[CGROUP_PATH_MAX]; /* directory where the mount shows that part */
     bool writable;
 };
 
-/* Return the next such mount in the text of /proc/self/mountinfo, of which `*mounts` is the rest. False: there are no
- * more. */
+/* Find the next mount of the wanted version in `*mounts`, the unread rest of the text of /proc/self/mountinfo. False:
+ * no more mounts. */
 bool cgroup_next_mount(const char **mounts, bool v2, struct cgroup_mount *m);
 
-/* Copy our own group, from the text of /proc/self/cgroup. False without one, or if its path does not fit. */
+/* Copy the path of our own group out of the text of /proc/self/cgroup. False: no group, or the path does not fit. */
 bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX]);
 
-/* Return the part of `group` below the root of a mount: "" or "/..."; NULL when it is outside. Borrowed from `group`. */
+/* Return the part of `group` below the root of a mount: "" or "/...". Return NULL if `group` is outside the mount.
+ * The result points into `group`. */
 const char *cgroup_below(const char *group, const char *root);
 
-/* `groups` is the text of /proc/self/cgroup, `mounts` of /proc/self/mountinfo. True: `dir` is the directory of our
- * group. False: *why is a static text with the reason. A mount of version 2 beside those of version 1 (hybrid) will
- * do. */
+/* Find the directory of our own group with version 2, also in a hybrid layout (version 2 beside version 1). `groups`
+ * is the text of /proc/self/cgroup, `mounts` that of /proc/self/mountinfo. False: *why is a static text with the
+ * reason. */
 bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why);
 
 /* Write the name of a job's group, which is a valid file name: "ddprun-<job>-<first 8 digits of the cookie>". */
 enum { CGROUP_NAME_MAX = 96 };
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie);
 
-/* True if it is such a name. */
+/* Return whether `name` has the form that cgroup_name() writes. */
 bool cgroup_is_name(const char *name);
 
-/* True if a file cgroup.events shows a process in the group or below. */
+/* Return whether the text of a cgroup.events file reports a process in the group or below. */
 bool cgroup_is_populated(const char *events);
 
 enum { CGROUP_WHY_MAX = 160 };
 
-/* Append the mounts of control groups at their usual places, as lines like those of /proc/self/mountinfo; false
- * without one. The kernel takes 0.1 ms to write the whole file, which matters to a program of a millisecond. If these
- * lines do not contain the group, read the file: a container may have other places, or show only a part of the
- * hierarchy there. */
+/* Append the mounts of control groups at their usual places, in the format of /proc/self/mountinfo. False: no mounts
+ * found.
+ * The kernel needs 0.1 ms to write the whole mountinfo file, which matters to a program that runs for a millisecond.
+ * If the appended lines do not contain our group, read the file: a container may use other places, or show only a
+ * part of the hierarchy. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
-/* Find our own group, if groups can be created below it; creates nothing. Otherwise `why` has the obstacle. `groups`
- * and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" = unreadable. */
+/* Find our own group if groups can be created below it; create nothing. On failure, `why` names the obstacle.
+ * `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" = unreadable. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
-/* Create the group and return a descriptor of its directory; -1: errno. The caller owns the group until it closes
- * that. EEXIST: one of that name exists, and may have been killed. ENOSYS: the kernel is older than 5.14 and cannot
- * kill a group at once. */
+/* Create the group and return a descriptor of its directory. The caller owns the group until it closes this
+ * descriptor. -1: errno. EEXIST: a group of this name exists, and it may have been killed. ENOSYS: Linux before 5.14
+ * cannot kill a group at once. */
 int cgroup_make(const char *dir);
 
-/* Send SIGKILL to all processes in the group and below, atomically. False when the group is gone. */
+/* Send SIGKILL to all processes in the group and below, in one step. False: the group does not exist. */
 bool cgroup_kill(const char *dir);
 
-/* Return how many processes are in the group and below; 0 when it is gone. */
+/* Return the number of processes in the group and below; 0 if the group does not exist. */
 int cgroup_count(const char *dir);
 
-/* Wait until it is empty, for at most `limit_ms`, and remove it with all groups below. True when it is gone. */
+/* Wait at most `limit_ms` until the group is empty, then remove it with all groups below. True: the group no longer
+ * exists. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms);
 
-/* Remove the empty groups of jobs below `parent` whose owner is gone: the process that created one and holds the
- * descriptor of cgroup_make(). */
+/* Remove the empty groups below `parent` that belong to jobs whose owner is gone. The owner is the process that
+ * called cgroup_make() and holds the descriptor. */
 void cgroup_sweep(const char *parent);
 
 #endif

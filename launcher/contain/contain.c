@@ -2,13 +2,13 @@
  *
  * The process of each step:
  *
- *     main       contain_open: choose; kill the processes of dead jobs
- *     guardian   contain_fork: the PID namespace begins here, with its record
- *     agent      contain_enter, contain_name_store: record; then for each attempt contain_attempt: control group
- *     agent      contain_leave: no process is left, so the group can go
- *     guardian   contain_kill, contain_remove; when the guardian was killed the agent does it
+ *     main       contain_open: choose a layer; kill the processes of dead jobs
+ *     guardian   contain_fork: create the PID namespace and its record
+ *     agent      contain_enter, contain_name_store: write the record. contain_attempt: make each attempt's group
+ *     agent      contain_leave: remove the group, because no process is left
+ *     guardian   contain_kill, contain_remove; if the guardian was killed, the agent calls them
  *
- * Both have the names of everything that the agent will create, so the guardian can remove it without asking. */
+ * The guardian knows the names of all objects that the agent creates, so it can remove them without asking the agent. */
 #include "contain/contain.h"
 
 #include "base/log.h"
@@ -32,16 +32,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Without root, a user namespace gives the right to create namespaces; ids stay the same in it. The sweep reads a
- * private /proc, and mounting it needs a mount namespace. Later mounts of the host still reach the workers
- * (MS_SLAVE), ours never reach the host.
+/* Without root, only a user namespace gives the right to create other namespaces. The user's ids stay the same in it.
+ * Killing leftovers reads a private /proc, and mounting that requires a mount namespace. Later mounts of the host
+ * still reach the workers (MS_SLAVE), but mounts of ours never reach the host.
  *
- * If the guardian dies before the parent-death signal is armed, the signal never arrives, and the parent's pid is no
- * help (it is outside, hence 0): so the lifeline is checked once the signal is armed. */
+ * If the guardian dies before the agent arms the parent-death signal, the signal never arrives. The parent's pid does
+ * not show this, because the parent is outside the namespace (its pid is always 0). So the agent checks the lifeline
+ * after arming the signal. */
 
 /* --- reasons against it ---------------------------------------------------------------------------------- */
 
-/* Settings that forbid namespaces to ordinary users: the file, its forbidding value, and the remedy. */
+/* Settings that forbid namespaces to ordinary users: the file, the value that forbids them, and the remedy. */
 static const struct obstacle {
     const char *file, *value, *remedy;
 } obstacles[] = {
@@ -65,7 +66,7 @@ static const char *find_remedy(void)
     return remedy;
 }
 
-/* `step` failed with `error`. */
+/* Fill in `err`: `step` failed with `error`. Name the setting that forbids the step, if one is found. */
 static ddp_status explain(const char *step, int error, struct ddp_err *err)
 {
     const char *remedy = find_remedy();
@@ -90,7 +91,8 @@ static bool put_text(const char *path, const char *text)
     return ok;
 }
 
-/* Map each id to itself. An unprivileged process may map itself once it gives up setgroups. */
+/* Map the user's and the group's id to themselves. The kernel lets an unprivileged process map its own group only
+ * after it has given up setgroups. */
 static bool map_ids(unsigned uid, unsigned gid)
 {
     char uids[64], gids[64];
@@ -100,7 +102,7 @@ static bool map_ids(unsigned uid, unsigned gid)
            put_text("/proc/self/gid_map", gids);
 }
 
-/* In the guardian: make its next child process 1 of a new namespace. Call it before threads exist. */
+/* Make the next child of the guardian process 1 of a new PID namespace. Call this before threads exist. */
 static ddp_status pidns_unshare(struct ddp_err *err)
 {
     const unsigned uid = geteuid(), gid = getegid();
@@ -123,8 +125,8 @@ static bool is_over(int lifeline)
     return poll(&fd, 1, 0) == 1 && (fd.revents & POLLHUP) != 0;
 }
 
-/* In that child, before anything else: die with the guardian, see our own /proc. `lifeline` becomes readable when the
- * guardian is gone; it may be gone already. */
+/* Set up process 1 of the namespace: die with the guardian, mount a private /proc. Call this first in the child.
+ * `lifeline` becomes readable when the guardian is gone, which may have happened already. */
 static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
@@ -140,8 +142,8 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return the pid of our child `pid` as the host's users see it; 0 when unknown. `host_proc` is the host's /proc,
- * opened before pidns_enter, because the fdinfo of a pidfd there shows the host's pid. */
+/* Return the pid of our child `pid` as users of the host see it; 0 if unknown. `host_proc` is the host's /proc,
+ * opened before pidns_enter. The fdinfo of a pidfd in it shows the host's pid. */
 static pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
     char path[64], text[512] = "";
@@ -163,14 +165,14 @@ static pid_t pidns_host_pid(int host_proc, pid_t pid)
 
 /* --- a try ----------------------------------------------------------------------------------------------- */
 
-/* The end of a test process: its message, if any, goes to `pipe`. */
+/* End a test process. Write its error message, if any, to `pipe`. */
 static void leave(int pipe, const struct ddp_err *err)
 {
     size_t len = strlen(err->msg);
     _exit(len == 0 || write(pipe, err->msg, len) == (ssize_t)len ? 0 : 1);
 }
 
-/* In the first test child: do everything that a real start does. */
+/* Try in the first test child everything that a real start does. */
 static void try_all(int pipe, int lifeline)
 {
     struct ddp_err err = { 0 };
@@ -189,8 +191,8 @@ static void try_all(int pipe, int lifeline)
     leave(pipe, &err);
 }
 
-/* Check in a separate process that it works here, so that nothing changes. DDP_ERR_UNSUPPORTED: `err` names the
- * setting that forbids it. Silence means success. */
+/* Check in a separate process that PID namespaces work here, so that this process stays unchanged. The test process
+ * writes to the pipe only on failure. DDP_ERR_UNSUPPORTED: `err` names the setting that forbids them. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -219,30 +221,33 @@ static ddp_status pidns_probe(struct ddp_err *err)
     return n == 0 ? DDP_OK : ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s", text);
 }
 
-/* One row for each optional feature of the system.
+/* Optional features of the system, one row for each.
  *
- * Old kernels lack a call, and containers forbid it by a filter; an attempt detects both. The replacement works, but
- * less well, and --verbose explains it. `grave`: processes may end without SIGTERM; that is always printed. */
+ * Old kernels lack a system call, and containers forbid it by a filter. Trying the call detects both. Each feature
+ * has a replacement that works less well; --verbose explains it. `grave`: without the feature, processes may end
+ * without SIGTERM, so its row is always printed. */
 
-/* Calls with invalid arguments fail differently if the call exists and if it is missing or a filter forbids it. */
+/* Return whether a system call exists, from the result of a call with invalid arguments. A missing or forbidden call
+ * fails with ENOSYS or EPERM; an existing one fails with another error. */
 static bool has_call(long result)
 {
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
 }
 
-/* A NULL pointer of size 0 is rejected before anything is created. */
+/* Pass a NULL pointer of size 0, which the kernel rejects before it creates a process. */
 static bool has_clone3(void)
 {
     return has_call(syscall(SYS_clone3, NULL, (size_t)0));
 }
 
-/* A range without descriptors: nothing is closed. */
+/* Pass a range without descriptors, so that no descriptor is closed. */
 static bool has_close_range(void)
 {
     return has_call(sys_close_range(~0U, ~0U, 0U));
 }
 
-/* Only root owns process 1, but any visible process can be examined this far. */
+/* Return whether /proc shows the processes of all users. If it does, process 1 is visible, although only root owns
+ * it. */
 static bool shows_all(void)
 {
     return !procfs_is_ours() || access("/proc/1/stat", F_OK) == 0;
@@ -275,7 +280,7 @@ static const struct {
       "worker starts" },
 };
 
-/* Test it at each call: a job needs it only a few times, and a cache would have to stay correct. */
+/* Test each feature at each call. A job makes only a few calls, and a cache could become outdated. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -292,27 +297,29 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave)
 enum {
     WORDS_MAX = 1024,
     EMPTY_LIMIT_MS =
-        1000 /* time for the kernel to release killed processes; gigabytes of memory take that long */
+        1000 /* milliseconds for the kernel to release killed processes; freeing gigabytes of memory takes
+              * that long */
 };
 
 struct contain {
-    enum contain_kind kind; /* the chosen one, never CONTAIN_AUTO */
-    bool may_fall_back;     /* the user did not request this layer */
+    enum contain_kind kind; /* the chosen layer, never CONTAIN_AUTO */
+    bool may_fall_back;     /* use another layer if this one fails, because the user did not request it */
     bool recorded;
     bool all_mounts;             /* `mounts` has all mounts, not only the usual ones */
     char *job, *cookie;          /* owned; cookie "" = none */
     struct buf mounts, groups;   /* see contain_mounts and contain_groups */
-    char group[CGROUP_PATH_MAX]; /* below our own group; "" = none */
-    int group_fd;                /* its directory during an attempt; -1 = none */
+    char group[CGROUP_PATH_MAX]; /* directory of our job's group, below the group of ddprun; "" = none */
+    int group_fd;                /* descriptor of that directory during an attempt; -1 = none */
     int host_proc;               /* with pidns: the host's /proc */
     char words[WORDS_MAX];
 };
 
 /* --- choose ---------------------------------------------------------------------------------------------- */
 
-#define STRONGER "--contain=pidns is stronger, but workers then see other process ids"
+#define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Plain is not weak, but a user who did not request it learns the obstacle and the stronger layer. */
+/* Use the plain layer. A user who requested no layer also reads why there is no control group, and that pidns is
+ * stronger. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -336,17 +343,17 @@ static void choose_cgroup(struct contain *c, const char *own)
     snprintf(c->words, sizeof(c->words), "cgroup, %.500s (" STRONGER ")", c->group);
 }
 
-/* Only for users who requested a group; otherwise plain is used. */
+/* Report why a requested control group is not available. Without a request, ddprun uses the plain layer instead. */
 static ddp_status no_cgroup(const char *why, struct ddp_err *err)
 {
     return ddp_fail(
         err, DDP_ERR_UNSUPPORTED,
-        "--contain=cgroup: %s; it needs a cgroup v2 that this user may write to, as made by 'systemd-run "
-        "--user --scope -p Delegate=yes', and Linux 5.14",
+        "--contain=cgroup: %s; it requires Linux 5.14 and a cgroup v2 that this user may write to; "
+        "'systemd-run --user --scope -p Delegate=yes' creates such a group",
         why);
 }
 
-/* False if it has been done already. */
+/* Read all mounts, not only the usual ones. False: they were read before. */
 static bool read_all_mounts(struct contain *c)
 {
     if (c->all_mounts)
@@ -356,21 +363,21 @@ static bool read_all_mounts(struct contain *c)
     return procfs_read("/proc/self/mountinfo", &c->mounts);
 }
 
-/* Use the usual mounts, or else all of them. */
+/* Find our own group in the usual mounts. If it is not there, search all mounts. */
 static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     return cgroup_find(contain_groups(c), contain_mounts(c), own, why) ||
            (read_all_mounts(c) && cgroup_find(contain_groups(c), contain_mounts(c), own, why));
 }
 
-/* The control group needs the cookie for its name. */
+/* Choose the layer. Only the control group depends on the cookie, which is a part of its name. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
     char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "no random numbers for its name";
     c->may_fall_back = kind == CONTAIN_AUTO;
     if (kind == CONTAIN_PIDNS) {
         c->kind = kind;
-        snprintf(c->words, sizeof(c->words), "pidns, a PID namespace (nothing is stronger)");
+        snprintf(c->words, sizeof(c->words), "pidns, a PID namespace (the strongest layer)");
         return pidns_probe(err);
     }
     if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' && find_group(c, own, why))
@@ -380,7 +387,7 @@ static ddp_status contain_choose(struct contain *c, enum contain_kind kind, stru
     return kind == CONTAIN_CGROUP && c->kind != kind ? no_cgroup(why, err) : DDP_OK;
 }
 
-/* Groups of jobs without a record. They are next to ours. */
+/* Remove the groups of dead jobs that have no record. These groups are next to ours. */
 static void sweep_groups(const struct contain *c)
 {
     char parent[CGROUP_PATH_MAX];
@@ -391,8 +398,8 @@ static void sweep_groups(const struct contain *c)
     cgroup_sweep(parent);
 }
 
-/* Kill the processes of dead jobs before this job creates anything, because they may hold the memory, the GPUs and
- * the port that it needs. A dry run changes nothing. */
+/* Kill the processes of dead jobs before this job creates anything, because they may hold memory, GPUs or the port
+ * that this job needs. A dry run kills nothing. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
 {
     struct contain *c = calloc(1, sizeof(*c));
@@ -454,8 +461,9 @@ const char *contain_groups(const struct contain *c)
 
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
-/* Only the child of a process that has called unshare is in the new namespace. It does not know its pid outside, so
- * the record is written here. It leads to no process, but to the files that workers have left. */
+/* Fork the agent into a new PID namespace. Only the first child after unshare is in the namespace. It does not know
+ * its pid outside, so the guardian writes the record. The next start uses this record only to find files that the
+ * workers left, because the kernel ends the namespace's processes. */
 static pid_t fork_into_namespace(struct contain *c)
 {
     struct ddp_err err;
@@ -480,7 +488,7 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* With a PID namespace the guardian has done it. */
+/* Write the record. With a PID namespace, the guardian has written it already. */
 static void write_record(struct contain *c)
 {
     struct ddp_err err;
@@ -490,7 +498,7 @@ static void write_record(struct contain *c)
     c->recorded = true;
     if (record_write(c->job, c->cookie, c->group, getppid(), getpid(), &err) != DDP_OK)
         snprintf(c->words + len, sizeof(c->words) - len,
-                 "; if both are killed at once, the next start cannot find this job's processes: %.300s",
+                 "; but if both are killed at once, the next start cannot find this job's processes: %.300s",
                  err.msg);
 }
 
@@ -502,8 +510,8 @@ void contain_name_store(struct contain *c, const char *host, int port)
         record_write_store(c->cookie, endpoint_print(host, port, address));
 }
 
-/* Remove the group of the previous attempt: the next one has the same name, by which the guardian finds it, but is a
- * new group. An unkillable process would keep it, but then no attempt follows. */
+/* Remove the group of the previous attempt. The next attempt needs a new group with the same name, because the
+ * guardian finds the group by its name. An unkillable process keeps the old group, but then no attempt follows. */
 static void leave_group(struct contain *c)
 {
     if (c->group_fd < 0)
@@ -513,8 +521,8 @@ static void leave_group(struct contain *c)
     cgroup_remove(c->group, EMPTY_LIMIT_MS);
 }
 
-/* A group for each attempt, so that killing an attempt cannot hit the next one. If it cannot be created and the user
- * did not request groups, the plain layer is used. */
+/* Create a group for each attempt, so that killing one attempt cannot hit the next. If this fails and the user did
+ * not request groups, use the plain layer. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];
@@ -538,7 +546,8 @@ int contain_cgroup_fd(const struct contain *c)
     return c->group_fd;
 }
 
-/* Inside a PID namespace workers have other pids, which mean nothing to ps and gdb outside. */
+/* Workers in a PID namespace have other pids inside than outside. Tools outside, such as ps and gdb, need the outer
+ * pid. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid)
 {
     pid_t shown = c->host_proc >= 0 ? pidns_host_pid(c->host_proc, pid) : 0;
@@ -552,14 +561,14 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
-/* Usually the last process has left by now, and the guardian need not wait. */
+/* Remove the group now if it is empty. Usually the last process is gone by now, so the guardian need not wait. */
 void contain_leave(struct contain *c)
 {
     if (c->group_fd >= 0)
         cgroup_remove(c->group, 0);
 }
 
-/* A group that is not empty stays, and so does the record, so that the next start tries again. */
+/* Remove the group and the record. If the group is not empty, keep both, so that the next start tries again. */
 void contain_remove(struct contain *c)
 {
     if (c->cookie[0] == '\0')

@@ -1,14 +1,12 @@
 /* descendants.c -- see descendants.h.
  *
- * The tree is read from /proc/PID/task/TID/children, or where the kernel lacks that file from the
- * parent field of every /proc/PID/stat. Pids are reused, so a number that was read a moment ago
- * proves nothing:
- *   - our own children cannot vanish, their pid is held until we wait for them, and we do not wait in between;
- *   - a deeper process is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or our
- *     child) is checked to be still there. Only then the pidfd is signalled. On a kernel without pidfds the
- *     start time replaces it.
- * Both lists may miss a process that is being born, so killing repeats until wait returns that no child
- * is left. */
+ * The tree is read from /proc/PID/task/TID/children. If the kernel lacks that file, it is read from the parent field
+ * of every /proc/PID/stat. A pid that was read a moment ago may name another process now, because pids are reused:
+ *   - The pid of our own child cannot be reused until we wait for the child, and we do not wait in between.
+ *   - A deeper process is opened as a pidfd. Then its parent field is read. Then its parent is checked to be alive:
+ * the parent is our child, or is held by a pidfd as well. Only then the pidfd is signalled. On a kernel without
+ * pidfds, the start time identifies the process.
+ * Both ways may miss a process that is being created, so killing repeats until no child is left. */
 #include "contain/descendants.h"
 
 #include "base/clock.h"
@@ -38,7 +36,7 @@ bool descendants_adopt(void)
 
 /* --- reading the tree ----------------------------------------------------------------------------------- */
 
-/* Return the parent of `pid`, 0 when it is gone. */
+/* Return the parent of `pid`, or 0 if `pid` has ended. */
 static pid_t parent_of(pid_t pid)
 {
     struct proc_stat stat;
@@ -47,17 +45,17 @@ static pid_t parent_of(pid_t pid)
 
 static void add_pid(struct buf *pids, pid_t pid)
 {
-    buf_append(pids, &pid, sizeof(pid)); /* out of memory: skip this one, the next scan finds it */
+    buf_append(pids, &pid, sizeof(pid)); /* if memory is short, skip this child; the next scan finds it */
 }
 
-/* False when this kernel has no `children` files. */
+/* Append the children of `of`, from its `children` files. False: this kernel has no such files. */
 static bool children_by_file(pid_t of, struct buf *pids)
 {
     char path[512];
     snprintf(path, sizeof(path), "/proc/%d/task", (int)of);
     DIR *tasks = opendir(path);
     if (tasks == NULL)
-        return errno == ENOENT; /* the process is gone and has no children */
+        return errno == ENOENT; /* the process has ended, so it has no children */
     bool supported = true;
     for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;) {
         struct buf text = { 0 };
@@ -77,7 +75,8 @@ static bool children_by_file(pid_t of, struct buf *pids)
     return supported;
 }
 
-/* Slower by the number of all processes, and not atomic; repeating it compensates for both. */
+/* Append the children of `of` by reading every process. This takes longer the more processes the machine has, and may
+ * miss some; killing repeats until none is left. */
 static void children_by_scan(pid_t of, struct buf *pids)
 {
     DIR *proc = opendir("/proc");
@@ -101,8 +100,9 @@ static size_t children_up_to(pid_t most, struct buf *pids)
     return pids->len;
 }
 
-/* Where /proc is not mounted, or belongs to another PID namespace, wait() still accepts the numbers of our children.
- * So try every number; only our own children answer. Once numbers have wrapped around, this takes a second. */
+/* Find our own children by calling wait on every pid, because wait accepts only pids of our children. This is for
+ * systems where /proc is not mounted or belongs to another PID namespace. After pids have wrapped around, it takes a
+ * second. */
 static void children_by_wait(struct buf *pids)
 {
     siginfo_t unused;
@@ -111,7 +111,7 @@ static void children_by_wait(struct buf *pids)
         children_up_to(PID_MOST, pids);
 }
 
-/* Constant for the life of a kernel. */
+/* Return how children are found. The answer never changes while the kernel runs. */
 static enum way way_to_children(void)
 {
     static enum way way;
@@ -125,7 +125,7 @@ static enum way way_to_children(void)
     return way;
 }
 
-/* Children of `of` as an array of pid_t in `pids`. */
+/* Append the children of `of` to `pids`, an array of pid_t. Return the new length of the array. */
 static size_t children_of(pid_t of, struct buf *pids)
 {
     const enum way way = way_to_children();
@@ -138,14 +138,14 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* List our own children, zombies too, in `pids`, which must be empty; return how many. The numbers stay reserved
- * until we wait for them. The caller frees `pids`. */
+/* List our own children, including zombies, in `pids`, which must be empty. Return their number. The pids stay
+ * reserved until we wait for the children. The caller frees `pids`. */
 static size_t descendants_list(struct buf *pids)
 {
     return children_of(getpid(), pids);
 }
 
-/* The list grows while it is walked. */
+/* The loop also visits the children that it appends. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 {
     const size_t before = pids->len / sizeof(pid_t);
@@ -163,12 +163,13 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 /* A process that may be signalled. */
 struct target {
     pid_t pid;
-    int pidfd;            /* -1: our child, or this kernel has no pidfds */
-    uint64_t start_ticks; /* without a pidfd, for all except our children; 0 = none */
+    int pidfd; /* -1: our child, or this kernel has no pidfds */
+    uint64_t
+        start_ticks; /* start time, used without a pidfd for processes other than our children; 0 = not used */
 };
 
-/* Identify it by number and start time where pidfds are missing: the process would have to end, and its number be
- * reused, within microseconds. */
+/* Signal a process. Without pidfds, check pid and start time first. This fails only if the process ends and its pid
+ * is reused within microseconds. */
 static bool signal_target(const struct target *t, int signal)
 {
     struct proc_stat stat;
@@ -179,7 +180,7 @@ static bool signal_target(const struct target *t, int signal)
     return kill(t->pid, signal) == 0;
 }
 
-/* Hold on to `pid`; false when it is gone. A pidfd that cannot be signalled is of no use. */
+/* Open `pid` as a target. False: the process has ended. Do not use a pidfd that cannot be signalled. */
 static bool open_target(pid_t pid, struct target *t)
 {
     struct proc_stat stat;
@@ -202,17 +203,17 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* True if the process that was read as a child of `parent`, and has been opened since, is really our descendant. */
+/* Return whether a process is really our descendant. It was read as a child of `parent` and opened afterwards. */
 static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
     if (now == getpid())
-        return true; /* its parent has died, and we have adopted it */
+        return true; /* its parent has died, so it became our child */
     return now == parent->pid && signal_target(parent, 0);
 }
 
-/* Signal `t` and all below it. Read its children before the signal, which may end it, and signal them after it, so
- * that a killed parent cannot create more of them in between. */
+/* Signal `t` and all processes below it. Read the children of `t` before the signal, because the signal may end `t`.
+ * Signal them afterwards, so that a killed parent cannot create more children in between. */
 static void signal_tree(const struct target *t, int signal)
 {
     struct buf pids = { 0 };
@@ -257,20 +258,22 @@ void descendants_names(struct buf *out)
 
 /* Kill all; see descendants.h.
  *
- * The hard case is a chain: a process forks and exits, its child does the same, and so on without end. Each list of
- * processes is outdated when it is read. But a chain does not grow, so it ends when one link is hit before it forks.
- * Hence each round is as short as possible and repeats at once while processes exit:
+ * The hard case is a chain: a process forks and exits, its child does the same, without end. A list of processes is
+ * outdated as soon as it is read. But a chain has only one live process at a time, so it ends if that process is
+ * killed before it forks. So each round is as short as possible, and the next round follows at once while processes
+ * exit:
  *
- *   - only our own children are signalled. A link's parent is dead, so it is our child. A deeper process becomes our
- *     child when those above it are dead, a round later. And our child cannot be another process: no pidfd is needed.
- * - their priority is lowered, if permitted, because 64 busy chains leave a launcher very little of the processor.
- * Only if a round has changed nothing, deeper processes are searched, for those below a process that cannot be
- * killed. */
+ *   - A round signals only our own children. The parent of a chain's live process is dead, so this process is our
+ * child. A deeper process becomes our child one round after the processes above it died. The pid of our child cannot
+ * name another process, so no pidfd is needed.
+ *   - A round lowers the priority of these processes, if permitted. Otherwise 64 busy chains leave a launcher almost
+ * no processor time.
+ * Only if a round has changed nothing, search deeper processes, because their ancestor may be unkillable. */
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Reap some exited processes; chains may exit as fast as we reap them. Return how many; `left` is false when no child
- * is left. */
+/* Reap at most REAPED_PER_ROUND exited processes and return their number. The limit is needed because chains may
+ * create processes as fast as we reap them. `left` becomes false if no child is left. */
 static int reap(bool *left)
 {
     int count = 0;
@@ -290,7 +293,8 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* None has exited: they are about to, or hang. No event reports an orphan's new parent, so check again soon. */
+/* Wait until a child exits, but at most RESCAN_MS. The kernel reports no event when it gives us an orphan, so the
+ * caller must look again soon. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
     descendants_signal(SIGKILL);
@@ -308,7 +312,8 @@ void killer_priority_raise(struct killer_priority *before)
         before->raised = sched_setscheduler(0, SCHED_RR, &(struct sched_param){ .sched_priority = 1 }) == 0;
 }
 
-/* The kernel keeps the niceness, but resets the slack to the value at the start of the process. */
+/* Restore policy and slack. The kernel keeps the niceness, but changing the policy resets the slack to its value at
+ * the start of the process. */
 void killer_priority_restore(const struct killer_priority *before)
 {
     if (!before->raised)
@@ -337,7 +342,7 @@ bool descendants_kill_all(uint64_t limit_ms)
         return true;
     sigemptyset(&child_ended);
     sigaddset(&child_ended, SIGCHLD);
-    /* Blocked, so that sigtimedwait sees it and no handler takes it away. */
+    /* Block SIGCHLD, so that sigtimedwait receives it instead of a handler. */
     pthread_sigmask(SIG_BLOCK, &child_ended, &before);
     struct killer_priority priority;
     killer_priority_raise(&priority);
@@ -349,10 +354,11 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* Read all of it from /proc at the very end. The wait channel needs a tracer's rights, and kernels without symbols
- * show "0"; then only the state is reported. */
+/* Everything here is read from /proc at the very end. Reading the wait channel requires the right to trace the
+ * process, and a kernel without symbols shows "0". In both cases only the state is reported. */
 
-/* A worker that ended is no longer in `pids`, so a number found there is the worker itself. */
+/* Return the rank of worker `pid`, or -1. A worker that ended is no longer in `pids`, so a reused pid
+ * cannot match. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
 {
     for (int i = 0; i < plan->nproc; i++)
@@ -361,7 +367,7 @@ static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
     return -1;
 }
 
-/* Read the state of `pid`, unless it is dead and only waits to be reaped. */
+/* Read the state of `pid`. False: the process is dead and only waits to be reaped. */
 static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
 {
     struct proc_stat stat;
@@ -374,7 +380,8 @@ static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
     return !seen || !proc_stat_is_dead(&stat);
 }
 
-/* Only of our children, but any of them may be a zombie: examine all until enough are found. */
+/* Only our children are listed, because processes below them become our children later. Any child may be a zombie, so
+ * examine all until enough are found. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
 {
     struct buf children = { 0 };

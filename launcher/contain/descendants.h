@@ -1,7 +1,8 @@
 /* descendants.h -- signal, reap and kill all descendants of this process.
  *
- * Works for a subreaper (descendants_adopt): every orphan becomes our child, so nothing can leave the tree, neither
- * by setsid nor by a double fork. A pid is signalled only while it is certain that it still is a descendant. */
+ * This process must be a subreaper (descendants_adopt). Then every orphan becomes our child, so no process can leave
+ * the tree, neither by setsid nor by a double fork. A pid is signalled only while it certainly belongs to a
+ * descendant. */
 #ifndef LAUNCHER_CONTAIN_DESCENDANTS_H
 #define LAUNCHER_CONTAIN_DESCENDANTS_H
 
@@ -13,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Make this process adopt orphans below it. False: the kernel cannot (errno). */
+/* Make this process adopt orphans below it. False: the kernel does not support this (errno). */
 bool descendants_adopt(void);
 
 /* Send `signal` to every living descendant, parents first. */
@@ -22,28 +23,29 @@ void descendants_signal(int signal);
 /* Append at most `max` processes below `pid` to `pids`, an array of pid_t: its children, their children, and so on. Return their number. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
 
-/* Return the i-th of such a list. */
+/* Return element `i` of a list of descendants_below(). */
 static inline pid_t descendants_at(const struct buf *pids, size_t i)
 {
     return ((const pid_t *)(const void *)pids->data)[i];
 }
 
-/* Send SIGKILL to all, reap, and repeat for new ones until none is left. False when some are still there after
- * `limit_ms` (unkillable: they hang in the kernel). No other code may wait for children at the same time. */
+/* Send SIGKILL to all descendants, reap them, and repeat until none is left. False: some remain after `limit_ms`,
+ * because they hang in the kernel. No other code may wait for children at the same time. */
 bool descendants_kill_all(uint64_t limit_ms);
 
-/* Run before all other processes while killing, if CAP_SYS_NICE allows it. Linux shares the processor between
- * sessions (autogroup), so a job that forks without end leaves its killer one percent of it and is never caught. A
- * process with another scheduling policy, or with RLIMIT_RTTIME, is left unchanged. Start no child in this state. */
+/* Raise our priority while killing, if CAP_SYS_NICE allows it. Linux shares the processor between sessions
+ * (autogroup). A job that forks without end therefore leaves its killer one percent of the processor, which is too
+ * slow to catch the job. A process with another scheduling policy, or with RLIMIT_RTTIME, stays unchanged. Start no
+ * child while the priority is raised. */
 struct killer_priority {
     bool raised;
-    int policy, slack_ns; /* previous values; a timer may be late by the slack */
+    int policy, slack_ns; /* previous values; the slack is how late a timer may fire */
 };
 
 void killer_priority_raise(struct killer_priority *before);
 void killer_priority_restore(const struct killer_priority *before);
 
-/* Append "1234 (name), 1240 (name)" of the remaining processes, for a message. At most eight are named. */
+/* Append the remaining processes as "1234 (name), 1240 (name)", at most eight, for a message. */
 void descendants_names(struct buf *out);
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
@@ -54,13 +56,14 @@ enum { STUCK_MAX = 8 }; /* at most this many are listed */
 
 struct stuck {
     int pid;
-    int rank;       /* rank of the worker; -1 = a process that a worker has started */
-    char name[32];  /* name of its program, as the kernel keeps it */
+    int rank;       /* rank of the worker; -1 = a process that a worker started */
+    char name[32];  /* program name, as the kernel keeps it */
     char state;     /* as in /proc/PID/stat, 'D' = does not react to signals; '?' = unknown */
-    char where[64]; /* the kernel function it waits in; "" = the kernel does not report it */
+    char where[64]; /* the kernel function in which it waits; "" = not reported by the kernel */
 };
 
-/* List our remaining children, at most STUCK_MAX; return how many. `pids` by local rank. */
+/* List our remaining children, at most STUCK_MAX, and return their number. `pids` has the workers' pids by local
+ * rank. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan);
 
 #endif

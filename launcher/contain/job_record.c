@@ -1,5 +1,5 @@
-/* job_record.c -- see job_record.h. From the bottom up: safe directories, the runtime directory, the text of a
- * record, finding processes by their cookie, and cleaning up after dead jobs. */
+/* job_record.c -- see job_record.h. The order is: safe directories, the runtime directory, the text of a record,
+ * finding processes by their cookie, cleaning up after dead jobs. */
 #include "contain/job_record.h"
 
 #include "base/clock.h"
@@ -23,14 +23,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* In a user namespace without root, the overflow uid owns the files of the host's root, and "/" with them. */
+/* Return whether `owner` may own a directory that we use. In a user namespace without root, files of the host's root
+ * belong to the overflow uid. "/" is such a file, so its owner is trusted. */
 static bool is_trusted(uid_t owner)
 {
     struct stat root;
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* A private group (user "bob", group "bob") is usual, and directories in it are usually group-writable. */
+/* Return whether other users may write. A group with only this user (user "bob", group "bob") is common, and its
+ * directories are usually writable for the group, so this group is allowed. */
 static bool is_writable_for_others(const struct stat *st)
 {
     const bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();
@@ -54,7 +56,7 @@ static bool is_safe(const char *dir, char why[SAFE_DIR_WHY_MAX])
     return false;
 }
 
-/* Go from the directory up to "/", so that `why` names the nearest one. */
+/* Check the directory first, then each one above it up to "/", so that `why` names the nearest unsafe one. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 {
     char above[PATH_MAX];
@@ -76,12 +78,12 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
 /* /tmp is shared: another user may have created a directory of our name before us, or a link to one of our
- * directories. So open a directory first, without following a link, and check it through its descriptor: then the
- * files are created in the checked directory whatever happens to the name. */
+ * directories. So open the directory without following links, and check it by its descriptor. Files are then created
+ * in the checked directory, even if the name changes its meaning. */
 
-/* Return the n-th candidate; false without one. /run/user/UID is also tried by its usual path, because ssh and sudo
- * often lose the variable. /tmp precedes $TMPDIR, because batch systems give each job a private TMPDIR, where the
- * next start would not find our records. */
+/* Format the n-th candidate directory. False: that candidate does not exist. /run/user/UID is also tried by its usual
+ * path, because ssh and sudo often lose the variable. /tmp precedes $TMPDIR: batch systems give each job a private
+ * TMPDIR, in which the next start would not find our records. */
 static bool place(int n, char out[PATH_MAX])
 {
     static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };
@@ -99,7 +101,7 @@ static bool place(int n, char out[PATH_MAX])
     return len < PATH_MAX;
 }
 
-/* The n-th place without links, when what is above it is safe. */
+/* Format the n-th candidate without links. False: a directory above it is not safe. */
 static bool safe_place(int n, char out[PATH_MAX])
 {
     char path[PATH_MAX], parent[PATH_MAX], why[SAFE_DIR_WHY_MAX];
@@ -112,7 +114,7 @@ static bool safe_place(int n, char out[PATH_MAX])
     return safe_dir(path, parent, why) && snprintf(out, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
 }
 
-/* Open the directory if this user alone owns it; -1 (errno) when it is missing or not safe. */
+/* Open the directory if only this user can use it. -1 (errno): it is missing or not safe. */
 static int open_ours(const char *path)
 {
     struct stat st;
@@ -126,14 +128,14 @@ static int open_ours(const char *path)
     return -1;
 }
 
-/* Open the n-th of them if it exists; the caller closes the descriptor. -1: missing or not safe. */
+/* Open the n-th candidate if it exists; the caller closes the descriptor. -1: it is missing or not safe. */
 static int runtime_dir_open(int n)
 {
     char path[PATH_MAX];
     return place(n, path) ? open_ours(path) : -1;
 }
 
-/* Creating it and finding it are both fine, because two starts may race. */
+/* If the directory exists already, use it, because another start may have created it meanwhile. */
 int runtime_dir_make(char path[PATH_MAX])
 {
     int fd = -1;
@@ -144,7 +146,7 @@ int runtime_dir_make(char path[PATH_MAX])
     return fd;
 }
 
-/* True if it exists or could be created. */
+/* Return whether the directory exists or could be created. */
 static bool is_usable(const char *path)
 {
     char parent[PATH_MAX];
@@ -167,7 +169,7 @@ bool runtime_dir_find(char path[PATH_MAX])
 
 /* --- record text ------------------------------------------------------------------------------------------ */
 
-/* One line for each field, in this order, and nothing else:
+/* A record has exactly these lines, in this order:
  *
  *     ddprun-record 1
  *     boot 0f1c8a6e-6a51-4c0b-9d53-1f6f4f4f2b55
@@ -194,8 +196,8 @@ bool record_print(struct buf *out, const struct record *r)
                       (unsigned long long)r->agent.start_ticks, r->cookie, r->cgroup, r->job);
 }
 
-/* Copy the value after "name " in the line at *at; *at moves to the next line. False when the line is another one, or
- * its value does not fit. */
+/* Copy the value after "name " in the line at *at, and move *at to the next line. False: the line has another name,
+ * or its value does not fit. */
 static bool record_take_field(const char **at, const char *name, char *value, size_t size)
 {
     size_t len = strlen(name), n = strcspn(*at, "\n");
@@ -207,7 +209,7 @@ static bool record_take_field(const char **at, const char *name, char *value, si
     return true;
 }
 
-/* Parse decimal digits from *at to the next space or the end, which is skipped. No sign, no overflow. */
+/* Parse decimal digits at *at and skip the space after them. False: no digits, a sign, or an overflow. */
 static bool take_number(const char **at, uint64_t limit, uint64_t *to)
 {
     size_t n = strspn(*at, "0123456789");
@@ -245,7 +247,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* All processes in the group will be killed, so its name must be ours, with this cookie. */
+/* Return whether a control group may be killed: its name must have the form of ours, with this job's cookie.
+ * Otherwise a wrong record could kill processes of others. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -271,25 +274,25 @@ bool record_parse(const char *text, struct record *out)
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* A process is killed when its environment, as the kernel keeps it, has the cookie: 128 random bits that only the
- * workers of one job get. A pid may be reused between check and signal, so a pidfd is opened first, then environment
- * and start time are read, and the signal goes to the pidfd. If the pid was reused in between, the pidfd's process is
- * gone and the signal reaches no process.
+/* A process is killed if the environment that the kernel keeps for it contains the cookie: 128 random bits that only
+ * one job's workers get. A pid may be reused between check and signal. So a pidfd is opened first, then environment
+ * and start time are read, then the pidfd is signalled. If the pid was reused in between, the pidfd's process is gone
+ * and the signal has no effect.
  *
- * /proc is read in ascending order, and new pids are higher than their parents', so a chain of processes that fork
- * and exit runs towards us. Once in 4 million forks pids wrap around: hence the second pass. */
+ * /proc is read in ascending order, and a new process usually has a higher pid than its parent. So reading meets a
+ * chain of processes that fork and exit. Pids wrap around once in 4 million forks, so a second pass is made. */
 
 enum {
-    MARK_MAX = 32 + COOKIE_CHARS,     /* "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
-    CHASES = 40,                      /* times */
-    LOOKS = 50,                       /* at the next */
-    AHEAD = 16,                       /* numbers */
-    BLOCK = 64 * 1024,                /* bytes read at a time; */
-    ENVIRONMENT_MAX = 8 * 1024 * 1024 /* more than the kernel's limit for anyone */
+    MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
+    CHASES = 40,                  /* how often the newest pid is read */
+    LOOKS = 50,                   /* checks of the next pid */
+    AHEAD = 16,                   /* pids checked above the newest one */
+    BLOCK = 64 * 1024,            /* bytes read at a time */
+    ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };
 
-/* True if the entry `mark` (with its NUL) is in this piece of an environment. `first` = the piece begins with an
- * entry. */
+/* Return whether the entry `mark` (with its NUL) is in this piece of an environment. `first` = an entry begins at the
+ * piece's first byte. */
 static bool has_mark(const char *piece, size_t len, const char *mark, size_t mark_len, bool first)
 {
     const char *at = piece, *found;
@@ -301,7 +304,8 @@ static bool has_mark(const char *piece, size_t len, const char *mark, size_t mar
     return false;
 }
 
-/* Read in pieces, and keep the end of each in front of the next, so that no entry is cut in two. */
+/* Search the environment piece by piece. Put the end of each piece in front of the next, so that no entry is cut in
+ * two. */
 static bool environment_has(int fd, const char *cookie)
 {
     char piece[BLOCK], mark[MARK_MAX];
@@ -321,7 +325,7 @@ static bool environment_has(int fd, const char *cookie)
     return found;
 }
 
-/* True if the environment of `pid` (0 = of this process) has the cookie. */
+/* Return whether the environment of `pid` (0 = this process) contains the cookie. */
 static bool leftovers_is_marked(int pid, const char *cookie)
 {
     char path[64];
@@ -333,8 +337,7 @@ static bool leftovers_is_marked(int pid, const char *cookie)
     return found;
 }
 
-/* Kill `pid` if it belongs to the job, and return true. The cheap checks come first, because most processes belong to
- * other users. */
+/* Kill `pid` if it belongs to the job, and return whether it does. */
 static bool kill_one(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -348,14 +351,14 @@ static bool kill_one(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* True if it can belong to the job at all. */
+/* Return whether the process can belong to the job, by its user. Root's jobs may contain processes of any user. */
 static bool is_of_this_user(DIR *proc, const char *name)
 {
     struct stat st;
     return geteuid() == 0 || (fstatat(dirfd(proc), name, &st, 0) == 0 && st.st_uid == geteuid());
 }
 
-/* Count the processes that were found. */
+/* Kill the job's processes in one pass over /proc, and return their number. */
 static int kill_pass(const struct leftovers *l)
 {
     int found = 0;
@@ -373,7 +376,7 @@ static int kill_pass(const struct leftovers *l)
 
 /* --- chains of processes ------------------------------------------------------------------------------------- */
 
-/* One call for a number that is not in use. */
+/* Kill `pid` if it exists and belongs to the job. An unused pid costs only one system call. */
 static bool kill_newborn(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -386,8 +389,9 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* A link of a chain that has the processor for itself lives 0.1 ms, and reading /proc takes many times that. But
- * numbers are assigned in ascending order, so wait for the next links right above the newest one. */
+/* Kill the processes of a chain, and return their number. With a free processor, each process of a chain lives 0.1
+ * ms; reading /proc takes much longer. Pids are assigned in ascending order, so check the pids right above the newest
+ * one until a process gets them. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -400,10 +404,11 @@ static int chase(const struct leftovers *l)
     return found;
 }
 
-/* SIGKILL to all of them, and to those born meanwhile, until two passes find none. Only processes of this user (root:
- * of all) are checked. False when some are still there after `limit_ms`, or this kernel has no pidfds: without them a
- * signal could hit another process. A killed process keeps its environment until it is gone, but is counted once:
- * while the number falls, no new one is among them. */
+/* Send SIGKILL to the job's processes, and to those created meanwhile, until two passes find none. Only processes of
+ * this user are checked (root: of all users). False: some remain after `limit_ms`, or this kernel has no pidfds.
+ * Without pidfds a signal could hit another process.
+ * A killed process keeps its environment until it is gone, but must be counted once. So a pass that finds fewer
+ * processes than the previous one counts no new ones. */
 static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
@@ -428,16 +433,16 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* A pid names a process only together with its start time, both only on one boot of one machine and inside one PID
- * namespace: the record has all four, and a record that does not match is kept until its boot or its namespace is
- * over. The cookie and the name of the control group decide which processes are killed, never a pid from the record.
+/* A pid names a process only together with three other values: its start time, the boot of the machine and the PID
+ * namespace. The record has all four. A record of another boot or namespace is kept until that has ended. The cookie
+ * and the name of the control group decide which processes are killed; a pid in the record never does.
  *
- * At a start without dead jobs all this is four directories that are opened and usually missing. */
+ * Without dead jobs, a start only opens a few directories, most of which do not exist. */
 
 enum {
-    RECORDS_MAX = 256, /* records that are examined; a user has fewer jobs on one host */
-    TURN_MS = 5,       /* between two checks for our turn */
-    LITTER_S = 60,     /* a FIFO is opened, and a draft renamed, right after it was created */
+    RECORDS_MAX = 256, /* records that are examined; a user runs fewer jobs on one host */
+    TURN_MS = 5,       /* milliseconds between two attempts to get the lock */
+    LITTER_S = 60,     /* seconds; older FIFOs without a reader and older drafts are leftovers */
     STORE_NAME_MAX = RUNTIME_NAME_DIGITS + sizeof(".store")
 };
 
@@ -465,7 +470,7 @@ static bool look_where_we_are(struct record *r)
     return true;
 }
 
-/* The scope of pids: this boot, this namespace. Both stay the same for the life of this process and of the agent. */
+/* Fill in this boot and this PID namespace. Both stay the same while this process and the agent live. */
 static bool where_are_we(struct record *r)
 {
     static struct record here;
@@ -476,7 +481,7 @@ static bool where_are_we(struct record *r)
     return true;
 }
 
-/* Write under a name that no reader accepts as a record, then rename, so that no reader sees half of one. */
+/* Write to a draft whose name no reader accepts, then rename it, so that no reader sees half of a file. */
 static bool put_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
@@ -495,7 +500,7 @@ static bool put_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
-/* Format the text before creating the directory, so that a failure leaves nothing. */
+/* Format the text before creating the directory, so that a failure creates nothing. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err)
 {
@@ -536,14 +541,16 @@ void record_write_store(const char *cookie, const char *address)
     }
 }
 
-/* Remove the record or "DIGITS.more", which a worker has left: a file, or whatever it put in place of one. */
+/* Return whether `name` belongs to the job: its record, or "DIGITS.more", the name of a file that a worker left. A
+ * worker may have put another object in place of the file. */
 static bool is_of(const char *name, const char *cookie)
 {
     return strcmp(name, cookie) == 0 ||
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
-/* Open a separate descriptor, because closedir closes it. NULL: no directory, or no memory. */
+/* Open the entries of a directory with a separate descriptor, because closedir closes the one it uses. NULL: no
+ * directory, or out of memory. */
 static DIR *entries_of(int dir)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -565,7 +572,7 @@ static void remove_files(int dir, const char *cookie)
     closedir(d);
 }
 
-/* In all candidate directories: the environment chose one then, and may have changed. */
+/* Remove from all candidate directories, because the environment that chose one of them may have changed. */
 void record_remove(const char *cookie)
 {
     for (int i = 0; i < RUNTIME_DIRS; i++) {
@@ -579,7 +586,7 @@ void record_remove(const char *cookie)
 
 /* --- look ------------------------------------------------------------------------------------------------ */
 
-/* Read a text file of this user, with a NUL after its end. False: it is missing or empty, or another user owns it. */
+/* Read a text file of this user and append a NUL. False: the file is missing or empty, or belongs to another user. */
 static bool read_own_file(int dir, const char *name, char *text, size_t size)
 {
     struct stat st;
@@ -593,7 +600,7 @@ static bool read_own_file(int dir, const char *name, char *text, size_t size)
     return n > 0 && (size_t)n == strlen(text);
 }
 
-/* False: not a record of ddprun. */
+/* Read and parse a record. False: the file is not a record of ddprun. */
 static bool read_record(int dir, const char *name, struct record *r)
 {
     char text[RECORD_MAX];
@@ -601,35 +608,37 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-/* A zombie keeps its pid and start time and starts no more processes, but only after its last thread has ended: while
- * the agent dies thread by thread, a worker that it has just cloned gets a remaining thread as its parent and runs
- * on, without the cookie until its execve. A check at that moment would find no worker and remove the record. */
+/* Return whether a process of a record still lives. A zombie keeps its pid and start time. A zombie starts no more
+ * processes, but only when its last thread has ended.
+ * The agent dies thread by thread. A worker that it has just cloned may get a remaining thread as its parent, and has
+ * no cookie until its execve. A check at that moment would find no worker and would remove the record, so the agent
+ * must be dead with all threads. */
 static bool is_alive(const struct record_process *p)
 {
     struct proc_stat stat;
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
-/* A process of another PID namespace has no number here. But the namespace, and the job in it, ends with its last
- * process. */
+/* Return whether the job of a record runs. A process of another PID namespace has no pid here. So ask whether the
+ * namespace exists; it ends together with its last process. */
 static bool is_running(const struct record *r, const struct record *here)
 {
     return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
                                                    : procfs_namespace_lives(r->pid_namespace);
 }
 
-/* One line for the user, because processes were killed without a request. */
+/* Report that processes of a dead job were killed, because no user requested it. */
 static void record_log_burial(const struct record *r, int killed, bool all)
 {
     if (killed > 0)
-        log_info("job '%s' was left without ddprun (pids %d and %d were killed); its %d remaining process%s "
+        log_info("job '%s' has lost its ddprun (pids %d and %d were killed); its %d remaining process%s "
                  "been killed now",
                  r->job, r->guardian.pid, r->agent.pid, killed, killed == 1 ? " has" : "es have");
     if (!all)
-        log_warn("job '%s' was left without ddprun, and some of its processes cannot be killed", r->job);
+        log_warn("job '%s' has lost its ddprun; some of its processes cannot be killed", r->job);
 }
 
-/* True when nothing is left of the job. */
+/* Kill the rest of a dead job. Return whether no process of the job is left. */
 static bool bury(const struct record *r, bool quiet)
 {
     struct leftovers l = { .cookie = r->cookie, .start_ticks = r->agent.start_ticks };
@@ -644,8 +653,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Wait until no other start cleans up, because two of raised priority would leave dying processes no processor; but
- * stop waiting for one that takes too long. */
+/* Wait until no other start cleans up. Two killers with raised priority would leave no processor time to dying
+ * processes. Stop waiting after SWEEP_LIMIT_MS. */
 static void take_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;
@@ -653,7 +662,8 @@ static void take_turn(int dir)
         poll(NULL, 0, TURN_MS);
 }
 
-/* True when nothing is left of the job and its files, whichever process removed them. */
+/* Clean up after a dead job with the lock held. True: no process and no file of the job is left, whether we or
+ * another start removed them. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];
@@ -666,7 +676,8 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
     return buried;
 }
 
-/* True if a record was removed because its job was dead: then a job that it started may be dead, too. */
+/* Examine a record and clean up after its job if that is dead. True: the record was removed. Then check all records
+ * again, because a job that the dead job started may be dead, too. */
 static bool look_at(int dir, const char *name, const struct record *here, bool quiet)
 {
     struct record r;
@@ -681,8 +692,8 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* Files of a job that was killed before it had a record: a FIFO of workers' timers without a reader, or the draft of
- * a record. */
+/* Remove a file of a job that was killed before it had a record: a timer FIFO without a reader, or a draft of a
+ * record. */
 static void remove_litter(int dir, const char *name)
 {
     struct stat st;
@@ -699,7 +710,7 @@ static void remove_litter(int dir, const char *name)
         unlinkat(dir, name, 0);
 }
 
-/* Return how many dead jobs were removed. */
+/* Clean up after the dead jobs of one directory, and return their number. */
 static int look_through(int dir, const struct record *here, bool quiet)
 {
     int seen = 0, buried = 0;
@@ -719,8 +730,8 @@ static int look_through(int dir, const struct record *here, bool quiet)
     return buried;
 }
 
-/* A job may have started another one through ddprun, whose record becomes dead with the first: so search each
- * directory until nothing more is found. */
+/* Repeat for each directory until no dead job is found. A job may have started another job through ddprun, and the
+ * second one is detected as dead only after the first is killed. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };
@@ -738,7 +749,8 @@ void record_sweep(bool quiet)
 
 /* --- running jobs ---------------------------------------------------------------------------------------- */
 
-/* The kernel counts the start of a process from boot, with the time of sleep. */
+/* Return the age of a process. The kernel's start time is relative to boot and includes suspended time, as
+ * CLOCK_BOOTTIME does. */
 static uint64_t age_ms(const struct record_process *p)
 {
     struct timespec now;
@@ -749,7 +761,8 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* The pids of a job in another PID namespace mean nothing here, and it usually has a separate network. */
+/* Read the job of a record. Skip jobs of another PID namespace: their pids mean nothing here, and they usually have a
+ * separate network. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

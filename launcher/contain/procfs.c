@@ -1,5 +1,5 @@
-/* procfs.c -- see procfs.h. Formats differ between kernels and containers, so every parser accepts missing fields and
- * every read has a limit. */
+/* procfs.c -- see procfs.h. Formats differ between kernels and containers. So every parser accepts missing fields,
+ * and every read has a limit. */
 #include "contain/procfs.h"
 
 #include "base/syscalls.h"
@@ -19,7 +19,8 @@
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
     unsigned long long start, user, system;
-    /* The name in parentheses may contain any bytes, also parentheses and spaces, so continue after the last one. */
+    /* The name in parentheses may contain any bytes, including parentheses and spaces. So continue after the last
+     * ')'. */
     const char *end = strrchr(text, ')');
     if (end == NULL || sscanf(end + 1,
                               " %c %d %d %*d %*d %d %u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
@@ -44,7 +45,7 @@ bool pids_signal(int pidfd, int signal)
     return sys_pidfd_send_signal(pidfd, signal) == 0;
 }
 
-/* A filter of system calls may let one of the two pass. */
+/* Try both calls, because a filter of system calls may permit only one of them. */
 bool pids_can_hold(void)
 {
     const int self = pids_hold(getpid());
@@ -65,12 +66,12 @@ pid_t pids_newest(void)
 }
 
 enum {
-    PART = 4096,       /* the kernel returns most of these files a page at a time */
-    FILE_MAX = 1 << 20 /* mountinfo of a machine with thousands of containers is smaller */
+    PART = 4096,       /* bytes; the kernel returns most of these files one page at a time */
+    FILE_MAX = 1 << 20 /* bytes; even the mountinfo of a machine with thousands of containers is smaller */
 };
 
-/* Read until the kernel reports the end: these files have no size, and one read returns less than all. The last byte
- * of each part stays free for the NUL. */
+/* Read until the kernel reports the end of the file, because the size of these files is unknown and one read returns
+ * only a part. Keep the last byte of each part free for the NUL. */
 bool procfs_read(const char *path, struct buf *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -86,7 +87,7 @@ bool procfs_read(const char *path, struct buf *out)
     return to != NULL && n == 0;
 }
 
-/* Read the beginning of a short file, without an allocation; "" when it cannot be read. */
+/* Read the beginning of a short file without allocating memory. "" if the file cannot be read. */
 static void read_text(pid_t pid, const char *file, char *to, size_t size)
 {
     char path[64];
@@ -107,7 +108,7 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size)
             *p = '?';
 }
 
-/* One read, so that all numbers are from one moment; 512 bytes hold a line with every number at its longest. */
+/* Read all numbers with one call, so that they are from the same moment. 512 bytes hold the longest possible line. */
 bool procfs_stat(pid_t pid, struct proc_stat *out)
 {
     char text[512];
@@ -125,7 +126,7 @@ const char *procfs_boot_id(void)
     return id;
 }
 
-/* Our children have another one. */
+/* Read the start time again in a child process, because a fork copies the parent's value. */
 uint64_t procfs_own_start(void)
 {
     static struct {
@@ -140,8 +141,8 @@ uint64_t procfs_own_start(void)
     return own.pid == getpid() ? own.ticks : 0;
 }
 
-/* A container may show the /proc of its host: then "self" is our number outside, and every pid in it would be another
- * process here. */
+/* Return whether /proc belongs to our PID namespace. A container may show its host's /proc: there, "self" names our
+ * pid outside, and other pids name other processes. */
 bool procfs_is_ours(void)
 {
     char text[32];
@@ -150,10 +151,11 @@ bool procfs_is_ours(void)
     return atoi(text) == (int)getpid();
 }
 
-/* The kernel's fixed inode of the first namespace (PROC_PID_INIT_INO). */
+/* The kernel's fixed inode number of the first PID namespace (PROC_PID_INIT_INO). */
 #define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
 
-/* Count its pids, which every user may read: a process with only one is in no namespace below ours. */
+/* Return whether a process is in a PID namespace below ours. Such a process has more than one pid in its status file,
+ * which every user may read. */
 static bool is_below_us(const char *pid)
 {
     char path[64];

@@ -1,7 +1,7 @@
 /* threads.c -- see threads.h.
  *
- * The kernel checks the right to trace a process before it shows its system call (Yama, CAP_SYS_PTRACE); its state is for all to
- * see. So each fact is read by itself, and one that is hidden is left out. */
+ * To read the system call of a thread, the kernel requires the right to trace the process (Yama, CAP_SYS_PTRACE).
+ * Every user may read the state. So each fact is read separately, and a hidden fact is left out. */
 #include "contain/threads.h"
 
 #include "base/endpoint.h"
@@ -23,10 +23,10 @@ enum { LINE_SIZE = 512, ARGS = 2 };
 
 /* --- system calls --------------------------------------------------------------------------------------- */
 
-/* The argument that names what a thread waits for. */
+/* The kind of a call's argument that names what the thread waits for. */
 enum subject { NONE, FD, PATH, POLLED };
 
-/* Calls in which a thread may stay for long. */
+/* Calls in which a thread may wait for a long time. */
 /* clang-format off */
 #define CALLS_ON_FD(X) \
     X(read) X(write) X(readv) X(writev) X(pread64) X(pwrite64) X(preadv) X(pwritev) X(recvfrom) X(sendto) X(recvmsg) X(sendmsg) \
@@ -52,7 +52,7 @@ static const struct call {
             OTHER_CALLS(X)
 #undef X
                 { SYS_ppoll, "ppoll", POLLED },
-#ifdef SYS_poll /* newer machines have only ppoll and its like */
+#ifdef SYS_poll /* newer architectures have only ppoll and similar calls */
     { SYS_poll, "poll", POLLED },
     { SYS_select, "select", NONE },
     { SYS_epoll_wait, "epoll_wait", FD },
@@ -84,16 +84,16 @@ bool syscall_parse(const char *line, long *number, unsigned long *args, int n)
     return true;
 }
 
-/* --- what it waits for ---------------------------------------------------------------------------------- */
+/* --- what a thread waits for ------------------------------------------------------------------------------ */
 
-/* Read the memory of another process without stopping it. False: no permission, or no such memory. */
+/* Read the memory of another process without stopping the process. False: no permission, or no such memory. */
 static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
 {
     struct iovec here = { to, size }, there = { (void *)address, size };
     return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
-/* A path may end just before a page that does not exist, so it is read up to the end of its page. */
+/* Read a path from the process's memory, at most up to the end of its page. The next page may not exist. */
 static void put_path(pid_t pid, unsigned long address, char *to, size_t size)
 {
     const size_t page = 4096 - address % 4096, n = page < size - 1 ? page : size - 1;
@@ -104,7 +104,7 @@ static void put_path(pid_t pid, unsigned long address, char *to, size_t size)
         to[0] = '\0';
 }
 
-/* "10.0.0.2:29500", "" without a peer on the network. */
+/* Format a peer as "10.0.0.2:29500"; "" if it is not on the network. */
 static void put_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
 {
     char host[INET6_ADDRSTRLEN] = "";
@@ -117,7 +117,7 @@ static void put_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEX
         endpoint_print(host, ntohs(v6->sin6_port), text);
 }
 
-/* A copy of the descriptor answers for the process's own (Linux 5.6). */
+/* Format the peer of a socket. A copy of the process's descriptor has the same peer (Linux 5.6). */
 static void put_socket(pid_t pid, int fd, char *to, size_t size)
 {
     struct sockaddr_storage peer = { 0 };
@@ -134,7 +134,7 @@ static void put_socket(pid_t pid, int fd, char *to, size_t size)
         snprintf(to, size, "the connection to %s", text);
 }
 
-/* "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". */
+/* Format what a descriptor refers to: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". */
 static void put_fd(pid_t pid, unsigned long fd, char *to, size_t size)
 {
     char path[64];
@@ -145,7 +145,7 @@ static void put_fd(pid_t pid, unsigned long fd, char *to, size_t size)
         put_socket(pid, (int)fd, to, size);
 }
 
-/* Of several descriptors the first one. */
+/* Format the first of the polled descriptors. */
 static void put_polled(pid_t pid, unsigned long address, unsigned long n, char *to, size_t size)
 {
     struct pollfd first;
@@ -166,7 +166,7 @@ static void put_subject(pid_t pid, const struct call *call, const unsigned long 
 
 /* --- the lock of a process's memory --------------------------------------------------------------------- */
 
-/* The calls that change the map of the memory. */
+/* Return whether a system call changes the memory map. */
 static bool changes_map(long number)
 {
     static const long changing[] = { SYS_mmap,    SYS_munmap, SYS_mremap, SYS_mprotect,
@@ -230,7 +230,7 @@ void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
     snprintf(to, STACK_NAME_MAX, "%s%s%s", state_words(state), where[0] != '\0' ? " in " : "", where);
 }
 
-/* The kernel's function, "" = none or hidden. */
+/* Read the kernel function in which the thread waits; "" if none, or hidden. */
 static void read_function(pid_t pid, const char *dir, char *to, size_t size)
 {
     char file[64];
@@ -240,7 +240,8 @@ static void read_function(pid_t pid, const char *dir, char *to, size_t size)
         to[0] = '\0';
 }
 
-/* "sleeping in read", "uninterruptible in read (nfs_wait)". The kernel's function stands for a call that is hidden. */
+/* Describe what a thread does: "sleeping in read", "uninterruptible in read (nfs_wait)". If the system call is
+ * hidden, use the kernel function instead. */
 static void describe(const char *dir, char state, bool has_memory, struct stack_thread *t)
 {
     char file[64], line[LINE_SIZE], function[48] = "", where[120];
@@ -263,7 +264,7 @@ static void describe(const char *dir, char state, bool has_memory, struct stack_
         put_subject(t->pid, call, args, has_memory, t->object, sizeof(t->object));
 }
 
-/* The name stands between the first and the last parenthesis. */
+/* Copy the name, which is between the first and the last parenthesis. */
 static void copy_name(const char *line, struct stack_thread *t)
 {
     const char *from = strchr(line, '('), *to = strrchr(line, ')');
@@ -271,7 +272,8 @@ static void copy_name(const char *line, struct stack_thread *t)
         snprintf(t->name, sizeof(t->name), "%.*s", (int)(to - from - 1), from + 1);
 }
 
-/* In ms. The scheduler's own count (ns) shows a thread that ran for a moment only; a kernel without it has clock ticks. */
+/* Return the CPU time in ms. The scheduler's count (ns) also shows a thread that ran only for a moment. A kernel
+ * without that count has clock ticks. */
 static int64_t cpu_time(const char *dir, int pid, uint64_t ticks)
 {
     char file[48], line[LINE_SIZE];
@@ -281,7 +283,7 @@ static int64_t cpu_time(const char *dir, int pid, uint64_t ticks)
     return ns > 0 ? (int64_t)(ns / 1000000) : (int64_t)(ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
-/* False when it has ended. */
+/* Append one thread to `out`. False: the thread has ended. */
 static bool add_thread(const struct stack_thread *like, pid_t tid, bool has_memory, struct buf *out)
 {
     char dir[32], file[40], line[LINE_SIZE];

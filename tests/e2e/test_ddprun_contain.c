@@ -270,7 +270,7 @@ static void next_start_cleans_up(const char *layer)
     orphan_a_job(layer, w.hold);
     cr_expect(job_witness_sees_some(&w), "nothing was left, so this test tests nothing");
     struct run_result r = RUN(layer, "true");
-    expect_words(r.err, "was left without ddprun");
+    expect_words(r.err, "has lost its ddprun");
     cr_expect(job_witness_alone(&w), "a process is left");
     run_free(&r);
     cr_expect_eq(records(), JOB_FILES, "those of the other job only");
@@ -382,14 +382,14 @@ Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init =
     const struct run_options marked = { .env = (const char *const[]){ "DDPRUN_COOKIE=" DYING_COOKIE, NULL } };
     struct run_process *worker = run_start((const char *const[]){ "sleep", "60", NULL }, &marked);
     struct run_result r = RUN("--contain=plain", "true");
-    cr_expect_null(strstr(r.err, "was left without ddprun"), "%s", r.err);
+    cr_expect_null(strstr(r.err, "has lost its ddprun"), "%s", r.err);
     cr_expect_eq(records(), 1, "the record was taken away");
     run_free(&r);
     const int pidfd = pidfd_open(agent, 0);
     close(hold);
     wait_for_end(pidfd);
     r = RUN("--contain=plain", "true");
-    expect_words(r.err, "job 'dying' was left without ddprun");
+    expect_words(r.err, "job 'dying' has lost its ddprun");
     cr_expect_eq(records(), 0);
     run_free(&r);
     r = run_wait(worker);
@@ -476,7 +476,7 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     /* The kernel may have given the number of the dead namespace to another test's: then the next start finds it. */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
-        cr_expect_null(strstr(r.err, "was left without ddprun"), "no process was left to be killed: %s",
+        cr_expect_null(strstr(r.err, "has lost its ddprun"), "no process was left to be killed: %s",
                        r.err);
         run_free(&r);
     }
@@ -495,7 +495,7 @@ Test(ddprun_contain, in_a_pid_namespace_nothing_is_left_whoever_is_killed, .init
     job_witness_close(&w);
     cr_expect_gt(records(), JOB_FILES, "there is a record, and beside it what the worker wrote");
     struct run_result r = RUN("--contain=pidns", "true");
-    cr_expect_null(strstr(r.err, "was left without ddprun"), "no process was left to be killed: %s", r.err);
+    cr_expect_null(strstr(r.err, "has lost its ddprun"), "no process was left to be killed: %s", r.err);
     cr_expect_eq(records(), 0, "files of the dead job are left");
     run_free(&r);
 }

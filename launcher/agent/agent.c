@@ -1,12 +1,13 @@
 /* agent.c -- see agent.h.
  *
- * One table, states by events; a cell changes the struct, appends effects and returns the next state. Every cell is
- * filled: where nothing has to happen it is `ignore`, so that a missing reaction is a decision and not an oversight.
- * Cells about the job come first: the consequences of an attempt's end, and the store's decisions. Those about
- * workers (run_) stand below.
+ * The state machine is one table of states by events. A cell of the table is a function that changes the struct,
+ * appends effects and returns the next state. Every cell is filled, with `ignore` if nothing has to happen, so that a
+ * missing reaction cannot be an oversight. Functions about the job come first: what follows the end of an attempt,
+ * and what the store decides. Functions about workers (run_) follow after the table.
  *
- * The store is notified in this order: failed (at once), exited (each worker), cause and stopped (when nothing is
- * left). After `stopped`, or `done` when all succeeded, this node does nothing until the verdict arrives. */
+ * The agent reports to the store in this order: failed (at once), exited (for each worker), cause and stopped (when
+ * no process is left). After `stopped`, or `done` if all workers succeeded, this node does nothing until the verdict
+ * arrives. */
 #include "agent/agent.h"
 
 #include "ddp/error.h"
@@ -17,13 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How far the stop has got. */
+/* The progress of a stop. */
 struct stop {
-    int by_user, requests; /* signal of the user's first request, 0 = none; how many there were */
-    int signal;            /* the signal being sent to workers; 0 before any stop */
+    int by_user, requests; /* signal of the user's first request, 0 = none; number of requests */
+    int signal;            /* signal that is being sent to workers; 0 before any stop */
     bool sweep_hard;       /* leftovers were sent SIGKILL */
-    uint64_t give_up_ms;   /* processes that survive SIGKILL */
-    bool stuck;            /* something did */
+    uint64_t give_up_ms;   /* when to stop waiting for processes that survive SIGKILL */
+    bool stuck;            /* a process survived until then */
 };
 
 struct agent {
@@ -31,26 +32,26 @@ struct agent {
     int nproc;
     enum agent_state state;
     uint64_t now_ms, deadline_ms;
-    int attempt; /* from 0 */
+    int attempt; /* number of the attempt, from 0 */
     uint64_t linger_until_ms;
-    struct agent_verdict verdict; /* once `judged` */
+    struct agent_verdict verdict; /* valid if `judged` */
     bool judged;                  /* the store has reported the end of the job */
-    int told_code;                /* exit code of another node's failure; 0 = none was reported */
-    bool told;                    /* to stop */
-    bool heard;                   /* the store has received the failure of this node */
-    bool hosts;                   /* the store is in this process */
+    int told_code;                /* exit code of another node's failure; 0 = no failure was reported */
+    bool told;                    /* the store told this node to stop */
+    bool heard;                   /* the store has received this node's failure */
+    bool hosts;                   /* this process hosts the store */
     bool left, store_lost, not_ready;
     enum no_restart no_restart;
-    int spawning; /* requested, no answer yet; -1 = none */
+    int spawning; /* local rank of the worker whose start was requested but not answered yet; -1 = none */
     int alive;
     struct stop stop;
-    uint64_t
-        settle_until_ms; /* then the agent stops waiting for workers that the kernel is still cleaning up */
-    bool said_dying;     /* the kernel is still cleaning up such a worker */
+    uint64_t settle_until_ms; /* when to stop waiting for workers that the kernel is still cleaning up */
+    bool said_dying;          /* the user was told that the kernel is still cleaning up a worker */
     int first_failure,
-        first_victim; /* local ranks, -1 = none; a worker that only lost its peer counts if no other failed */
+        first_victim; /* local ranks, -1 = none; a worker that only lost its peer becomes the first failure if no
+                       * other worker failed */
     struct agent_worker *workers;
-    struct agent_effect *effects; /* room for the most effects that one step can cause */
+    struct agent_effect *effects; /* room for the largest number of effects of one step */
     size_t n_effects;
 };
 
@@ -65,7 +66,6 @@ static void agent_leave(struct agent *a);
 static void agent_lose_store(struct agent *a);
 static void agent_hear_told(struct agent *a, const struct agent_event *e);
 
-/* A cell of the table does its work and returns the next state. */
 typedef enum agent_state agent_cell(struct agent *a, const struct agent_event *e);
 static agent_cell run_started, run_started_settling, run_started_late, run_not_started, run_ended,
     run_settled, run_user_stops, run_user_insists, run_heard, run_told, run_told_late, run_lose_store,
@@ -79,7 +79,9 @@ struct agent *agent_new(const struct agent_options *options)
         return NULL;
     *a = (struct agent){ .options = *options, .nproc = options->nproc, .deadline_ms = UINT64_MAX };
     a->workers = calloc(nproc, sizeof(*a->workers));
-    a->effects = calloc(2 * nproc + 8, sizeof(*a->effects)); /* two signals each, and a few for the job */
+    a->effects =
+        calloc(2 * nproc + 8, sizeof(*a->effects)); /* up to two signals for each worker, and a few effects
+                                                              * for the job */
     if (a->options.settle_ms == 0)
         a->options.settle_ms = AGENT_DOUBT_MS;
     if (a->workers == NULL || a->effects == NULL) {
@@ -105,7 +107,7 @@ static enum agent_state ignore(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Emit the end. The exit code travels in the effect so that the shell need not ask for it. */
+/* End the agent. The effect includes the exit code, so that the shell need not ask for it. */
 static enum agent_state finish(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -122,8 +124,8 @@ static bool in_hurry(const struct agent *a)
     return a->stop.by_user != 0 || a->stop.stuck;
 }
 
-/* A user who has already waited, or a process that hangs in the kernel, may leave no time for the verdict, which
- * arrives only when the slowest node has reported. So wait for it briefly. */
+/* Wait for the verdict. It arrives only after the slowest node has reported. A user who has already waited, or a
+ * process that hangs in the kernel, may leave no time for that, so the wait is short. */
 static enum agent_state await(struct agent *a)
 {
     if (a->store_lost || a->judged)
@@ -135,7 +137,8 @@ static enum agent_state await(struct agent *a)
     return AGENT_WAIT_VERDICT;
 }
 
-/* Not even SIGKILL helped: list the processes in the report. A new attempt could not run beside them. */
+/* Stop waiting for processes that even SIGKILL did not end. The report lists them. A new attempt could not run beside
+ * them. */
 static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -145,13 +148,14 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
     return await(a);
 }
 
-/* Try at least once: even after the grace period is used up, leftovers must be killed. */
+/* Kill the leftovers. Try this at least once, even if the grace period is over. */
 static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 {
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
 }
 
-/* Every worker of this node ended with 0. With a single node that is the verdict, so do not wait for one. */
+/* Wait for the other nodes, because every worker of this node ended with 0. With a single node the job has succeeded,
+ * so do not wait for a verdict. */
 static enum agent_state linger(struct agent *a)
 {
     agent_emit(a, EFFECT_TELL_DONE, -1, 0);
@@ -163,8 +167,8 @@ static enum agent_state linger(struct agent *a)
     return AGENT_WAIT_PEERS;
 }
 
-/* Nothing is left of the attempt. Read the last output before reporting the end to the store, because it may hold the
- * reason. */
+/* Handle the end of an attempt when no process is left. Read the last output before reporting to the store, because
+ * the output may contain the reason. */
 static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
 {
     agent_settle(a);
@@ -194,8 +198,8 @@ static enum agent_state back_off(struct agent *a)
     return AGENT_BACKING_OFF;
 }
 
-/* No growth can be agreed between two rounds, and a node that its user has stopped does not take part in later
- * rounds. */
+/* Handle a verdict. Between two rounds, ignore a restart, because the job cannot grow then. A node that its user has
+ * stopped takes no part in later rounds. */
 static enum agent_state judged(struct agent *a, const struct agent_event *e)
 {
     const bool waits = a->state == AGENT_BACKING_OFF || a->state == AGENT_GATHERING;
@@ -209,7 +213,8 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* The job ends while a process of it still lives here, because the store gave this node up. The first report counts. */
+/* Handle a verdict that arrives while a worker still runs here, because the store has declared this node lost. Only
+ * the first verdict is used. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
     if (e->verdict.restart || a->judged)
@@ -219,7 +224,7 @@ static enum agent_state judged_early(struct agent *a, const struct agent_event *
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : a->state;
 }
 
-/* One of another node's workers has failed, and others of it still run. */
+/* Handle the failure of another node while this node, whose workers have succeeded, waits for the others. */
 static enum agent_state told_waiting(struct agent *a, const struct agent_event *e)
 {
     agent_hear_told(a, e);
@@ -228,8 +233,8 @@ static enum agent_state told_waiting(struct agent *a, const struct agent_event *
     return AGENT_DRAINING;
 }
 
-/* Notify the user once; a timeout is not the fault of this node. The node that hosts the store must outlive the
- * others: it stays until they are done or lost, or until its user ends it. */
+/* Continue to wait for other nodes, and print this once. After a timeout, the exit code stays 0. The node that hosts
+ * the store must outlive the others: it waits until they end or are lost, or until its user stops it. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->linger_until_ms;
@@ -240,7 +245,8 @@ static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Other nodes may need their grace period. Heartbeats go both ways every second. */
+/* Continue to wait for the verdict, because other nodes may use their full grace period. A lost connection is noticed
+ * meanwhile, because heartbeats are sent in both directions every second. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -258,14 +264,15 @@ static enum agent_state join_again(struct agent *a, const struct agent_event *e)
     return AGENT_GATHERING;
 }
 
-/* Nothing runs, so no worker needs a stop. */
+/* End at once after the user's stop, because no worker runs. */
 static enum agent_state user_leaves(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
     return finish(a, e);
 }
 
-/* Only messages are left to exchange: wait briefly for the verdict, and not at all after the second request. */
+/* Handle the user's stop while only messages remain to be exchanged. Wait briefly for the verdict; after the second
+ * request, do not wait. */
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -280,8 +287,8 @@ static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
     return again ? finish(a, e) : a->state;
 }
 
-/* The log directory is missing, or the store rejects this node, so no new attempt can begin. The failure that led
- * here stays the cause. */
+/* Leave the job, because the log directory is missing or the store rejects this node. No new attempt can begin. The
+ * failure before this one stays the cause. */
 static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 {
     a->not_ready = true;
@@ -290,7 +297,7 @@ static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* The store was lost between two rounds or before the first one, so no further round begins. */
+/* End, because the store was lost between two rounds or before the first one. No further round can begin. */
 static enum agent_state lost_between(struct agent *a, const struct agent_event *e)
 {
     agent_lose_store(a);
@@ -298,7 +305,7 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
     return finish(a, e);
 }
 
-/* The whole state machine. Cells whose names begin with run_ are below, the others above. */
+/* The whole state machine. Cells whose names begin with run_ are defined below, the others above. */
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
@@ -334,15 +341,15 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
 
 /* The cells about workers: start, end, and the steps of a stop.
  *
- * A worker is at fault if its end was not requested. When two workers fail in the same instant, the agent requests a
- * signal for the second one before it sees its end, although no signal caused it: the shell reports that (`unasked`).
- * It is a failure too, but never the first.
+ * A worker has failed by itself if the agent did not request its end. Two workers may fail in the same instant. The
+ * agent then requests a signal for the second one before it sees that worker's end. The shell reports that the worker
+ * ended before the signal was sent (`unasked`). The end of such a worker is also a failure, but never the first.
  *
- * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still cleans up
- * the dead one or writes its core file. It reports that by its exit code (DDP_EXIT_PEER_LOST), or in its output
- * (`lost_peer`). Then no worker is stopped for a while (settle_ms), so that a worker that fails in that time has
- * failed by itself and is the cause. A worker that the kernel is still cleaning up when that time is over has failed,
- * too: wait for its status. */
+ * A worker whose peer dies may end before the peer does: its connection breaks while the kernel still cleans up the
+ * peer or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or in
+ * its output (`lost_peer`). The agent then waits for a while (settle_ms) and stops no worker. A worker that fails in
+ * this time has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, that
+ * worker has failed, too, so wait for its status. */
 
 /* Reset to the state before the first start. */
 static void agent_forget(struct agent *a)
@@ -356,22 +363,24 @@ static void agent_forget(struct agent *a)
 
 /* --- effects --------------------------------------------------------------------------------------------- */
 
-/* Cannot fail: agent_new made room for the most that one step can cause. */
+/* Append an effect. This cannot fail, because agent_new allocated room for the largest number of effects of
+ * one step. */
 static void agent_emit(struct agent *a, enum agent_effect_type type, int local_rank, int sig)
 {
     a->effects[a->n_effects++] =
         (struct agent_effect){ .type = type, .local_rank = local_rank, .signal = sig };
 }
 
-/* One start is under way at a time; `spawning` remembers which, so that a stray answer changes nothing. */
+/* Request the start of a worker. Only one start is in progress at a time. `spawning` has its local rank, so an answer
+ * for another rank changes nothing. */
 static void effect_spawn(struct agent *a, int local_rank)
 {
     a->spawning = local_rank;
     agent_emit(a, EFFECT_SPAWN, local_rank, 0);
 }
 
-/* SIGCONT follows a polite signal, because a stopped process would not act on it and would use up the whole grace
- * period. */
+/* Signal a worker to stop. Send SIGCONT after any signal except SIGKILL: a stopped process would not react to the
+ * first signal and would use up the whole grace period. */
 static void effect_stop_worker(struct agent *a, int local_rank)
 {
     struct agent_worker *w = &a->workers[local_rank];
@@ -381,7 +390,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     w->told_to_stop = true;
 }
 
-/* A worker that starts after this gets `signal`, too. */
+/* Signal all workers. A worker that starts later gets `signal`, too. */
 static void tell_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;
@@ -392,8 +401,8 @@ static void tell_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
-/* The last step. Leftovers may keep forking, so repeat it until none is left or the time is up; earlier kills have
- * used some of it. */
+/* Kill the leftovers, the last step of a stop. Leftovers may keep forking, so repeat this until none is left or the
+ * time is up. Time that earlier kills used is included. */
 static enum agent_state agent_sweep_kill(struct agent *a)
 {
     a->stop.sweep_hard = true;
@@ -402,7 +411,7 @@ static enum agent_state agent_sweep_kill(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Leftovers get a short grace time, unless the time is used up already. */
+/* Stop the processes that the workers left. They get a short grace period, unless SIGKILL was sent already. */
 static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
@@ -415,13 +424,15 @@ static enum agent_state sweep(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* A start whose answer is still missing counts as alive: its process may exist already. */
+/* Stop leftovers if no worker is left. A start without an answer prevents this, because its process may exist
+ * already. */
 static enum agent_state sweep_if_gone(struct agent *a)
 {
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* The user, a growing job and a program that cannot be started leave nothing to explain. */
+/* Return whether a failure is the reason of the stop. If it is not (the user stops, the job grows, a program cannot
+ * be started), the workers' stacks explain nothing. */
 static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
@@ -429,7 +440,7 @@ static bool is_stopped_by_failure(const struct agent *a)
     return a->alive > 0 && a->stop.by_user == 0 && !not_started && (!a->told || a->told_code != 0);
 }
 
-/* Set the state before signalling: if no worker is left to signal, the next step is the sweep. */
+/* Stop all workers. Set the state before signalling, because the next step is the sweep if no worker is left. */
 static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
@@ -440,15 +451,16 @@ static enum agent_state agent_stop_all(struct agent *a, int sig)
     return sweep_if_gone(a);
 }
 
-/* Report to the store first: it orders the failures of all nodes by their arrival. */
+/* Make a worker the first failure. Report it to the store before anything else, because the store orders the failures
+ * of all nodes by arrival. */
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
     agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
 }
 
-/* After a stop by the user or the store, or without a store, no end counts as a cause, because stopped workers may
- * end in any way. */
+/* Note the end of a worker as a failure. After a stop by the user or the store, or without a store, no end is a
+ * cause, because stopped workers may end in any way. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->told || a->store_lost)
@@ -459,7 +471,7 @@ static void note_failure(struct agent *a, int local_rank)
         make_cause(a, local_rank);
 }
 
-/* No better cause was found: use the first worker that lost its peer. */
+/* If no other cause was found, make the first worker that lost its peer the cause. */
 static void agent_settle(struct agent *a)
 {
     if (a->first_failure < 0 && a->first_victim >= 0 && !a->told && !a->store_lost)
@@ -471,14 +483,14 @@ static bool has_failed(const struct agent *a)
     return a->first_failure >= 0 || a->told;
 }
 
-/* Only a failed job could have been started again. */
+/* Set why no restart follows. This is needed only if the job has failed and restarts were allowed. */
 static void agent_explain(struct agent *a, enum no_restart why)
 {
     if (has_failed(a) && a->options.max_restarts > 0)
         a->no_restart = why;
 }
 
-/* Report it once: later ends do not matter to the other nodes. */
+/* Report once that this node leaves. Later ends on this node do not matter to other nodes. */
 static void agent_leave(struct agent *a)
 {
     if (!a->left && !a->store_lost)
@@ -488,7 +500,7 @@ static void agent_leave(struct agent *a)
 
 /* --- cells of the table --------------------------------------------------------------------------------- */
 
-/* All nodes have joined, and the key space is empty. */
+/* Begin an attempt: all nodes have joined, and the key space is empty. */
 static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
     agent_forget(a);
@@ -499,7 +511,7 @@ static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
     return AGENT_RUNNING;
 }
 
-/* The worker that was asked for runs. False when it is not the one. */
+/* Mark the worker whose start was requested as running. False: the event is about another worker. */
 static bool mark_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -513,7 +525,7 @@ static bool mark_started(struct agent *a, const struct agent_event *e)
     return true;
 }
 
-/* Workers start one after the other: if one cannot be started, the rest are not started at all. */
+/* Start the next worker. Workers start one after the other: if one cannot be started, the rest are not started. */
 static enum agent_state run_started(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e) && e->local_rank + 1 < a->nproc)
@@ -521,14 +533,14 @@ static enum agent_state run_started(struct agent *a, const struct agent_event *e
     return a->state;
 }
 
-/* One worker has given up already, and its peer will not return: start no more workers. */
+/* Start no more workers, because one has ended after losing its peer, and the peer will not return. */
 static enum agent_state run_started_settling(struct agent *a, const struct agent_event *e)
 {
     mark_started(a, e);
     return a->state;
 }
 
-/* This worker was being started when the stop began, so it missed the signal. */
+/* Stop a worker that was being started when the stop began, because it missed the signal. */
 static enum agent_state run_started_late(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e))
@@ -536,7 +548,8 @@ static enum agent_state run_started_late(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* Stop the others as after any failure. During a stop it only means one less to wait for. */
+/* Handle a worker that could not be started: stop the others, as after any failure. During a stop, only note that
+ * this worker needs no waiting. */
 static enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -550,7 +563,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* The worker ended before any stop, because a peer was gone first. Wait for the peer's own end before acting. */
+/* Wait for the end of a lost peer. The worker reported the lost peer and ended before any stop. */
 static enum agent_state doubt(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
@@ -558,8 +571,9 @@ static enum agent_state doubt(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* An import error usually ends every worker: if it does, another attempt would end in the same way. So while each
- * next worker ends soon after the last, stop none. Without restarts this does not matter. */
+/* Return whether a worker ended by the same import error as the first failure. An import error usually ends every
+ * worker. If it does, another attempt would end in the same way. So stop no worker while further workers end soon
+ * after the previous one. Without restarts, this does not matter. */
 static bool repeats_import_error(const struct agent *a, const struct agent_worker *w)
 {
     const struct agent_worker *first = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
@@ -567,7 +581,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* If the first worker took long to fail, the machine is busy, and the others may take equally long. */
+/* Wait for the next worker with the same import error. If the first worker took long to fail, the machine is busy, so
+ * the others may take equally long. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -579,9 +594,9 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Did ddprun cause this end? Yes, if the worker died of our signal or exited after it. Timing cannot show it, because
- * a handler may end a worker in less than a millisecond. A SIGKILL before ours was sent by another process or by the
- * kernel, whatever signal the worker had got before. */
+/* Decide whether ddprun caused this end. It did if the worker died of our signal or exited after it. The time between
+ * signal and end is no evidence, because a handler may end a worker in less than a millisecond. A SIGKILL before ours
+ * was sent by another process or by the kernel, even if the worker had got an earlier signal from us. */
 static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w,
                                  const struct agent_event *e)
 {
@@ -595,8 +610,8 @@ static enum worker_verdict judge(const struct agent *a, const struct agent_worke
     return e->lost_peer ? WORKER_VICTIM : WORKER_FAILED;
 }
 
-/* Report every end to the store, exit code 0 included, because this rank can no longer arrive at barriers that others
- * wait in. */
+/* Handle the end of a worker. Report every end to the store, including exit code 0. This rank can no longer arrive at
+ * barriers, so other ranks must not wait for it. */
 static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
 {
     struct agent_worker *w = &a->workers[e->local_rank];
@@ -621,7 +636,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     return sweep_if_gone(a);
 }
 
-/* Print once why the agent does nothing. */
+/* Wait for the end of a worker that the kernel is still cleaning up. Print the reason once. */
 static enum agent_state await_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
@@ -631,7 +646,8 @@ static enum agent_state await_end_of(struct agent *a, int local_rank)
     return a->state;
 }
 
-/* No other worker has failed, so this one is the cause. */
+/* Make the worker that lost its peer the cause, because no other worker has failed. First wait for a worker that the
+ * kernel is still cleaning up. */
 static enum agent_state run_settled(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
@@ -642,14 +658,14 @@ static enum agent_state run_settled(struct agent *a, const struct agent_event *e
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    agent_settle(a); /* a worker that gave up before the user's request was first */
+    agent_settle(a); /* a worker that lost its peer before the user's request is the first failure */
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
     agent_leave(a);
     return agent_stop_all(a, e->signal);
 }
 
-/* Another node has failed. Ends of our workers after this are consequences. */
+/* Note that another node has failed. Ends of our workers after this are consequences. */
 static void agent_hear_told(struct agent *a, const struct agent_event *e)
 {
     a->told = true;
@@ -662,14 +678,15 @@ static enum agent_state run_told(struct agent *a, const struct agent_event *e)
     return agent_stop_all(a, SIGTERM);
 }
 
-/* A worker failed here, too, or was already being stopped, but another node was first. */
+/* Note that another node failed first. A worker failed here, too, or was already being stopped. */
 static enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
 {
     agent_hear_told(a, e);
     return a->state;
 }
 
-/* From here on the failure belongs to this node, whatever happens to the store. */
+/* Note that the store has received this node's failure. The failure stays the job's cause, even if the store is lost
+ * later. */
 static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -677,8 +694,9 @@ static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* The store may report a worker that lost a peer before it drops the node that took both away. Then no better cause
- * can be reported, and this end is not one. */
+/* Withdraw a failure that another node reported. The store may report a worker that lost its peer before it detects
+ * that the peer's whole node is lost. The store is now lost, too, so the true cause cannot arrive, and the reported
+ * end is only a consequence. */
 static void forget_victim_elsewhere(struct agent *a)
 {
     if (a->judged || a->told_code != DDP_EXIT_PEER_LOST)
@@ -687,8 +705,8 @@ static void forget_victim_elsewhere(struct agent *a)
     a->told_code = 0;
 }
 
-/* Workers also use the store, and some exit after losing it before this node notices. A program that could not be
- * started did not exit for that. */
+/* Note that the store is lost. Workers also use the store, and some exit after losing it before this node notices, so
+ * such an end is no failure. The failed start of a program is not caused by the loss. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -703,7 +721,7 @@ static void agent_lose_store(struct agent *a)
     a->first_failure = a->first_victim = -1;
 }
 
-/* Without the store these workers cannot learn whether the others still run. */
+/* Stop all workers, because they cannot learn without the store whether the others still run. */
 static enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -711,7 +729,7 @@ static enum agent_state run_lose_store(struct agent *a, const struct agent_event
     return agent_stop_all(a, SIGTERM);
 }
 
-/* The stop is in progress; its end cannot be reported, because the store is gone. */
+/* Note during a stop that the store is gone, so the end of the stop cannot be reported. */
 static enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -720,7 +738,7 @@ static enum agent_state run_note_lost(struct agent *a, const struct agent_event 
     return a->state;
 }
 
-/* The grace period is over, or the user has insisted. Kill the workers and the processes that they started. */
+/* Kill the workers and their children, because the grace period is over or the user has requested the stop again. */
 static enum agent_state run_kill_all(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -730,14 +748,15 @@ static enum agent_state run_kill_all(struct agent *a, const struct agent_event *
     return AGENT_KILLING;
 }
 
-/* The second request skips the polite signal; the time until we give up begins again. */
+/* Kill the leftovers at once after the user's second request. The time limit for unkillable processes
+ * starts again. */
 static enum agent_state sweep_now(struct agent *a)
 {
     a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
     return agent_sweep_kill(a);
 }
 
-/* This attempt has ended, or is ending, for another reason. */
+/* Note the user's stop of an attempt that has ended, or is ending, for another reason. */
 static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
@@ -746,7 +765,8 @@ static void agent_note_stop(struct agent *a, const struct agent_event *e)
     agent_leave(a);
 }
 
-/* A stop is in progress. The user's first request changes nothing; the second kills at once. */
+/* Handle a user's request while a stop is in progress. The first request changes nothing, the second kills
+ * at once. */
 static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -761,9 +781,9 @@ static enum agent_state run_user_insists(struct agent *a, const struct agent_eve
 
 /* --- agent facts ------------------------------------------------------------------------------------------ */
 
-/* The queries of agent.h, and the exit code: one number for possibly many ends.
+/* The queries of agent.h, and the exit code, which is one number for the ends of all workers.
  *
- * An end that ddprun caused is not evidence about the job: it never becomes the exit code, under no policy. */
+ * An end that ddprun caused says nothing about the job. So it never becomes the exit code, under no policy. */
 
 uint64_t agent_deadline(const struct agent *a)
 {
@@ -780,7 +800,8 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
     return &a->workers[local_rank];
 }
 
-/* The first by time, not by rank; -1 = no failure. Every report and every exit code starts from it. */
+/* Return the local rank of the worker that failed first in time; -1 = no failure. Every report and every exit code
+ * starts from it. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -806,7 +827,7 @@ uint64_t agent_backoff(const struct agent *a)
     return a->verdict.backoff_ms;
 }
 
-/* The reason for not restarting, for a user who has asked for restarts. */
+/* Return the reason for not restarting. Users who requested restarts see it. */
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;
@@ -834,7 +855,7 @@ bool agent_lost_store(const struct agent *a)
 
 /* --- failures that a restart cannot change -------------------------------------------------------------- */
 
-/* The machine lacked some resource when the worker was started; it may have it again in a moment. */
+/* Return whether a start failed because the machine lacked a resource, which may be available again in a moment. */
 static bool is_shortage(int error)
 {
     return error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE || error == ETXTBSY;
@@ -848,7 +869,7 @@ static bool is_usage_error(const struct agent_worker *w)
            w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* An obstacle that no further attempt can remove: none of the workers that were started got any further. */
+/* Return whether all workers ended by the same import error. A new attempt cannot change this. */
 static bool is_import_error_of_all(const struct agent *a, const struct agent_worker *first)
 {
     for (int r = 0; r < a->nproc; r++) {
@@ -875,14 +896,14 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* --- exit codes ----------------------------------------------------------------------------------------- */
 
-/* Did it end, or fail to start, by itself? */
+/* Return whether a worker ended, or failed to start, by itself. */
 static bool has_own_code(const struct agent_worker *w)
 {
     return w->verdict == WORKER_OK || w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM ||
            w->verdict == WORKER_NOT_STARTED;
 }
 
-/* For scripts that tell kinds of failure apart by exit code and give the worst the highest number. */
+/* Return the highest exit code, for scripts that give the worst kind of failure the highest number. */
 int agent_max_code(const struct agent *a)
 {
     int highest = 0;
@@ -894,7 +915,7 @@ int agent_max_code(const struct agent *a)
     return highest;
 }
 
-/* For jobs in which rank 0 is the driver and the others are its helpers: rank 0's code counts, 0 included. */
+/* Return the exit code of local rank 0, also if it is 0. This is for jobs in which rank 0 controls the others. */
 int agent_rank0_code(const struct agent *a)
 {
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
@@ -914,7 +935,7 @@ static int by_policy(const struct agent *a, int first, int max, int rank0)
     return first;
 }
 
-/* No verdict has arrived: compute the exit code from this node alone. */
+/* Compute the exit code from this node alone, because no verdict has arrived. */
 static int code_known_here(const struct agent *a)
 {
     if (a->told && a->told_code != 0)
@@ -930,8 +951,8 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* --exit_code=workers: the user stopped the job, nothing had failed before, and every worker of this node ended with
- * 0. */
+/* Return whether a stop by the user succeeded, for --exit_code=workers: no worker had failed before the stop, and
+ * every worker of this node ended with 0. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
@@ -942,8 +963,8 @@ static bool stop_succeeded(const struct agent *a)
     return all_well;
 }
 
-/* A process that cannot be killed takes precedence, because a scheduler should not give this host the next job. A
- * stop that came too late to change the end keeps its meaning. */
+/* Return ddprun's exit code. An unkillable process has the highest precedence, because a scheduler should not give
+ * this host another job. If the job had already ended when the user stopped it, the stop changes nothing. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A lost node has no exit code; 125 shows that it was not the program's. (125 as in `env`, `timeout` and `docker
- * run`: the launcher itself failed.) */
+/* Return the exit code. A lost node has none, so use 125: it means that the launcher failed, not the program, as with
+ * `env`, `timeout` and `docker run`. */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -23,7 +23,8 @@ int failure_code(const struct failure *c)
     return ending_code(&how);
 }
 
-/* Return "SIGSEGV". Real-time signals have no names; count them from the first, as in kill -l. */
+/* Format a name such as "SIGSEGV". Real-time signals have no names; they are numbered from the first one, as in kill
+ * -l. */
 void signal_name(char out[ENDING_MAX], int sig)
 {
     const char *abbrev = signal_abbrev(sig);
@@ -47,13 +48,13 @@ static void exit_text(char out[ENDING_MAX], const struct agent_worker *worker)
     snprintf(out, ENDING_MAX, "killed by %.40s (signal %d)", name, worker->signal);
 }
 
-/* Describe an error of execve or fork. No program sets a locale, so this is English. */
+/* Describe an error of execve or fork. No ddprun program sets a locale, so strerror returns English. */
 static void start_error_text(char out[ENDING_MAX], int error)
 {
     snprintf(out, ENDING_MAX, "could not be started: %.60s", strerror(error));
 }
 
-/* Only a worker that ran has an exit; the verdict shows which did. */
+/* Describe the end of a worker. The verdict shows whether the worker ran; only then it has an exit code or signal. */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
 {
     switch (worker->verdict) {
@@ -72,12 +73,12 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
         exit_text(out, worker);
         break;
     case WORKER_VICTIM:
-        snprintf(out, ENDING_MAX, "exit %d, gave up because another rank was lost", worker->exit_code);
+        snprintf(out, ENDING_MAX, "exit %d, ended because another rank was lost", worker->exit_code);
         break;
     }
 }
 
-/* Use the codes of a shell, so that `ddprun ...; echo $?` needs no explanation. */
+/* Return the exit code that a shell would give, so that users of `ddprun ...; echo $?` need no explanation. */
 int ending_code(const struct agent_worker *worker)
 {
     if (worker->verdict == WORKER_NOT_STARTED)
@@ -85,7 +86,7 @@ int ending_code(const struct agent_worker *worker)
     return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
 }
 
-/* Scripts read these words in events and report.json, so they never change. */
+/* Return the name of a verdict. Scripts read the names in events and report.json, so the names never change. */
 const char *verdict_name(enum worker_verdict verdict)
 {
     static const char *const names[] = {

@@ -27,19 +27,21 @@ void progress_reset(struct progress *p)
 
 /* --- patterns --------------------------------------------------------------------------------------------- */
 
-/* Characters that continue a number: "1e-05", "12:30:01", "4.5it/s", "7/100". */
+/* Return whether a character may continue a number, as in "1e-05", "12:30:01", "4.5it/s", "7/100". */
 static bool is_of_number(unsigned char c)
 {
     return isalnum(c) || strchr(".,:+-%/_", c) != NULL;
 }
 
-/* Bars and spaces change with a number, too. */
+/* Return whether a character belongs to a progress bar or to the spaces around it, which change together with a
+ * number. */
 static bool is_filling(unsigned char c)
 {
     return c <= ' ' || c >= 0x7f || strchr("+-#=>", c) != NULL;
 }
 
-/* Hash the text without numbers. A collision costs a sign of progress too many. */
+/* Hash a line without its numbers. If two patterns have the same hash, a line may wrongly appear as
+ * progress, which does no harm. */
 static uint64_t hash_line(const char *line, size_t len)
 {
     uint64_t hash = HASH_START;
@@ -54,7 +56,8 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* A pattern takes the place of another one only after it was seen as often. */
+/* Return whether a pattern was seen often. A new pattern replaces another pattern in its place only after it was seen
+ * as often as that one. */
 static bool is_usual(struct progress_stream *s, uint64_t hash)
 {
     struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];
@@ -76,14 +79,14 @@ static bool begins_trace(const char *line)
     return strncmp(line, "Traceback (most recent call last)", 33) == 0;
 }
 
-/* PyTorch (2.x) puts "[rank1]: " in front of each line of a traceback. */
+/* Skip "[rank1]: ", which PyTorch (2.x) prints before each line of a traceback. */
 static const char *skip_prefix(const char *line)
 {
     const char *end = strncmp(line, "[rank", 5) == 0 ? strstr(line, "]: ") : NULL;
     return end != NULL ? end + 3 : line;
 }
 
-/* The frames of a traceback are indented, the error after them is not. */
+/* Find the error at the end of a traceback. The frames of a traceback are indented, the error after them is not. */
 static void read_trace(struct progress_rank *r, struct progress_stream *s, const char *line)
 {
     if (begins_trace(line)) {
@@ -105,7 +108,7 @@ static bool is_sign(const struct progress *p, struct progress_stream *s, const c
     return is_usual(s, hash_line(line, len));
 }
 
-/* `s->line` has room for the NUL. */
+/* Handle a complete line. `s->line` has room for the NUL. */
 static void end_line(struct progress *p, struct progress_rank *r, struct progress_stream *s, uint64_t now_ms)
 {
     s->line[s->len] = '\0';
@@ -127,7 +130,7 @@ static void add_text(struct progress_stream *s, const char *text, size_t len)
     s->len += (uint32_t)n;
 }
 
-/* Return where the line ends at the earliest, which is `end` if it goes on. */
+/* Return the end of the first line, or `end` if the line is not complete. */
 static const char *find_end(const char *at, const char *end)
 {
     while (at < end && *at != '\n' && *at != '\r')
@@ -146,7 +149,7 @@ void progress_feed(struct progress *p, int local_rank, int which, struct slice b
     if (bytes.len > most) {
         at = end - most;
         s->len = 0;
-        s->skips = true; /* up to the next line */
+        s->skips = true; /* skip the rest of this line */
     }
     while (at < end) {
         const char *to = find_end(at, end);

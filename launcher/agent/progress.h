@@ -1,8 +1,9 @@
-/* progress.h -- signs of progress in the output of the workers of a node: lines that come again with other numbers. Pure.
+/* progress.h -- detect progress in the output of a node's workers: lines that repeat with other numbers. Pure.
  *
- * No program needs a change for it. "step 7 loss 0.31" and "step 8 loss 0.30" are one pattern; a pattern that was seen
- * PROGRESS_SEEN times belongs to the program's usual way, and each further line of it shows that the program moves. With a
- * regular expression only lines that match it count. Bytes and the time come in; of a flood only a part is looked at. */
+ * Programs need no change for this. "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A pattern that
+ * was seen PROGRESS_SEEN times is usual for the program. Each further line of this pattern shows progress. With a
+ * regular expression, only matching lines show progress. The caller passes the bytes and the time. If the output is
+ * very large, only a part of each read is examined. */
 #ifndef LAUNCHER_AGENT_PROGRESS_H
 #define LAUNCHER_AGENT_PROGRESS_H
 
@@ -14,10 +15,10 @@
 
 enum {
     PROGRESS_SEEN = 5,
-    PROGRESS_PATTERNS = 64,     /* of a stream; the rarest give way */
-    PROGRESS_LINE_MAX = 512,    /* bytes of a line that count */
-    PROGRESS_READ_MAX = 1024,   /* bytes of a read that are looked at, the last ones; */
-    PROGRESS_ERRORS_MAX = 4096, /* ... of stderr, for a whole traceback */
+    PROGRESS_PATTERNS = 64,     /* patterns of a stream; a new one replaces the rarest */
+    PROGRESS_LINE_MAX = 512,    /* bytes of a line that are examined */
+    PROGRESS_READ_MAX = 1024,   /* bytes of a read that are examined, the last ones */
+    PROGRESS_ERRORS_MAX = 4096, /* the same for stderr, where a whole traceback must fit */
     PROGRESS_ERROR_MAX = 160,
 };
 
@@ -28,33 +29,33 @@ struct progress_pattern {
 
 struct progress_stream {
     struct progress_pattern patterns[PROGRESS_PATTERNS];
-    char line[PROGRESS_LINE_MAX]; /* the unfinished one */
+    char line[PROGRESS_LINE_MAX]; /* the incomplete last line */
     uint32_t len;
-    bool skips;    /* the rest of that line */
-    bool in_trace; /* between the first line of a Python traceback and its last */
+    bool skips;    /* ignore the rest of the current line */
+    bool in_trace; /* inside a Python traceback */
 };
 
 struct progress_rank {
     struct progress_stream streams[2]; /* stdout and stderr */
-    char error[PROGRESS_ERROR_MAX];    /* last line of a traceback after which nothing has moved; "" = none */
-    bool has_news;                     /* it has changed; for the caller to clear */
+    char error[PROGRESS_ERROR_MAX]; /* last line of a traceback after which no progress was seen; "" = none */
+    bool has_news;                  /* `error` has changed; the caller clears this */
 };
 
 struct progress {
-    const regex_t *regex;        /* borrowed; NULL = none */
-    struct progress_rank *ranks; /* owned: by local rank */
+    const regex_t *regex;        /* borrowed; NULL = use patterns */
+    struct progress_rank *ranks; /* owned, by local rank */
     int n;
-    uint64_t moved_ms; /* time of the last sign; 0 = no sign yet */
+    uint64_t moved_ms; /* time of the latest progress; 0 = none yet */
 };
 
-/* False when memory is short; free it in any case. */
+/* Initialize for `n` ranks. False: out of memory; call progress_free in any case. */
 bool progress_init(struct progress *p, int n, const regex_t *regex);
 void progress_free(struct progress *p);
 
-/* A new attempt. */
+/* Start again for a new attempt. */
 void progress_reset(struct progress *p);
 
-/* Take what a worker has printed; `which` is 0 for stdout, 1 for stderr. */
+/* Examine the output of a worker; `which` is 0 for stdout, 1 for stderr. */
 void progress_feed(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms);
 
 #endif

@@ -237,7 +237,7 @@ Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
             "try ");
     SAYS(r, ") exited with code 0 while ranks 1-2 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]\n  "
             "worker ");
-    SAYS(r, "gave up because another rank was lost");
+    SAYS(r, "ended because another rank was lost");
     SAYS(r, "  exit     75, because of rank 0 ("); /* as the headline, not the rank that waited */
     run_free(&r);
 }
@@ -261,7 +261,7 @@ Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
             "peer [127.0.0.1]:400' >&2; exit 1");
     EXPECT(r, 1);
     SAYS(r, "rank 0 on ");
-    SAYS(r, "failed first: exit 1, gave up because another rank was lost, ");
+    SAYS(r, "failed first: exit 1, ended because another rank was lost, ");
     run_free(&r);
 }
 

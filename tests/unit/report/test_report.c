@@ -65,7 +65,7 @@ Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tea
     step(AGENT_EXITED, 3500, 2, -SIGTERM);
     cr_assert(report_text(&report, &text) && buf_append(&text, "", 1));
     cr_assert(strstr((char *)text.data,
-                     "  then     rank 0 ended 400 ms before with exit 75, gave up because another "
+                     "  then     rank 0 ended 400 ms before with exit 75, ended because another "
                      "rank was lost\n") != NULL,
               "%s", (char *)text.data);
 }
@@ -464,7 +464,7 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
     elsewhere_step(AGENT_EXITED, 3600, 0, 75);
     elsewhere_expect("ddprun: node 1 (n2) is lost: silent for 3 s\n"
                      "  node     node 1, host n2\n"
-                     "  then     rank 0 ended with exit 75, gave up because another rank was lost\n"
+                     "  then     rank 0 ended with exit 75, ended because another rank was lost\n"
                      "  exit     125, because of node 1 on n2\n");
 }
 

@@ -8,8 +8,8 @@
  *         environment:
  *             RANK=0
  *
- * Both print what the workers would really get: the start uses the same function for the environment, so a dry run
- * cannot differ from a real one. Inherited variables are left out. */
+ * A real start builds the environment with the same function, so the output of a dry run cannot differ from it.
+ * Inherited variables are not printed. */
 #include "base/text.h"
 #include "cli/cli.h"
 #include "plan/plan.h"
@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Print an argument as it could be typed, with quotes only where a shell needs them. */
+/* Print an argument as a user would type it, with quotes only where a shell needs them. */
 static bool print_command(struct buf *out, char *const *argv)
 {
     bool ok = buf_printf(out, "    command:");
@@ -39,7 +39,7 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Return whether the rendezvous assigns the ranks. Those of a static job follow from its node ranks. */
+/* Return whether the rendezvous assigns the ranks. In a static job, the node ranks determine them. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;
@@ -51,13 +51,13 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* Return the meaning of a value that differs from the one printed here; NULL = the value is literal. */
+/* Return what a printed value stands for, if the real value is not known yet. NULL = the printed value is real. */
 static const char *stands_for(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
                                          "ROLE_RANK", "ROLE_WORLD_SIZE" };
     if (strcmp(entry, "MASTER_PORT=0") == 0)
-        return "the free port that is found at the start";
+        return "a free port that ddprun chooses at the start";
     if (plan->meeting.elsewhere && is_variable(entry, "MASTER_ADDR"))
         return "the numeric address at which this node reaches the store";
     for (size_t i = 0; has_open_ranks(plan) && i < sizeof(ranks) / sizeof(ranks[0]); i++)
@@ -66,7 +66,7 @@ static const char *stands_for(const struct plan *plan, const char *entry)
     return NULL;
 }
 
-/* As a shell comment, so that the text can be pasted. */
+/* Print a variable. Its meaning follows as a shell comment, so that the text can be pasted. */
 static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
     const char *meaning = stands_for(plan, entry);
@@ -74,7 +74,7 @@ static bool print_variable(struct buf *out, const struct plan *plan, const char 
            (meaning != NULL ? buf_printf(out, "  # stands for %s\n", meaning) : buf_printf(out, "\n"));
 }
 
-/* Print only what we set, because the inherited rest is long and known to the user. */
+/* Print only variables that ddprun sets, because the inherited ones are many and known to the user. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
@@ -104,7 +104,7 @@ static bool print_worker(struct buf *out, const struct plan *plan, const struct 
            print_stream(out, "stderr", &w->err) && print_environment(out, plan, w->local_rank);
 }
 
-/* "nodes: static, this is node 1 of 2; 15 min to join (--timeout)" */
+/* Print "nodes: static, this is node 1 of 2; 15 min to join (--timeout)". */
 static bool print_nodes(struct buf *out, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -116,13 +116,13 @@ static bool print_nodes(struct buf *out, const struct plan *plan)
     return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to join (%s)\n", m->join_knob);
 }
 
-/* Return the choice of Python if the program is a script or a module, else NULL. */
+/* Return which Python was chosen. NULL: the program is neither a script nor a module. */
 static const struct python_choice *chosen_python(const struct plan *plan)
 {
     return program_needs_python(plan->cli) ? plan->facts->python : NULL;
 }
 
-/* Print the values that all workers share. A port of 0 is unknown before the store listens. */
+/* Print the values that all workers share. Port 0 means that the port is unknown until the store listens. */
 static bool print_head(struct buf *out, const struct plan *plan)
 {
     bool ok = buf_printf(out, "job %s: %d worker%s on %s, store at %s:", plan->job, plan->nproc,
@@ -153,7 +153,7 @@ bool plan_print(const struct plan *plan, struct buf *out)
 
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
-/* Arguments are bytes, JSON is text. */
+/* Add an argument. JSON requires UTF-8, but an argument may contain any bytes. */
 static bool add_to_array(cJSON *array, const char *text)
 {
     struct buf clean = { 0 };
@@ -166,7 +166,7 @@ static bool add_to_array(cJSON *array, const char *text)
     return false;
 }
 
-/* null = the program is not a script or module. */
+/* Add the chosen Python; null if the program is neither a script nor a module. */
 static bool add_python(cJSON *o, const struct python_choice *python)
 {
     cJSON *member = python != NULL ? cJSON_AddObjectToObject(o, "python") : NULL;
@@ -207,13 +207,13 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
     return ok;
 }
 
-/* null = assigned by the rendezvous. */
+/* Add a rank; null if the rendezvous assigns it. */
 static bool add_rank(cJSON *o, const struct plan *plan, const char *name, int value)
 {
     return has_open_ranks(plan) ? json_add_text(o, name, NULL) : json_add_number(o, name, value);
 }
 
-/* Omitted if nothing is bound. */
+/* Add the CPUs of a worker; nothing if it is not bound. */
 static bool add_cpus(cJSON *o, const struct rank_set *cpus)
 {
     struct buf text = { 0 };
@@ -238,7 +238,7 @@ static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_
            add_environment(o, plan, w->local_rank);
 }
 
-/* null = a free port, chosen at the start. */
+/* Add the port; null if ddprun chooses a free port at the start. */
 static bool add_port(cJSON *o, int port)
 {
     return port != 0 ? json_add_number(o, "master_port", port) : json_add_text(o, "master_port", NULL);
@@ -282,7 +282,7 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 
 /* --- --explain: what was decided before the plan, and why ------------------------------------------------------- */
 
-/* The values are those in effect, read back from the command line after all sources.
+/* The values are those in effect. They are read from the command line after it was completed from all sources.
  *
  *     scheduler       Slurm: SLURM_JOB_ID is set
  *     task            1 of 2; on this node 0 of 1; node 1 of 2
@@ -299,7 +299,7 @@ struct shown {
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
 };
 
-/* Print the value as it would be typed, so that it can be copied into a command line. */
+/* Print the value as a user would type it, so that it can be copied to a command line. */
 static void print_nnodes(const struct cli *cli, char *out, size_t size)
 {
     const struct cli_nnodes *n = &cli->nnodes;
@@ -321,7 +321,7 @@ static void print_nproc(const struct cli *cli, char *out, size_t size)
         snprintf(out, size, "%s", words[cli->nproc.kind]);
 }
 
-/* Print the values in effect, not the scheduler's, because an overridden value would mislead the user. */
+/* Print the value in effect. If an option overrides the scheduler's value, printing that would mislead the user. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
     switch (id) {
@@ -350,8 +350,8 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
     }
 }
 
-/* Return the origin of a value, and the scheduler's value. An endpoint on the command line overrides address and port
- * together, although neither option was given. */
+/* Print the origin of a value, and the scheduler's value. --rdzv_endpoint on the command line overrides address and
+ * port, although neither --master_addr nor --master_port was given. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {
@@ -378,7 +378,7 @@ static void print_origin(const struct scheduler *s, const struct cli *cli, enum 
         break;
     }
     if (v->text[0] != '\0')
-        snprintf(shown->from + used, FROM_MAX - (size_t)used, "; %s says %s (%s)", s->title, v->text,
+        snprintf(shown->from + used, FROM_MAX - (size_t)used, "; %s provides %s (%s)", s->title, v->text,
                  v->from);
 }
 
@@ -390,14 +390,14 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
-/* Counted from 0, like everything in a worker's environment. */
+/* Print the tasks, numbered from 0 like all numbers in a worker's environment. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;
     if (!t->known)
         return true;
-    bool ok = buf_printf(out, "%-16sthis is task %d of %d, on this node %d of %d; node %d of %d\n", "task",
-                         t->task, t->tasks, t->local, t->here, t->node, t->nodes);
+    bool ok = buf_printf(out, "%-16sthis is task %d of %d; task %d of %d on this node; node %d of %d\n",
+                         "task", t->task, t->tasks, t->local, t->here, t->node, t->nodes);
     if (cli->per_task)
         ok = ok &&
              buf_printf(out, "%-16sRANK=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d GROUP_RANK=%d WORLD_SIZE=%d\n",
@@ -405,7 +405,8 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
     return ok;
 }
 
-/* The column is as wide as its widest value, but an unusually long host name shifts only its own line. */
+/* Print all values. The column is as wide as its widest value, at most WIDTH_MAX, so that a very long host name
+ * shifts only its own line. */
 static bool print_values(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     struct shown shown[SCHEDULER_VALUE_COUNT];

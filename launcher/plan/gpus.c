@@ -1,17 +1,17 @@
 /* gpus.c -- see gpus.h.
  *
- * CUDA's rules for CUDA_VISIBLE_DEVICES, which are surprising. On a machine with 4 GPUs:
+ * This module follows CUDA's rules for CUDA_VISIBLE_DEVICES. On a machine with 4 GPUs:
  *
  *     value         visible
  *     not set       0 1 2 3
  *     3,0           3 0        LOCAL_RANK 0 gets GPU 3
  *     1,9,0         1          the list ends before the first entry that names no GPU
- *     0,-1,2        0          -1 is the usual way to say that
+ *     0,-1,2        0          -1 names no GPU
  *     1,1           none       a repeated entry makes the whole list empty
- *     1gpu,2        1 2        read as by strtol
- *     GPU-8f,1      GPU-8f     all entries are of the kind of the first: number, GPU-<uuid> or MIG-<uuid>
+ *     1gpu,2        1 2        each entry is read by strtol
+ *     GPU-8f,1      GPU-8f     the list ends before an entry of another kind (number, GPU-<uuid>, MIG-<uuid>)
  *
- * Counting differently from CUDA would show up as a worker that finds no device, minutes after the start. */
+ * If ddprun counted GPUs differently, a worker would fail minutes after the start, because it finds no device. */
 #include "plan/gpus.h"
 
 #include <ctype.h>
@@ -19,13 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A list being read. */
+/* A list that is being parsed. */
 struct entries {
     const char *at;
     const char *kind; /* "GPU-", "MIG-", or "" for numbers */
 };
 
-/* Without a restriction CUDA numbers the GPUs from 0. */
+/* List all GPUs by number from 0, as CUDA does without a restriction. */
 static void all_gpus(struct gpu_list *list)
 {
     list->n = list->physical < GPUS_MAX ? list->physical : GPUS_MAX;
@@ -33,7 +33,7 @@ static void all_gpus(struct gpu_list *list)
         snprintf(list->names[i], GPU_NAME_MAX, "%d", i);
 }
 
-/* The next entry without blanks around it, "" for an empty one. False at the end of the list. */
+/* Copy the next entry without the blanks around it; "" if it is empty. False: end of the list. */
 static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
 {
     if (e->at == NULL)
@@ -49,7 +49,8 @@ static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
     return true;
 }
 
-/* Keep only the number at the front: "01gpu" -> "1". Return false if there is none or no GPU has it. */
+/* Reduce an entry to the number at its beginning: "01gpu" -> "1". False: it has no number, or no GPU has
+ * this number. */
 static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
 {
     char *end;
@@ -58,7 +59,8 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
         return false;
     if (index >= list->physical) {
         snprintf(list->note, sizeof(list->note),
-                 "CUDA_VISIBLE_DEVICES names GPU %ld, but this machine has %d; CUDA ignores it and what "
+                 "CUDA_VISIBLE_DEVICES names GPU %ld, but this machine has %d; CUDA ignores this entry and "
+                 "all that "
                  "follows it",
                  index, list->physical);
         return false;
@@ -67,7 +69,7 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
     return true;
 }
 
-/* Return whether `entry` is visible already. */
+/* Return whether the list already contains `entry`. */
 static bool is_listed(const struct gpu_list *list, const char *entry)
 {
     for (int i = 0; i < list->n; i++)
@@ -76,7 +78,7 @@ static bool is_listed(const struct gpu_list *list, const char *entry)
     return false;
 }
 
-/* UUIDs are not checked, because only the driver has the list. */
+/* List GPUs by UUID. The UUIDs are not checked, because only the driver knows them. */
 static void named_gpus(struct gpu_list *list, const char *visible)
 {
     struct entries e = { .at = visible, .kind = "" };
@@ -91,7 +93,7 @@ static void named_gpus(struct gpu_list *list, const char *visible)
             return;
         if (is_listed(list, entry)) {
             snprintf(list->note, sizeof(list->note),
-                     "CUDA_VISIBLE_DEVICES names %.64s twice; CUDA then shows no GPU at all", entry);
+                     "CUDA_VISIBLE_DEVICES names %.64s twice, so CUDA shows no GPU", entry);
             list->n = 0;
             return;
         }
@@ -105,7 +107,7 @@ void gpus_list(struct gpu_list *list, const char *visible, int physical)
     list->restricted = visible != NULL;
     list->hidden = false;
     list->n = 0;
-    list->note[0] = '\0'; /* the names, 24 KB, are not touched without GPUs */
+    list->note[0] = '\0'; /* without GPUs, leave the 24 KB of names uninitialized */
     if (visible == NULL) {
         all_gpus(list);
         return;
@@ -116,7 +118,7 @@ void gpus_list(struct gpu_list *list, const char *visible, int physical)
         named_gpus(list, visible);
 }
 
-/* Check an explicit number of workers, `want->count`. */
+/* Check a number of workers that the user gave. */
 static ddp_status check_number(const struct gpu_list *list, int count, struct ddp_err *err)
 {
     if (list->physical == 0 || list->hidden || count <= list->n)
@@ -134,14 +136,14 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
         count, list->n, list->n == 1 ? "" : "s");
 }
 
-/* --nproc_per_node=gpu without a visible GPU: report which of the two reasons applies. */
+/* Report why --nproc_per_node=gpu finds no visible GPU. */
 static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
 {
     if (list->physical == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nproc_per_node=gpu, but this machine has no GPU; use a number or 'cpu'");
+                        "--nproc_per_node=gpu: this machine has no GPU; use a number or 'cpu'");
     return ddp_fail(err, DDP_ERR_ARG,
-                    "--nproc_per_node=gpu, but CUDA_VISIBLE_DEVICES shows none of the machine's %d GPUs",
+                    "--nproc_per_node=gpu: CUDA_VISIBLE_DEVICES shows none of the machine's %d GPUs",
                     list->physical);
 }
 

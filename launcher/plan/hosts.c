@@ -1,7 +1,7 @@
 /* hosts.c -- see hosts.h.
  *
- * A list in Slurm's form is never expanded: the number of hosts of an item is the product of its brackets, and the
- * name of the k-th is computed from k, last brackets first, like the digits of a counter. */
+ * A list in Slurm's form is never expanded. The number of hosts of an item is the product of its brackets' sizes. The
+ * name of host k is computed from k as the digits of a number are, where the last bracket is the lowest digit. */
 #include "plan/hosts.h"
 
 #include <ctype.h>
@@ -12,8 +12,8 @@ enum { DIGITS_MAX = 9 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
-/* Parse a number of at most DIGITS_MAX digits; *width is their number. Nine digits always fit into an int. The width
- * is kept because Slurm's "01" is not "1". */
+/* Parse a number of at most DIGITS_MAX (nine) digits, which always fits an int. Store its number of digits in *width,
+ * because "01" and "1" are different hosts in Slurm. */
 static bool take_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
@@ -24,12 +24,12 @@ static bool take_number(const char **at, const char *end, int *value, int *width
     return *width > 0;
 }
 
-/* One of "01-16,20" inside brackets: from, to, and the digits to pad to. */
+/* A range such as "01-16" or "20" inside brackets: first and last number, and the digits to pad them to. */
 struct range {
     int from, to, width;
 };
 
-/* The number of digits of the first number counts for both, as in Slurm. */
+/* Parse a range. The first number determines the digits of all numbers, as in Slurm. */
 static bool take_range(const char **at, const char *end, struct range *r)
 {
     int width;
@@ -46,8 +46,8 @@ static bool take_range(const char **at, const char *end, struct range *r)
     return r->from <= r->to;
 }
 
-/* Return how many numbers the text between brackets has; 0 = it is invalid. A range is counted without a loop,
- * because "[1-999999999]" in a variable must not cost a second. */
+/* Return how many numbers the text between brackets has; 0 = the text is invalid. Compute the size of a range without
+ * a loop, because a range such as "[1-999999999]" must not take a second. */
 static long count_ranges(const char *at, const char *end)
 {
     struct range r;
@@ -60,7 +60,7 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* Return number `index` of them, with its leading zeros, or "". */
+/* Format number `index` of the ranges with its leading zeros; "" if there are fewer numbers. */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -74,7 +74,7 @@ static void print_number(const char *at, const char *end, long index, char *out,
     }
 }
 
-/* Return the end of the item at `text`: a comma outside of brackets, or the end. */
+/* Return the end of the item at `text`: a comma outside brackets, or the end of the text. */
 static const char *item_end(const char *text)
 {
     bool inside = false;
@@ -85,8 +85,8 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* Return the number of hosts of an item; 0 = it is invalid. Brackets multiply ("r[1-4]n[01-16]"); the product is
- * compared with its limit after each, so a long is large enough. */
+/* Return the number of hosts of an item; 0 = the item is invalid. The sizes of several brackets are multiplied
+ * ("r[1-4]n[01-16]"). The product is compared with its limit after each bracket, so a long is large enough. */
 static long item_hosts(const char *at, const char *end)
 {
     long n = at < end ? 1 : 0;
@@ -100,14 +100,14 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return the number of hosts for one step of the brackets that begin at `at`: the product of the later ones. */
+/* Return how many hosts follow for each number of the brackets at `at`: the product of the later brackets' sizes. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));
     return close != NULL && close + 1 < end ? item_hosts(close + 1, end) : 1;
 }
 
-/* Return host number `index` of an item that has that many. */
+/* Format the name of host number `index` of an item. */
 static bool item_name(const char *at, const char *end, long index, char name[HOST_NAME_SIZE])
 {
     size_t used = 0;
@@ -129,7 +129,7 @@ static bool item_name(const char *at, const char *end, long index, char name[HOS
     return used > 0;
 }
 
-/* Skip whole items by their counts, without building a name. */
+/* Skip items by their number of hosts, without building names. */
 bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
 {
     long left = index;
@@ -164,15 +164,15 @@ bool host_list_slurm(const char *text, struct host_list *out)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Schedulers write short names, and machines often know their long one, so only the part before the first dot is
- * compared. */
+/* Return whether two names mean the same host. Compare only the part before the first dot, because schedulers write
+ * short names and machines often know their long name. */
 static bool same_host(const char *a, const char *b)
 {
     const size_t len = strcspn(a, ".");
     return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
 }
 
-/* Copy the next word of `text`, truncated if it is too long. Return false at the end. */
+/* Find the next word of `text`; truncate it if it is too long. False: no more words. */
 static bool take_word(const char **text, const char **word, size_t *len)
 {
     *word = *text + strspn(*text, " \t\r\n");
@@ -191,7 +191,8 @@ static bool is_before(const char *text, const char *word, size_t len)
     return false;
 }
 
-/* A repeated word is another slot of the same host. Most are adjacent, so this is checked first. */
+/* Parse a list of words. A repeated name means another slot of the same host. Repeated names are usually adjacent, so
+ * compare with the previous name first. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out)
 {
     const char *at = text, *word, *last = "";
@@ -216,7 +217,8 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
     return out->n > 0;
 }
 
-/* Read "4(x2),3": four on each of the first two nodes, three on the third. Return 0 for any other form. */
+/* Parse "4(x2),3", which means four tasks on each of the first two nodes and three on the third. Return 0 for any
+ * other form. */
 int host_list_tasks(const char *text, int node)
 {
     const char *const end = text + strlen(text);

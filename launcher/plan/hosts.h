@@ -1,6 +1,6 @@
-/* hosts.h -- the hosts of a job, as schedulers write them. Pure and bounded: lists that are too long are rejected.
+/* hosts.h -- lists of hosts, as schedulers write them. Pure. Lists that are too long are rejected.
  *
- *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last brackets count fastest
+ *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last bracket varies fastest
  *     LSB_MCPU_HOSTS        hostA 8 hostB 4
  *     LSB_HOSTS, PBS        hostA hostA hostB        a name for each slot, between blanks or newlines */
 #ifndef LAUNCHER_PLAN_HOSTS_H
@@ -10,25 +10,26 @@
 
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
-/* The facts about a list that a launcher needs. */
+/* Facts about a list of hosts. */
 struct host_list {
-    int n; /* different hosts */
+    int n; /* number of different hosts */
     char first[HOST_NAME_SIZE];
-    int here; /* the position of this host, from 0; -1 = it is missing, or was not searched */
+    int here; /* position of this host in the list, from 0; -1 = not in the list, or not searched */
 };
 
-/* Return false if `text` is not such a list or names more than HOST_LIST_MAX. */
+/* Parse a list in Slurm's form. False: `text` is not such a list, or names more than HOST_LIST_MAX hosts. */
 bool host_list_slurm(const char *text, struct host_list *out);
 
-/* `counted`: each name is followed by a number. `here` is this host's name; the part of two names before the first
- * dot is compared, because schedulers and hosts do not agree about the domain. Return false for no name or more than
+/* Parse a list of names. `counted`: a number follows each name. `here` is the name of this host. Names are compared
+ * up to the first dot, because schedulers and hosts may use different domains. False: no name, or more than
  * HOST_WORDS_MAX. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out);
 
-/* Return host number `index` of a list in Slurm's form; false if there is none. */
+/* Format the name of host number `index` of a list in Slurm's form. False: the list has fewer hosts. */
 bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE]);
 
-/* Return the number of tasks of node number `node` in Slurm's "4(x3),2"; 0 if the text does not have it. */
+/* Return the number of tasks of node number `node` in Slurm's "4(x3),2"; 0 if the text has fewer nodes or another
+ * form. */
 int host_list_tasks(const char *text, int node);
 
 #endif

@@ -1,7 +1,8 @@
 /* machine.c -- see plan.h.
  *
- * The management library is loaded, not linked, because it comes with the driver. It is preferred to /proc because it
- * omits GPUs that a container or a batch system has removed. CUDA itself would cost a second and a context per GPU. */
+ * The management library (NVML) is loaded at run time, because it is a part of the driver. It is preferred to /proc
+ * because it omits GPUs that a container or a batch system has removed. CUDA itself would take a second and would
+ * create a context on each GPU. */
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
@@ -23,8 +24,9 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return whether this machine or container has a driver, because searching for a missing library takes as long as a
- * fork. nvidia-modprobe would load a driver on request; WSL has /dev/dxg; a user may have private libraries. */
+/* Return whether this machine or container may have a driver. Without this check, searching for the missing library
+ * takes as long as a fork. nvidia-modprobe loads a driver on request; WSL has /dev/dxg; a user may have private
+ * libraries. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -35,7 +37,7 @@ static bool may_have_driver(void)
     return getenv("LD_LIBRARY_PATH") != NULL;
 }
 
-/* Return -1 if there is no library, or it does not find a driver. */
+/* Count the GPUs with NVML. Return -1 if the library is missing or does not find a driver. */
 static int count_by_nvml(void)
 {
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -54,7 +56,8 @@ static int count_by_nvml(void)
     return result;
 }
 
-/* The driver's own list has one folder for each GPU of the machine, including those that we may not use. */
+/* Count the GPUs in /proc. The driver has one folder for each GPU of the machine, including GPUs that this process
+ * may not use. */
 static int count_in_proc(void)
 {
     int n = 0;
@@ -103,7 +106,7 @@ bool own_prefix(char prefix[PATH_MAX])
     slash -= strlen(bin);
     if (strcmp(slash, bin) != 0)
         return false;
-    slash[slash == prefix] = '\0'; /* "/" of /bin/ddprun */
+    slash[slash == prefix] = '\0'; /* keep the "/" of /bin/ddprun */
     return true;
 }
 
@@ -116,7 +119,8 @@ static bool find_python(const char *prefix, char path[PATH_MAX])
     return found;
 }
 
-/* Return whether pip installed a ddprun among the packages of this interpreter. Its real name has the version. */
+/* Return whether pip installed ddprun among the packages of this interpreter. The path of the packages contains the
+ * version, which is a part of the interpreter's real name. */
 static bool has_package(const char *prefix, const char *python)
 {
     static const char package[] = "ddprun-", record[] = ".dist-info";
@@ -136,7 +140,8 @@ static bool has_package(const char *prefix, const char *python)
     return found;
 }
 
-/* A python3 that is only in the same directory, as in /usr/bin, is unrelated to ddprun. */
+/* Find the Python of the environment in which ddprun is installed. A python3 that is only in the same directory, as
+ * in /usr/bin, does not belong to ddprun. */
 static void find_python_beside(char path[PATH_MAX])
 {
     char prefix[PATH_MAX], settings[PATH_MAX + 16];
@@ -166,8 +171,8 @@ void python_look(struct python_look *look, const struct env_sources *env)
 
 /* --- numa look -------------------------------------------------------------------------------------------- */
 
-/* A GPU's PCI address comes from the management library, which knows GPUs by index and by UUID. Without it the names in
- * /proc/driver/nvidia/gpus are addresses already, and in the order of their indices once they are sorted. */
+/* NVML reports a GPU's PCI address by its index or its UUID. Without NVML, use the names in /proc/driver/nvidia/gpus,
+ * which are PCI addresses. In sorted order they match the indices. */
 
 enum { FILE_SIZE = 8192 };
 
@@ -180,7 +185,7 @@ struct nvml_pci {
 
 struct machine {
     char text[FILE_SIZE];
-    void *nvml; /* NULL = not there */
+    void *nvml; /* NULL = not available */
     int (*by_index)(unsigned index, void **device);
     int (*by_uuid)(const char *uuid, void **device);
     int (*pci_info)(void *device, struct nvml_pci *info);
@@ -293,8 +298,8 @@ void numa_look_close(struct numa_look *look)
     rank_set_free(&look->allowed);
 }
 
-/* Return the file's text, or NULL, because half a list of hosts would look like a smaller job. A file that has become
- * shorter meanwhile counts as it is; one that has grown is read to its old end. */
+/* Return the text of a file, or NULL. Half a list of hosts must not be returned, because it would look like a smaller
+ * job. If the file has shrunk meanwhile, return what is left. If it has grown, read up to its old end. */
 static char *read_whole(int fd, size_t size)
 {
     char *text = malloc(size + 1);
@@ -310,8 +315,8 @@ static char *read_whole(int fd, size_t size)
     return text;
 }
 
-/* O_NONBLOCK and S_ISREG, because the path comes from a variable, and opening a FIFO would wait for a writer without
- * end. */
+/* Open only a plain file, without blocking. The path comes from a variable, and opening a FIFO could wait for a
+ * writer forever. */
 char *scheduler_read_file(const char *path)
 {
     struct stat st;

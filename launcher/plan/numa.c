@@ -1,14 +1,14 @@
 /* numa.c -- see numa.h.
  *
- *     GPU -> PCI address -> node -> its CPUs, if we may use them:
+ *     GPU -> PCI address -> node -> CPUs of the node. Of those that this process may use, a worker gets:
  *
- *     node            all of them
- *     socket          those of all nodes of that node's socket
- *     exclusive       an even share of the node's cores among the GPUs there; the first GPUs get what is left over
- *     core-complex    one group of CPUs with a common cache, the largest groups first, and round again
+ *     node            all CPUs of the node
+ *     socket          all CPUs of the node's socket, which may have several nodes
+ *     exclusive       an equal share of the node's cores for each GPU of the node; the first GPUs get the remaining cores
+ *     core-complex    one group of CPUs with a common cache; largest groups first; repeated if there are more GPUs
  *
- * These are torchrun's rules, and the shares come out the same, CPU for CPU. A core or a group is identified by its
- * lowest CPU. */
+ * These are torchrun's rules, so each worker gets the same CPUs as with torchrun. A core or a group is identified by
+ * its lowest CPU. */
 #include "plan/numa.h"
 
 #include <stdio.h>
@@ -17,24 +17,24 @@
 
 enum { PATH_SIZE = 160, CACHE_LEVELS_MAX = 16 };
 
-/* The data for the decision about one GPU. */
+/* The input for the decision about one GPU. */
 struct question {
     const struct numa_look *look;
     const struct gpu_list *gpus;
     struct ddp_err *err;
 };
 
-/* CPUs in groups: key[cpu] is the lowest CPU of its group, -1 for an unusable one; size[key] is the number of usable
- * CPUs of the group. */
+/* CPUs in groups. key[cpu] is the lowest CPU of its group, -1 if the CPU is unusable. size[key] is the number of
+ * usable CPUs of the group. */
 struct groups {
-    int *key, *size; /* one allocation, of `key` */
-    int n;           /* length of each */
+    int *key, *size; /* one allocation, which begins at `key` */
+    int n;           /* length of each array */
 };
 
 /* --- reading ------------------------------------------------------------------------------------------------ */
 
-/* "0-3,8
- * "; an empty list is an empty set, which rank_set_parse rejects. */
+/* Parse a list such as "0-3,8
+ * ". An empty list is an empty set, which rank_set_parse would reject. */
 static ddp_status parse_list(const char *text, int limit, struct rank_set *set)
 {
     char line[4096];
@@ -49,10 +49,11 @@ static ddp_status parse_list(const char *text, int limit, struct rank_set *set)
 
 static ddp_status unreadable(const struct question *q, const char *path)
 {
-    return ddp_fail(q->err, DDP_ERR_ARG, "--numa_binding: %s cannot be read or has an unexpected form", path);
+    return ddp_fail(q->err, DDP_ERR_ARG, "--numa_binding: %s cannot be read, or has an unexpected format",
+                    path);
 }
 
-/* A file that is a list of numbers below `limit`. */
+/* Read a file that is a list of numbers below `limit`. */
 static ddp_status read_list(const struct question *q, const char *path, int limit, struct rank_set *set)
 {
     const char *text = q->look->read(q->look->user, path);
@@ -60,7 +61,7 @@ static ddp_status read_list(const struct question *q, const char *path, int limi
     return status == DDP_ERR_ARG ? unreadable(q, path) : status;
 }
 
-/* A file that is one number. */
+/* Read a file that is one number. */
 static ddp_status read_number(const struct question *q, const char *path, int *to)
 {
     const char *text = q->look->read(q->look->user, path);
@@ -82,7 +83,7 @@ static int lowest(const struct rank_set *set)
 
 /* --- the node ----------------------------------------------------------------------------------------------- */
 
-/* A machine of one node reports -1, which means node 0. */
+/* Find the node of a GPU. On a machine with one node, the file contains -1, which means node 0. */
 static ddp_status node_of_gpu(const struct question *q, int device, int *node)
 {
     char pci[NUMA_PCI_SIZE], path[PATH_SIZE];
@@ -96,7 +97,7 @@ static ddp_status node_of_gpu(const struct question *q, int device, int *node)
     return status;
 }
 
-/* Add the usable CPUs of the node. */
+/* Add the usable CPUs of a node. */
 static ddp_status add_node(const struct question *q, int node, struct rank_set *cpus)
 {
     char path[PATH_SIZE];
@@ -117,7 +118,7 @@ static ddp_status package_of(const struct question *q, int cpu, int *package)
     return read_number(q, path, package);
 }
 
-/* Add the CPUs of `node` if they are in `package`. A node with only memory has none. */
+/* Add the CPUs of `node` if they are in `package`. A node with only memory has no CPUs. */
 static ddp_status add_if_in_package(const struct question *q, int node, int package, struct rank_set *cpus)
 {
     struct rank_set own = { 0 };
@@ -150,10 +151,10 @@ static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
 
 /* --- groups of CPUs ----------------------------------------------------------------------------------------- */
 
-/* The group of a CPU. */
+/* A function that finds the group of a CPU. */
 typedef ddp_status (*key_fn)(const struct question *q, int cpu, int *key);
 
-/* The lowest CPU of a file's list. */
+/* Find the lowest CPU in a file's list. */
 static ddp_status lowest_in(const struct question *q, const char *path, int *key)
 {
     struct rank_set set = { 0 };
@@ -170,7 +171,7 @@ static ddp_status core_of(const struct question *q, int cpu, int *key)
     return lowest_in(q, path, key);
 }
 
-/* Return the level of the cache with index `i` if it holds data, else -1; false if there is no such index. */
+/* Find the level of cache number `i`; -1 if the cache does not hold data. False: no such cache. */
 static bool cache_level(const struct question *q, int cpu, int i, int *level)
 {
     char path[PATH_SIZE];
@@ -185,7 +186,7 @@ static bool cache_level(const struct question *q, int cpu, int i, int *level)
     return true;
 }
 
-/* By the cache of the highest level. */
+/* Find the group of a CPU: the CPUs that share its cache of the highest level. */
 static ddp_status complex_of(const struct question *q, int cpu, int *key)
 {
     char path[PATH_SIZE];
@@ -200,7 +201,7 @@ static ddp_status complex_of(const struct question *q, int cpu, int *key)
     return best >= 0 ? lowest_in(q, path, key) : unreadable(q, path);
 }
 
-/* A group cannot begin after its own member, so such a file is wrong. */
+/* Find the group of one CPU. The lowest CPU of a group cannot be higher than a CPU in it; such a file is wrong. */
 static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, struct groups *g)
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);
@@ -211,7 +212,7 @@ static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, st
     return status;
 }
 
-/* free() the key, also after an error. */
+/* Group CPUs. The caller frees g->key, also after an error. */
 static ddp_status group(const struct question *q, const struct rank_set *cpus, key_fn key_of,
                         struct groups *g)
 {
@@ -237,7 +238,7 @@ static int count_groups(const struct groups *g)
     return n;
 }
 
-/* Return how many groups come before `own`, in ascending order of their keys. */
+/* Return the number of groups before `own`, in ascending order of their keys. */
 static int place_by_key(const struct groups *g, int own)
 {
     int n = 0;
@@ -246,7 +247,7 @@ static int place_by_key(const struct groups *g, int own)
     return n;
 }
 
-/* Return the same for descending order of size. */
+/* Return the number of groups before `own`, in descending order of their sizes. */
 static int place_by_size(const struct groups *g, int own)
 {
     int n = 0;
@@ -255,7 +256,7 @@ static int place_by_size(const struct groups *g, int own)
     return n;
 }
 
-/* Keep in `cpus` the groups at places from `first` to before `end`. */
+/* Keep in `cpus` only the groups at places `first` to `end` - 1. */
 static void keep_places(const struct groups *g, int (*place)(const struct groups *, int), int first, int end,
                         struct rank_set *cpus)
 {
@@ -270,7 +271,7 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Return how many GPUs are on `node`, and how many of them come before `device`. */
+/* Count the GPUs on `node`, and those among them before `device`. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;
@@ -337,18 +338,17 @@ ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, con
     *cpus = (struct rank_set){ 0 };
     if (device >= gpus->n)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--numa_binding binds each worker to the CPUs near its GPU, but local rank %d has no "
-                        "GPU; use taskset or numactl",
+                        "--numa_binding binds a worker to the CPUs near its GPU, but local rank %d has no "
+                        "GPU; bind with taskset or numactl instead",
                         device);
     if (!rank_set_init(cpus, NUMA_CPUS_MAX))
         return DDP_ERR_NOMEM;
     ddp_status status = numa_choose_mode(&q, mode, device, cpus);
     if (status == DDP_OK && lowest(cpus) < 0)
-        status =
-            ddp_fail(err, DDP_ERR_ARG,
-                     "--numa_binding: none of the CPUs near GPU %s may be used by this process (taskset -p "
-                     "shows which may)",
-                     gpus->names[device]);
+        status = ddp_fail(err, DDP_ERR_ARG,
+                          "--numa_binding: this process may use none of the CPUs near GPU %s; 'taskset -p' "
+                          "shows its CPUs",
+                          gpus->names[device]);
     if (status != DDP_OK)
         rank_set_free(cpus);
     return status;

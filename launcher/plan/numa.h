@@ -1,6 +1,7 @@
 /* numa.h -- the CPUs that are near a worker's GPU (--numa_binding), from /sys.
  *
- * Two functions provide the files and the GPUs, so that a test can supply any machine as text. */
+ * The caller passes two functions that read files and find GPUs, so that a test can simulate any machine
+ * with texts. */
 #ifndef LAUNCHER_NUMA_H
 #define LAUNCHER_NUMA_H
 
@@ -15,20 +16,20 @@ enum {
 };
 
 struct numa_look {
-    /* Text of a file below /sys, NULL when it cannot be read. Valid until the next call. */
+    /* Return the text of a file below /sys; NULL if it cannot be read. Valid until the next call. */
     const char *(*read)(void *user, const char *path);
-    /* PCI address, as in /sys, of the GPU with this name in CUDA_VISIBLE_DEVICES. */
+    /* Write the PCI address, as in /sys, of a GPU. `gpu` is its name in CUDA_VISIBLE_DEVICES. */
     bool (*pci_address)(void *user, const char *gpu, char out[NUMA_PCI_SIZE]);
     void *user;
     struct rank_set allowed; /* CPUs that this process may use */
 };
 
-/* Find the CPUs of the worker with GPU number `device` of `gpus`. DDP_OK: free with rank_set_free. DDP_ERR_ARG: they
- * are unknown, `err` has the reason. DDP_ERR_NOMEM. */
+/* Find the CPUs of the worker with GPU number `device` of `gpus`. DDP_OK: the caller frees them with rank_set_free.
+ * DDP_ERR_ARG: the CPUs are unknown; `err` has the reason. DDP_ERR_NOMEM. */
 ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, const struct gpu_list *gpus,
                        int device, struct rank_set *cpus, struct ddp_err *err);
 
-/* Append them as "0-3,8". False if out of memory. */
+/* Append CPUs as "0-3,8". False: out of memory. */
 bool numa_print(const struct rank_set *cpus, struct buf *out);
 
 #endif

@@ -1,13 +1,13 @@
-/* plan.c -- see plan.h. Decides address and timeouts of the rendezvous from the options alone, and writes notes about
- * options without effect.
+/* plan.c -- see plan.h. Address and timeouts of the rendezvous depend only on the options. Options without effect
+ * result in notes.
  *
- *     nodes       backend   port    budget                          ranks
+ *     nodes       backend   port    time to join                    ranks
  *     1           -         29500   -                               known
  *     N           static    29500   --timeout, rdzv_conf, 900 s     by --node_rank
  *     MIN:MAX     c10d      29400   --timeout, rdzv_conf, 600 s     by the rendezvous
  *
- * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. Nothing is looked up or opened
- * here, so --dry_run and the tests get the same answers as a real start. */
+ * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. This module resolves no names
+ * and opens no files, so --dry_run and the tests get the same results as a real start. */
 #include "plan/plan.h"
 
 #include "base/limits.h"
@@ -22,14 +22,14 @@
 
 enum { STATIC_JOIN_MS = 900000, ELASTIC_JOIN_MS = 600000, LAST_CALL_MS = 30000, KEEP_ALIVE_ATTEMPTS = 3 };
 
-/* --standalone wins over an endpoint, as with torchrun. */
+/* Return whether --rdzv_endpoint is used. --standalone overrides it, as in torchrun. */
 static bool has_endpoint(const struct cli *cli)
 {
     return cli->endpoint.host[0] != '\0' && !cli->standalone;
 }
 
-/* A default port may be replaced by a free one if no other node needs to know it; a port that the user chose is used
- * or rejected. */
+/* Choose address and port. A default port may be replaced by a free one if no other node needs to know the port. A
+ * port that the user chose is used, or the start fails. */
 static void choose_place(struct plan_meeting *m, const struct cli *cli)
 {
     const bool endpoint = has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
@@ -44,10 +44,11 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
     m->port_may_change = !port_given && !m->elsewhere;
 }
 
-/* --timeout has priority, then torchrun's key, then torchrun's default. The option's name is kept with the value,
- * because every message about this time names the option that changes it. torchrun has an interval and a number of
- * attempts; our time is their product. With any free port the job begins at once, because no other node can know the
- * port yet. */
+/* Choose the timeouts. The time to join is --timeout, else torchrun's key in --rdzv_conf, else torchrun's default.
+ * The name of the option is stored with the value, because every message about this time names the option that
+ * changes it.
+ * torchrun has an interval and a number of attempts; the timeout for a lost connection is their product. If any free
+ * port is used, no other node can know the port, so the job begins at once. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -66,8 +67,8 @@ static void choose_times(struct plan_meeting *m, const struct cli *cli)
         m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
 }
 
-/* Nodes of one job run one program; its directory and its arguments may differ. A name that is too long is truncated
- * the same on every node. */
+/* Copy the program's name without directory and arguments, because these may differ between the nodes of a job. A
+ * name that is too long is truncated in the same way on every node. */
 static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 {
     const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
@@ -75,8 +76,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     snprintf(text, PLAN_PROGRAM_SIZE, "%s", name != NULL ? name : "");
 }
 
-/* Before the first round: a single node is alone; the nodes of a static job know their places if all have as many
- * workers as this one; an elastic node appears as the first node. */
+/* Guess the ranks before the first round. A single node knows them. A node of a static job assumes that all nodes
+ * have as many workers as itself. A node of an elastic job assumes that it is the first. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -88,7 +89,7 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* "none" is also a default of torchrun, but not for a single node that chooses its port. */
+/* Return the default name of the job. It is "none", as in torchrun, unless a single node chooses its own port. */
 static const char *made_up_name(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -99,8 +100,8 @@ static const char *made_up_name(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* torchrun's switch for the same purpose, which needs no reason there. It is often set for a whole cluster, so it
- * applies only to programs that may have PyTorch: others need the launcher's store. */
+/* Return whether rank 0 must host the workers' store. torchrun's switch for this is often set for a whole cluster. So
+ * it applies only to programs that may use PyTorch; other programs need the launcher's store. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -110,7 +111,8 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* A PyTorch that rejects our store fails before it sends anything. */
+/* Choose which store the workers use. If this PyTorch rejects the launcher's store, it fails before it sends
+ * anything, so ddprun must decide before the start. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_look *torch = plan->facts->torch;
@@ -128,8 +130,8 @@ static void choose_worker_store(struct plan *plan)
         torch->version, torch->dir);
 }
 
-/* Several nodes must use the same default name for their job, and torchrun's is "none". A single node gets a random
- * name, which separates two jobs of one user on one machine. */
+/* Choose the name of the job, address, port and timeouts. Several nodes need the same default name, which is "none"
+ * as in torchrun. A single node gets a random name, so that two jobs of a user on one machine differ. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -149,11 +151,12 @@ static bool plan_meet(struct plan *plan)
     return plan->job != NULL;
 }
 
-/* --- notes for the user; none of them stops the job -------------------------------------------------------- */
+/* --- notes for the user, which do not stop the job -------------------------------------------------------- */
 
 #define FILTERS_NEED "it applies to lines that --tee writes to files"
 
-/* Only on the command line: a default of the site in PET_LOG_ROTATE is not a mistake in a job without files. */
+/* Note that an option has no effect, if it is on the command line. PET_LOG_ROTATE as a default of the site is no
+ * mistake in a job without log files. */
 static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
 {
     if (plan->cli->origin[option] == FROM_COMMAND_LINE)
@@ -178,12 +181,14 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     if (highest < plan->nproc)
         return false;
     snprintf(words, PLAN_RANKS_WORDS,
-             "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)", option, highest,
-             plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
+             "--%s names local rank %d, but there %s %d worker%s on this node (local ranks 0 to %d)", option,
+             highest, plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s",
+             plan->nproc - 1);
     return true;
 }
 
-/* Not an error: torchrun accepts it, and one command line may serve nodes of different sizes. */
+/* Note ranks that do not exist on this node. This is no error, because torchrun accepts it, and one command line may
+ * be used for nodes of different sizes. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -198,7 +203,7 @@ static void note_ranks(struct plan *plan)
             plan_note(plan, "%s", words);
 }
 
-/* Options of torchrun that are checked and have no effect here; one note lists all of them. */
+/* Note options of torchrun that are checked but have no effect. One note lists them all. */
 static void note_ignored(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -216,10 +221,11 @@ static void note_ignored(struct plan *plan)
         if (cli->origin[options[i].option] == FROM_COMMAND_LINE && options[i].ignored)
             strcat(names, options[i].text);
     if (names[0] != '\0')
-        plan_note(plan,
-                  "%swithout effect: each worker is a new process, ddprun detects its exit at once, and "
-                  "--events or --json write events",
-                  names);
+        plan_note(
+            plan,
+            "%swithout effect: ddprun starts each worker as a new process, detects its exit at once, and "
+            "writes events with --events or --json",
+            names);
 }
 
 static void note_nodes(struct plan *plan)
@@ -231,7 +237,7 @@ static void note_nodes(struct plan *plan)
     else
         note_idle(plan, OPT_GROW, "grow", "a static job has all its nodes from the start");
     if (plan->cli->standalone)
-        note_idle(plan, OPT_RDZV_ENDPOINT, "rdzv_endpoint", "--standalone is a job of this node alone");
+        note_idle(plan, OPT_RDZV_ENDPOINT, "rdzv_endpoint", "a --standalone job uses only this node");
     if (conf->idle != NULL)
         plan_note(plan, "%s in --rdzv_conf has no effect: %s", conf->idle, conf->idle_why);
     if (conf->unknown[0] != '\0')
@@ -239,7 +245,7 @@ static void note_nodes(struct plan *plan)
                   conf->unknown);
 }
 
-/* Report PET_STRATEGY and others, which torchrun would read and this version cannot. */
+/* Note a PET_ variable such as PET_STRATEGY that torchrun would read but this version ignores. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;
@@ -251,19 +257,20 @@ static void note_idle_default(struct plan *plan)
         plan_note(plan, "%.*s is set, but this version has no such option", len, entry);
 }
 
-/* A dry run prints ranks that are not assigned yet. */
+/* Note that a dry run prints ranks which are not assigned yet. */
 static void note_guess(struct plan *plan)
 {
     if (plan->settled || !plan->cli->dry_run)
         return;
     if (plan->meeting.elastic)
-        plan_note(plan, "the rendezvous assigns ranks and sizes; they are shown as on the first node");
+        plan_note(plan,
+                  "the rendezvous assigns ranks and sizes; the values here are those of the first node");
     else
-        plan_note(plan, "ranks are correct if each of the %d nodes has %d worker%s", plan->meeting.nnodes_max,
-                  plan->nproc, plan->nproc == 1 ? "" : "s");
+        plan_note(plan, "the ranks here are correct if each of the %d nodes has %d worker%s",
+                  plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* The scheduler's values that the user did not set, and problems of the way in which ddprun was started. */
+/* Note values of the scheduler that are used, and problems in the way ddprun was started. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -274,20 +281,21 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* A task that sees one GPU sees it as number 0, whatever its local rank is: the classic mistake with one process per
- * GPU. */
+/* Note that a task sees too few GPUs for its local rank. A task that sees one GPU sees it as number 0, whatever its
+ * local rank is. This is a common mistake with one process per GPU. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
     if (plan->cli->per_task && plan->gpus->n > 0 && local >= plan->gpus->n)
         plan_note(plan,
-                  "this task sees %d GPU%s, but its LOCAL_RANK is %d: a program that uses GPU LOCAL_RANK "
-                  "finds none; let all tasks of a node see all its GPUs (Slurm: --gpus-per-node, and not "
+                  "this task sees %d GPU%s, but its LOCAL_RANK is %d, so a program that uses GPU LOCAL_RANK "
+                  "fails; let each task see all GPUs of its node (Slurm: --gpus-per-node instead of "
                   "--gpus-per-task)",
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* A note, not an error, because a script that always passes an option need not know whether it has an effect. */
+/* Note options without effect. They are no errors, because a script that always passes an option need not know
+ * whether the option has an effect. */
 static void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
@@ -326,14 +334,16 @@ void plan_free(struct plan *plan)
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* By rank in the job, unlike the options about output, which are torchrun's and use local ranks. */
+/* Return whether a worker reads ddprun's stdin. --stdin uses ranks of the job; the options about output use local
+ * ranks, as in torchrun. */
 bool plan_gets_input(const struct plan *plan, int local_rank)
 {
     const struct cli_input *input = &plan->cli->input;
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
 }
 
-/* Rule of no-color.org: the variable counts if it is not empty, whatever its value is. */
+/* Return whether colours are wanted. By the rule of no-color.org, NO_COLOR is in effect if it is not empty, whatever
+ * its value is. */
 bool plan_wants_colour(const struct plan *plan)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
@@ -363,12 +373,12 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
 
 /* --- making a plan ---------------------------------------------------------------------------------------- */
 
-/* The order of decisions: the number of workers, the job's name, the rendezvous, the output, and last each worker's
- * command. Impossible requests are rejected before anything starts. */
+/* The order of decisions is: the number of workers, the job's name, the rendezvous, the output, each worker's
+ * command. Impossible requests are rejected before any process starts. */
 
 /* --- workers and the rendezvous ------------------------------------------------------------------------- */
 
-/* The number of workers comes first, because everything else depends on it. */
+/* Decide the number of workers. Every other decision depends on it. */
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 {
     const struct plan_facts *facts = plan->facts;
@@ -388,7 +398,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* A rank that does not exist is a typing error, and its input would be lost. */
+/* Reject a rank in --stdin that does not exist. It is a typing error, and the input for that rank would be lost. */
 static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
     char why[PLAN_RANKS_WORDS];
@@ -397,7 +407,7 @@ static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* Other tasks of the scheduler write to the same console or file. */
+/* Return whether other tasks of the scheduler write to the same console or file. */
 static bool shares_console(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -412,7 +422,7 @@ static bool tees(const struct plan *plan)
     return false;
 }
 
-/* Count the workers that write to the console: if all but one are redirected, a prefix has no use. */
+/* Return whether lines need a prefix. If at most one worker writes to the console, they need none. */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -420,7 +430,7 @@ static bool needs_prefix(const struct plan *plan)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
     if (plan->cli->prefix != PREFIX_AUTO)
         return plan->cli->prefix == PREFIX_ON;
-    if (plan->cli->torchrun) /* it passes output on unchanged, except for teed streams */
+    if (plan->cli->torchrun) /* torchrun adds a prefix only to teed streams */
         return tees(plan);
     return writers > 1 || (writers == 1 && shares_console(plan)) ||
            plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
@@ -433,7 +443,8 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
 }
 
-/* The option, else torchrun's variable, else ours. An invalid one is rejected now, before it shows up in the logs. */
+/* Choose the prefix of lines: the option, else torchrun's variable, else our default. Reject an invalid one now,
+ * because it would otherwise appear only in the logs. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -453,14 +464,14 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* LOCAL_RANK is the index, as everywhere. */
+/* Return the GPU of a task's worker. As everywhere, LOCAL_RANK is the index. */
 static const char *task_gpu(const struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
     return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
 }
 
-/* More workers than GPUs: they share them, or it is a CPU job. */
+/* Return the GPU of a worker. If there are more workers than GPUs, they share GPUs or the job runs on CPUs. */
 static const char *worker_gpu(const struct plan *plan, int local_rank)
 {
     const struct gpu_list *gpus = plan->gpus;
@@ -469,8 +480,9 @@ static const char *worker_gpu(const struct plan *plan, int local_rank)
     return plan->nproc <= gpus->n ? gpus->names[local_rank] : NULL;
 }
 
-/* torchrun's rule, which uses the text and not CUDA's interpretation: HIP's variable if there is one, else CUDA's,
- * and the local rank if neither is set. */
+/* Return the list of GPUs for --virtual_local_rank by torchrun's rule. The list is HIP_VISIBLE_DEVICES if that is
+ * set, else CUDA_VISIBLE_DEVICES. Its text is used, without CUDA's interpretation. If neither is set, the local rank
+ * is used. */
 static const char *parent_gpus(const struct plan *plan)
 {
     const char *hip = env_find(plan->facts->environ_block, "HIP_VISIBLE_DEVICES");
@@ -485,13 +497,14 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
         entries += *p == ',';
     if (list == NULL || entries >= plan->nproc)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "--virtual_local_rank gives each of %d workers one entry of CUDA_VISIBLE_DEVICES, but "
-                    "\"%.200s\" has %d; set more, or start fewer workers",
-                    plan->nproc, list, entries);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--virtual_local_rank needs one entry of CUDA_VISIBLE_DEVICES for each of %d workers, but "
+        "\"%.200s\" has %d; add entries, or start fewer workers",
+        plan->nproc, list, entries);
 }
 
-/* Return the worker's entry of the list, which check_visible has counted. */
+/* Set the worker's entry of the list. check_visible has checked that the list is long enough. */
 static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
 {
     const char *at = parent_gpus(plan);
@@ -519,8 +532,8 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Commands differ between workers only if an argument has the local rank. The round is a guess; it detects a wrong
- * pattern of file names before the nodes join. */
+/* Plan each worker. Commands differ only if an argument contains the local rank. The round is a guess, which is good
+ * enough to detect a wrong pattern of file names before the nodes join. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const struct python_choice *python = plan->facts->python;
@@ -545,7 +558,7 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Report usage errors before anything that needs memory per worker. */
+/* Make all decisions. Report usage errors before any decision that needs memory for each worker. */
 static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);

@@ -1,12 +1,11 @@
 /* scheduler.c -- see scheduler.h.
  *
- * A scheduler is a row of `rows`: the variables that show it, those of the tasks and of the job, its lists of hosts,
- * and the command that starts one launcher on each node. read_tasks and read_hosts work from the row. Only Slurm's
- * and Kubernetes' formats have special code.
+ * Each scheduler is a row of `rows`: the variables that show it, the variables of its tasks and its job, its lists of
+ * hosts, and the command that starts one launcher on each node. read_tasks and read_hosts use the row. Only the
+ * formats of Slurm and Kubernetes need separate functions.
  *
- * Variables come from the block that was handed in, and files as text, so a scheduler that is not installed is tested
- * by its variables. A value that is not a number or is impossible counts as missing, because a wrong guess would
- * start a job of the wrong size. */
+ * The caller passes variables and files as text, so a test needs no installed scheduler. A value that is not a
+ * number, or is impossible, is ignored, because a wrong guess would start a job of the wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -24,23 +23,26 @@ enum scheduler_id {
         IDS
 };
 
-/* How a list of hosts is written (hosts.h). */
+/* How a list of hosts is written (see hosts.h). */
 enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* One scheduler. It started this process if all of `all` are set, and one of `one_of` if there are any. */
+/* A scheduler. It started this process if all variables of `all` are set, and, unless `one_of` is empty, one of
+ * `one_of`. */
 static const struct row {
     const char *all[4], *one_of[2];
-    const char *launch;                                /* starts one ddprun on each node */
-    const char *size, *rank, *local_size, *local_rank; /* of tasks; only `rank`: 1 = the batch script */
-    const char *job, *job_index;                       /* the job's id, and its number in an array */
+    const char *launch;                                /* command that starts one ddprun on each node */
+    const char *size, *rank, *local_size, *local_rank; /* variables of tasks; if only `rank` is set, value 1
+                                                        * means the batch script */
+    const char *job, *job_index;                       /* variables of the job's id, and of its number in an
+                                                        * array */
     struct list {
         const char *variable;
         enum list_format format;
-    } lists[2];           /* the first that is set is used */
-    read_scheduler *code; /* for a special format; NULL = the columns are enough */
+    } lists[2];           /* the first list whose variable is set is used */
+    read_scheduler *code; /* for a special format; NULL = the other columns are sufficient */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -87,7 +89,7 @@ static const struct {
 #undef X
 };
 
-/* How the readers get variables and report their results. */
+/* How the readers get variables and store their results. */
 
 enum { PORT_BASE = 12000, PORT_SPAN = 16000, NUMBER_MAX = 100000000 };
 
@@ -97,16 +99,16 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* Return a variable; NULL if it is unset or empty. Borrowed. Empty counts as unset, because scripts empty a variable
- * to hide it. */
+/* Return the value of a variable, borrowed; NULL if it is unset or empty. An empty variable is treated as unset,
+ * because scripts empty a variable to hide it. */
 static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* Return the same as a number from 0; -1 if it is missing or not a number. Digits only, because strtol would accept
- * blanks, signs and "4(x2)", Slurm's form of "4 on each of two nodes". */
+/* Return the value of a variable as a number from 0; -1 if it is missing or not a number. Accept only digits. strtol
+ * would also accept blanks, signs and the beginning of "4(x2)", Slurm's form of "4 on each of two nodes". */
 static int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -126,7 +128,7 @@ __attribute__((format(printf, 4, 0))) static void scheduler_vput(struct schedule
     vsnprintf(v->from, sizeof(v->from), from, ap);
 }
 
-/* A value, and the variable that it comes from, or a text. */
+/* Set a value and its origin, which is the name of a variable or a text. */
 __attribute__((format(printf, 4, 5))) static void
 scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
 {
@@ -147,7 +149,7 @@ scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number
     va_end(ap);
 }
 
-/* Add a sentence for the user. Notes beyond the room are dropped, because they only explain. */
+/* Add a sentence for the user. Drop it if there is no room, because notes only explain. */
 __attribute__((format(printf, 2, 3))) static void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
@@ -161,7 +163,8 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* Return the next number in `text`, 0 if there is none. A number that is too long wraps, the same on every node. */
+/* Return the next number in `text`; 0 if there is none. A number that is too large overflows, in the same way on
+ * every node. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -172,10 +175,10 @@ static unsigned long long next_number(const char **text)
     return value;
 }
 
-/* The job's name, and the port that follows from it: 12000 + (a * 31 + b) % 16000, where a and b are the first two
- * numbers in the name. All nodes compute the same port, and jobs that share a node get different ones: 31 separates
- * neighbouring tasks of neighbouring arrays. The range ends at 28000, below the kernel's ephemeral ports (from 32768)
- * and torchrun's own (29400, 29500). */
+/* Set the job's name, and the port that is computed from it: 12000 + (a * 31 + b) % 16000. a and b are the first two
+ * numbers in the name. All nodes compute the same port, and two jobs that share a node usually get different ports.
+ * The factor 31 separates neighbouring tasks of neighbouring arrays. The range ends at 28000, below the kernel's
+ * ephemeral ports (from 32768) and torchrun's default ports (29400, 29500). */
 static void scheduler_put_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
@@ -186,7 +189,7 @@ static void scheduler_put_job(struct scheduler *s, const char *job, const char *
                          PORT_SPAN);
 }
 
-/* Return the number of entries of "0,1,3". */
+/* Return the number of entries of a list such as "0,1,3". */
 static int scheduler_entries(const char *text)
 {
     int n = 1;
@@ -195,9 +198,9 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* Set the GPUs of this node from the visible ones, or from `count` in `name` if that is less; nothing without both.
- * Slurm's number is the node's, and CUDA_VISIBLE_DEVICES this process's part of it, so the smaller one counts. An
- * empty or negative variable hides all GPUs on purpose, so nothing is reported then. */
+/* Set the number of GPUs of this node: the smaller of the number in variable `name` and the number of visible GPUs.
+ * The variable has the GPUs of the node; CUDA_VISIBLE_DEVICES has those of this process. Set nothing without the
+ * variable, or if CUDA_VISIBLE_DEVICES hides all GPUs on purpose (empty or negative). */
 static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
@@ -211,19 +214,20 @@ static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts
         scheduler_put_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }
 
-/* Use tasks as nodes, if `tasks` is set and one worker per task is requested. In the rendezvous each ddprun is a node
- * of one worker. If all are on one machine, they use loopback. */
+/* Use tasks as nodes if tasks are known and --per_task is set. Each ddprun is then a node with one worker in the
+ * rendezvous. If all tasks are on one machine, they use loopback. */
 static void scheduler_per_task(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
-    scheduler_put_number(s, SCHEDULER_NODES, t->tasks, "--per_task: one for each of the %d tasks", t->tasks);
+    scheduler_put_number(s, SCHEDULER_NODES, t->tasks, "--per_task: one node for each of the %d tasks",
+                         t->tasks);
     scheduler_put_number(s, SCHEDULER_NODE_RANK, t->task, "--per_task: the number of this task");
     scheduler_put(s, SCHEDULER_WORKERS, "1", "--per_task");
     if (t->nodes == 1)
         scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
 }
 
-/* Read the hosts of a list; false if it is missing or invalid. */
+/* Read the hosts of a list. False: the list is missing or invalid. */
 static bool list_read(const struct list *l, const struct scheduler_facts *f, struct host_list *out)
 {
     const char *text = scheduler_env(f, l->variable);
@@ -262,28 +266,29 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
 
 /* Slurm's variables.
  *
- *     started by              SLURM_STEP_ID          what counts
+ *     started by              SLURM_STEP_ID          source of the values
  *     srun                    0, 1, 2 ...            the step: SLURM_STEP_*, SLURM_PROCID, SLURM_NODEID, SLURM_LOCALID
  *     the batch script        not set                the job: SLURM_JOB_*; we are on its first node only
  *     a shell of salloc       not set, or huge       the job; we may even be on a login node
  *
- * SLURM_NNODES and SLURM_NTASKS are asked last: inside of a step they may be what an outer shell has said. */
+ * SLURM_NNODES and SLURM_NTASKS are used last, because inside a step they may be inherited from an outer shell. */
 
-/* The names of a fact in a step and in a job. */
+/* Return the name of a variable, which differs between a step and a job. */
 static const char *of(bool step, const char *in_step, const char *in_job)
 {
     return step ? in_step : in_job;
 }
 
-/* Steps that are not from srun (batch script, interactive shell) have numbers near 2^32, which are not numbers for
- * us. */
+/* Return whether srun started this process as a step. Other steps (batch script, interactive shell) have numbers near
+ * 2^32, which scheduler_number rejects. */
 static bool is_step(const struct scheduler_facts *f)
 {
     return scheduler_number(f, "SLURM_STEP_ID") >= 0 && scheduler_number(f, "SLURM_STEP_NUM_TASKS") > 0 &&
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* A requeued job has the same number, and a launcher of its earlier run must not join. */
+/* Set the job's name. It contains the restart count, because a requeued job has the same job id, and a launcher of
+ * its earlier run must not join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -303,18 +308,19 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
     const struct list list = { of(step, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), LIST_SLURM };
     const char *text = scheduler_env(f, list.variable);
     if (text != NULL && !put_first_host(s, f, &list))
-        scheduler_note(s, "%s=%.120s is not a list of hosts; set --master_addr", list.variable, text);
+        scheduler_note(s, "%s=%.120s: not a list of hosts; set --master_addr", list.variable, text);
 }
 
-/* Each component has a separate job number, and so a separate rendezvous. */
+/* Note that each component of a heterogeneous job has its own job id, and therefore its own rendezvous. */
 static void note_components(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int components = scheduler_number(f, "SLURM_HET_SIZE");
     if (components > 1)
-        scheduler_note(s,
-                       "this is one of %d components of a heterogeneous Slurm job, and each is a separate "
-                       "job here; for one job set --nnodes, --node_rank, --master_addr and --rdzv_id",
-                       components);
+        scheduler_note(
+            s,
+            "this is one of %d components of a heterogeneous Slurm job; each component is a separate "
+            "ddprun job; for one job set --nnodes, --node_rank, --master_addr and --rdzv_id",
+            components);
 }
 
 static void slurm_tasks(struct scheduler *s, const struct scheduler_facts *f, int nodes)
@@ -357,13 +363,13 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* --- tasks of mpirun ---------------------------------------------------------------------------------------- */
 
-/* Processes that mpirun or mpiexec has started (Open MPI, MPICH's Hydra).
+/* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra).
  *
- * Both give a process its number and the number of processes on its node, and neither gives the address of number 0.
- * The address comes from the batch system around them if it has one, and otherwise from the user.
+ * Both give a process its number and the number of processes on its node. Neither gives the host of process 0. This
+ * host comes from the batch system that runs mpirun, or else from the user.
  *
- * Neither gives the number of the node. With one process per node it is the number of the process. With several it
- * follows from the order of the processes, which the local number shows: node by node (the default), or round robin. */
+ * Neither gives the number of the node. With one process per node, it is the number of the process. With several
+ * processes, it depends on how they are ordered: node by node (the default), or round robin. The local number shows it. */
 
 static int node_of(const struct scheduler_tasks *t)
 {
@@ -371,7 +377,7 @@ static int node_of(const struct scheduler_tasks *t)
     return in_turn ? t->task % t->nodes : t->task / t->here;
 }
 
-/* mpirun fills the hosts of a batch job from the first one. */
+/* Set the address to the first host of the batch job, because mpirun fills its hosts from the first one. */
 static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
 {
     for (int id = 0; id < IDS; id++) {
@@ -382,8 +388,8 @@ static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
     scheduler_note(s, "%s does not report the host of its process 0; set --master_addr", s->title);
 }
 
-/* The id of mpirun itself, else that of the batch job. Two runs of mpirun on the same nodes need different names, and
- * all nodes need the same text. */
+/* Set the job's name from mpirun's id, else from the batch job's id. Two runs of mpirun on the same nodes need
+ * different names, and all nodes need the same name. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX];
@@ -396,7 +402,7 @@ static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, cons
     snprintf(job, sizeof(job), "mpi-%.100s", id);
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
-            *p = '-'; /* a job's name becomes a file name */
+            *p = '-'; /* the job's name becomes a file name */
     scheduler_put_job(s, job, name);
 }
 
@@ -422,13 +428,14 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- lists of hosts ------------------------------------------------------------------------------------------ */
 
-/* PBS (OpenPBS, PBS Pro, Torque) and LSF give a list of hosts. The position of this host in it is the node rank.
+/* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts. The position of this host in the list is the node
+ * rank.
  *
- * Both run a job's script on the first host only; pbsdsh and blaunch start processes on the others (or an mpirun,
- * whose row comes before). PBS tells them apart: the script is task 1. LSF does not: on the first host it may be
- * either. */
+ * Both run a job's script on the first host only. pbsdsh and blaunch start processes on the other hosts. (mpirun does
+ * this as well, but its row comes first.) In PBS, the script is always task 1. In LSF, a process on the first host
+ * may be the script or one that blaunch started. */
 
-/* "pbs-1234" and "lsf-1234.7": without the server's name, which may be written differently on other nodes. */
+/* Set the job's name to "pbs-1234" or "lsf-1234.7". Leave out the server's name, which may differ between nodes. */
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     const char *id = scheduler_env(f, r->job);
@@ -442,7 +449,8 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_put_job(s, job, from);
 }
 
-/* A process on a host other than the first was started by pbsdsh or blaunch. */
+/* Return whether we were started on all hosts. A process on another host than the first was started by pbsdsh or
+ * blaunch. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -466,8 +474,7 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
             scheduler_note(s, "this host, %.80s, is not in %s; set --node_rank", f->host, name);
         s->reach = batch_reach(f, r, hosts.here);
     } else if (l->format == LIST_FILE) {
-        scheduler_note(s,
-                       "%s=%.120s cannot be read on this host; set --nnodes, --node_rank and --master_addr",
+        scheduler_note(s, "cannot read %s=%.120s on this host; set --nnodes, --node_rank and --master_addr",
                        name, scheduler_env(f, name));
     } else {
         scheduler_note(s, "%s has too many hosts; set --nnodes and --node_rank", name);
@@ -476,20 +483,20 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- Kubernetes ------------------------------------------------------------------------------------------- */
 
-/* Pods: indexed Jobs, and PyTorchJobs of Kubeflow's training operator.
+/* Pods of indexed Jobs, and of PyTorchJobs of Kubeflow's training operator.
  *
- * A pod has a separate address, so the default port is free.
+ * Each pod has its own address, so the default port is free.
  *
  * An indexed Job gives each pod its number and the host name JOB-NUMBER. With a headless service (subdomain: in the
- * pod's template) pod 0 is JOB-0.SERVICE.NAMESPACE.svc..., and the kubelet writes the pod's long name into
- * /etc/hosts, from where the rest after the first dot is taken. No variable has the number of pods: the user sets
+ * pod's template), pod 0 is called JOB-0.SERVICE.NAMESPACE.svc... The kubelet writes the pod's long name to
+ * /etc/hosts, from which we take the part after the first dot. No variable has the number of pods, so the user sets
  * --nnodes.
  *
- * The operator counts pods: WORLD_SIZE is their number and RANK the number of this one. Newer ones also set
- * torchrun's PET_* variables, which are options here as there; then WORLD_SIZE counts workers and does not count
- * pods. */
+ * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
+ * torchrun's PET_* variables, which ddprun reads as options. Then WORLD_SIZE is the number of workers, so it is not
+ * used as the number of pods. */
 
-/* Return the length of "job" in "job-3", or the whole length if the name does not end in a dash and digits. */
+/* Return the length of "job" in "job-3". Return the whole length if the name does not end in a dash and digits. */
 static int stem_of(const char *host)
 {
     const size_t len = strcspn(host, ".");
@@ -499,7 +506,7 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the rest after "HOST." in its first long name in /etc/hosts, or NULL. */
+/* Return the domain of `host`: the part after "HOST." of its first long name in /etc/hosts; NULL if there is none. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -519,7 +526,7 @@ static const char *host_of(const struct scheduler_facts *f)
     return name != NULL ? name : f->host;
 }
 
-/* With setHostnameAsFQDN the host name is long already, so no file is needed. */
+/* Set the address of pod 0. With setHostnameAsFQDN, the host name contains the domain, so no file is needed. */
 static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *host = host_of(f), *dot = strchr(host, '.'), *domain = dot != NULL ? dot + 1 : NULL;
@@ -529,12 +536,12 @@ static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
         domain = domain_in(f->file, host, &len);
     snprintf(first, sizeof(first), "%.*s-0", stem_of(host), host);
     if (domain == NULL || len + strlen(first) + 2 > sizeof(name)) {
-        scheduler_note(s, "this pod has no long name, so the name of pod 0 is unknown: give the pods a "
+        scheduler_note(s, "this pod has no long name, so the name of pod 0 is unknown; give the pods a "
                           "headless service (subdomain: in their template), or set --master_addr");
         return;
     }
     snprintf(name, sizeof(name), "%.120s.%.*s", first, (int)(len < 130 ? len : 130), domain);
-    scheduler_put(s, SCHEDULER_ADDRESS, name, "host name %.80s with number 0", host);
+    scheduler_put(s, SCHEDULER_ADDRESS, name, "host name %.80s, with number 0", host);
 }
 
 static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f)
@@ -550,7 +557,7 @@ static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f
     put_pod_0(s, f);
 }
 
-/* "mnist-worker-1" -> "mnist" */
+/* Set the job's name from a host name: "mnist-worker-1" -> "mnist". */
 static void put_job_name(struct scheduler *s, const char *host)
 {
     static const char *const roles[] = { "-master", "-worker" };
@@ -595,7 +602,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
     return one;
 }
 
-/* List the valid names if the name is unknown. */
+/* Return the row of a scheduler's name, or -1. */
 static int named(const char *name)
 {
     int id = 0;
@@ -604,8 +611,7 @@ static int named(const char *name)
     return id;
 }
 
-/* A known scheduler that is not here: the error names what is missing. An unknown one: the error lists the valid
- * names. */
+/* Report that the requested scheduler did not start this process, or that its name is unknown. */
 static ddp_status not_here(const char *wanted, struct ddp_err *err)
 {
     char list[200] = "";
@@ -619,7 +625,8 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s is not valid; expected: auto, none%s", wanted, list);
 }
 
-/* -1 = none, with the reason. A worker of ddprun has all the variables of the job around it. */
+/* Choose the row of the scheduler; -1 = none. s->rule gets the reason. A worker of ddprun inherits all variables of
+ * its job, so a ddprun in a worker uses no scheduler. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
@@ -638,7 +645,7 @@ static int scheduler_choose(struct scheduler *s, const char *wanted, const struc
     return -1;
 }
 
-/* The one file that a reader needs. The caller reads it, so this module stays pure. */
+/* Return the path of the one file that a reader needs. The caller reads the file, so that this module stays pure. */
 const char *scheduler_file(char *const *environ_block)
 {
     const struct scheduler_facts f = { .environ_block = environ_block };
@@ -646,8 +653,8 @@ const char *scheduler_file(char *const *environ_block)
     return nodes == NULL && is_here(ID_KUBERNETES, &f) ? "/etc/hosts" : nodes;
 }
 
-/* A scheduler that was requested by name and is missing is an error. --per_task comes last, because it overwrites
- * values of the reader. */
+/* Read the scheduler's values. Fail if a scheduler that was requested by name is missing. Apply --per_task last,
+ * because it replaces values that the reader has set. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {
@@ -669,7 +676,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
     }
     if (f->per_task && !s->tasks.known)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--per_task needs a scheduler that starts tasks, and none started this process as a "
+                        "--per_task needs a scheduler that starts tasks, but none started this process as a "
                         "task (%s; supported: Slurm's srun and mpirun)",
                         s->rule);
     if (f->per_task)
@@ -679,18 +686,18 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
 
 /* --- into the command line --------------------------------------------------------------------------------- */
 
-/* Copies the scheduler's values to the command line, and checks how the job was started.
+/* Copying the scheduler's values to the command line, and checking how the job was started.
  *
- * The number of nodes comes first, because a single node needs neither rank nor address nor port of the scheduler,
- * and can use any free port.
+ * The number of nodes comes first. If it is 1, the scheduler's rank, address and port are not needed, and any free
+ * port can be used.
  *
  *     finding               when                                                      exit
  *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
- *     LAUNCHED_ON_ONE_NODE  several nodes, and we run where only the first one does   2, or a warning if that is not sure
- *     STEP_TOO_SMALL       the job has more nodes than were used to start us         a warning
- *     NNODES_NOT_LAUNCHED   --nnodes asks for more than were used to start us         a warning
+ *     LAUNCHED_ON_ONE_NODE  several nodes, but ddprun runs only on the first one      2; only a warning if this is not certain
+ *     STEP_TOO_SMALL       ddprun was not started on all nodes of the job            a warning
+ *     NNODES_NOT_LAUNCHED   ddprun was started on fewer nodes than --nnodes           a warning
  *
- * Who says what he wants (--standalone, or nodes and ranks by hand) is not told that it is wrong. */
+ * No finding is reported if the user sets the layout (--standalone, or nodes and ranks by option). */
 
 static bool says_user(const struct cli *cli, enum cli_option option)
 {
@@ -702,7 +709,8 @@ static int number_of(const struct scheduler *s, enum scheduler_value_id id)
     return atoi(s->values[id].text);
 }
 
-/* Names, addresses and ports are the user's choice; a different number may be a mistake. */
+/* Note options that differ from the scheduler's numbers, because a different number may be a mistake. Names,
+ * addresses and ports are the user's choice. */
 static void note_conflicts(struct scheduler *s, const struct cli *cli)
 {
     const bool known_nodes = s->values[SCHEDULER_NODES].text[0] != '\0' && !cli->standalone;
@@ -710,18 +718,18 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
     const struct cli_nnodes *n = &cli->nnodes;
     if (known_nodes && says_user(cli, OPT_NNODES) && n->min == n->max &&
         n->max != number_of(s, SCHEDULER_NODES))
-        scheduler_note(s, "--nnodes=%d is used, although %s has %s (%s)", n->max, s->title,
+        scheduler_note(s, "--nnodes=%d is used, although %s provides %s (%s)", n->max, s->title,
                        s->values[SCHEDULER_NODES].text, s->values[SCHEDULER_NODES].from);
     if (known_rank && says_user(cli, OPT_NODE_RANK) && cli->node_rank != number_of(s, SCHEDULER_NODE_RANK))
-        scheduler_note(s, "--node_rank=%d is used, although %s has %s (%s)", cli->node_rank, s->title,
+        scheduler_note(s, "--node_rank=%d is used, although %s provides %s (%s)", cli->node_rank, s->title,
                        s->values[SCHEDULER_NODE_RANK].text, s->values[SCHEDULER_NODE_RANK].from);
     if (says_user(cli, OPT_NPROC_PER_NODE) && cli->nproc.kind == NPROC_NUMBER &&
         s->values[SCHEDULER_WORKERS].text[0] != '\0' && cli->nproc.count != number_of(s, SCHEDULER_WORKERS))
-        scheduler_note(s, "--nproc_per_node=%d is used, although %s has %s GPUs (%s)", cli->nproc.count,
+        scheduler_note(s, "--nproc_per_node=%d is used, although %s provides %s GPUs (%s)", cli->nproc.count,
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
-/* Return whether the value is needed. */
+/* Return whether the scheduler's value is needed. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = says_user(cli, OPT_RDZV_ENDPOINT), meet = cli->nnodes.max > 1 && !cli->standalone;
@@ -741,7 +749,8 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
     return id != SCHEDULER_JOB || !cli->standalone;
 }
 
-/* The environment of a worker of one task: its real place, not the one in the rendezvous. */
+/* Set the task's place on the machines for its worker's environment. This differs from the place in
+ * the rendezvous. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -764,7 +773,7 @@ static void find_tasks(struct scheduler *s)
     s->finding.fatal = true;
 }
 
-/* The other findings are about the number of nodes and the nodes on which a launcher was started. */
+/* Report a finding about the number of nodes, or about the nodes on which ddprun was started. */
 static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
 {
     const char *const who = s->reach == REACH_ONE ? "the batch script or shell that started this ddprun runs"
@@ -779,7 +788,7 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Each of them would start all workers of the node. */
+/* Return whether there are more tasks than nodes. Each task would start all workers of its node. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -1,9 +1,9 @@
 /* scheduler.h -- the scheduler's values for this job: number of nodes, node rank, address of the rendezvous. Pure:
- * an environment block in, values out, each with a text about its origin.
+ * the input is an environment block, the output is values with a text about the origin of each.
  *
- *     defaults  <  scheduler  <  PET_* variables  <  command line         the later wins
+ *     defaults  <  scheduler  <  PET_* variables  <  command line         a later source overrides an earlier one
  *
- * scheduler_read parses the environment; scheduler_apply sets options that the user did not set and reports
+ * scheduler_read parses the environment. scheduler_apply sets options that the user did not set, and reports
  * differences. --explain prints both. */
 #ifndef LAUNCHER_PLAN_SCHEDULER_H
 #define LAUNCHER_PLAN_SCHEDULER_H
@@ -15,7 +15,7 @@
 
 #include <limits.h>
 
-/* A value that it may provide, and the corresponding option. */
+/* A value that a scheduler may provide, and its option. */
 #define SCHEDULER_VALUES(X)    \
     X(NODES, NNODES)           \
     X(NODE_RANK, NODE_RANK)    \
@@ -42,66 +42,68 @@ struct scheduler_facts {
     char *const *environ_block;
     const char *host; /* name of this machine */
     const char *file; /* text of scheduler_file(); NULL = missing or unreadable */
-    bool per_task;    /* one worker for each task, so each task is a node in the rendezvous */
+    bool per_task;    /* run one worker for each task, so that each task is a node in the rendezvous */
 };
 
-/* A text as it would be typed, "" = unknown, and its origin. */
+/* A value as a user would type it ("" = unknown), and its origin. */
 struct scheduler_value {
     char text[SCHEDULER_TEXT_MAX];
     char from[SCHEDULER_TEXT_MAX];
 };
 
-/* The layout of tasks: tasks are copies of ddprun that the scheduler has started. */
+/* The layout of tasks. A task is a copy of ddprun that the scheduler started. */
 struct scheduler_tasks {
     bool known;
-    int tasks, task; /* of all nodes; the number of this one */
-    int here, local; /* of this node */
+    int tasks, task; /* number of tasks on all nodes; number of this task */
+    int here, local; /* the same for the tasks of this node */
     int nodes, node;
 };
 
-/* Whether we were started on every node of the job. */
+/* Whether the scheduler started us on every node of the job. */
 enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
 
-/* How the job was started, if that cannot work or is probably a mistake. */
+/* A problem in the way the job was started. */
 struct scheduler_finding {
     struct finding found; /* code FINDING_NONE = no problem */
     bool fatal;
-    bool mine; /* this task reports it: the first of its node, so that it is printed once */
+    bool mine; /* this task reports the problem; only the first task of a node does */
 };
 
 struct scheduler {
     int kind;                      /* row of SCHEDULERS, -1 = none */
     const char *name, *title;      /* static; "none", "no scheduler" */
-    char rule[SCHEDULER_TEXT_MAX]; /* reason for this choice */
+    char rule[SCHEDULER_TEXT_MAX]; /* reason for this choice of scheduler */
     struct scheduler_value values[SCHEDULER_VALUE_COUNT];
     struct scheduler_tasks tasks;
     enum scheduler_reach reach;
-    int job_nodes; /* of the whole job, if we are only in a part of it; 0 = unknown */
+    int job_nodes; /* nodes of the whole job, if this is only a part of it; 0 = unknown */
     int restarts;  /* how often the scheduler restarted this job */
     struct scheduler_finding finding;
     char notes[SCHEDULER_NOTES_MAX][SCHEDULER_WORDS_MAX]; /* for the user; "" after the last */
 };
 
-/* The file that the caller reads and passes as facts->file; NULL = none. Borrowed from the block. */
+/* Return the path of the file that the caller must read for facts->file; NULL = none. Borrowed from the block. */
 const char *scheduler_file(char *const *environ_block);
 
-/* `wanted` is --scheduler: "auto", "none", or a name. DDP_ERR_ARG: that scheduler did not start this process. */
+/* Read the scheduler's values. `wanted` is --scheduler: "auto", "none", or a name. DDP_ERR_ARG: that scheduler did
+ * not start this process. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *facts,
                           struct ddp_err *err);
 
-/* Set the options of `cli` that are not set. It borrows text of `s`, which must outlive it. s->finding has problems
- * of the layout, s->notes the options that the user set differently. DDP_ERR_ARG: an impossible value. */
+/* Set the options of `cli` that the user did not set. `cli` borrows text of `s`, so `s` must outlive `cli`.
+ * s->finding gets a problem of the layout, s->notes gets options that the user set to other values. DDP_ERR_ARG: an
+ * impossible value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
-/* Print --explain: the rule, and each value with its origin, as text or as one JSON object (dry_run.c). False if out
- * of memory. */
-struct python_choice; /* of worker.h: which Python runs PROGRAM; NULL = none */
+/* Print --explain as text or as one JSON object: the rule, and each value with its origin (dry_run.c). False: out of
+ * memory. */
+struct python_choice;
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, const struct python_choice *python,
                      struct buf *out);
 bool scheduler_print_json(const struct scheduler *s, const struct cli *cli,
                           const struct python_choice *python, struct buf *out);
 
-/* Return the option for a value. */
+/* The option of each value. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
 
 #endif

@@ -1,11 +1,11 @@
 /* torch_look.c -- see torch_look.h.
  *
- *     python3 -> /usr/bin/python3.13    the real name gives the version, its directory the prefix; a virtual environment
- *                                       has a separate prefix, and its pyvenv.cfg may admit the packages of the system
- *     torch/lib/libtorch_cpu.so         has libuv if it needs libuv.so or if its hash table has uv_listen
+ *     python3 -> /usr/bin/python3.13    the real name contains the version, and its directory is in the prefix
+ *     pyvenv.cfg                        a virtual environment has its own prefix; this file may allow system packages
+ *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so, or if its hash table has uv_listen
  *
  * A wrong result costs little, because the report has a hint. An interpreter without a version in its name (pyenv's
- * shims) has no result. */
+ * shims) gives no result. */
 #include "plan/torch_look.h"
 
 #include <elf.h>
@@ -15,24 +15,24 @@
 #include <string.h>
 #include <unistd.h>
 
-#define UV_SINCE "2.4" /* from this version on, a client requires libuv by default */
+#define UV_SINCE "2.4" /* from this version on, PyTorch's client requires libuv by default */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
     char own[PATH_MAX];    /* the virtual environment; "" = none */
-    char prefix[PATH_MAX]; /* of the interpreter itself; "" = excluded by the environment */
+    char prefix[PATH_MAX]; /* prefix of the interpreter; "" = the virtual environment excludes its packages */
     char version[16];      /* "3.13" */
 };
 
-/* Open DIR/NAME; -1 on failure. O_NONBLOCK, because the name may be that of a pipe. */
+/* Open DIR/NAME. -1 on failure. Use O_NONBLOCK because the name may be that of a FIFO. */
 static int open_in(const char *dir, const char *name)
 {
-    char path[PATH_MAX + 64]; /* a name that is too long fails */
+    char path[PATH_MAX + 64]; /* opening a truncated name fails */
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Read the beginning of DIR/NAME as text, "" on failure. */
+/* Read the beginning of DIR/NAME as text; "" on failure. */
 static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
 {
     const int fd = open_in(dir, name);
@@ -42,7 +42,7 @@ static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
     text[n > 0 ? n : 0] = '\0';
 }
 
-/* Copy the part of a colon-separated list at `at`; return the next part, or NULL after the last. */
+/* Copy the first part of a colon-separated list. Return the next part, or NULL after the last. */
 static const char *next_part(const char *at, char part[PATH_MAX])
 {
     const size_t len = strcspn(at, ":");
@@ -65,8 +65,8 @@ bool torch_look_python(const char *name, const struct env_sources *env, char pat
     return false;
 }
 
-/* "/usr/bin/python3.13" -> "/usr". Resolve only the directory, because in a virtual environment the program is a link
- * out of it. */
+/* Get the prefix: "/usr/bin/python3.13" -> "/usr". Resolve links only in the directory, because the program of a
+ * virtual environment is a link to a directory outside. */
 static bool cut_prefix(const char *program, char prefix[PATH_MAX])
 {
     char dir[PATH_MAX + sizeof("/..")];
@@ -74,7 +74,8 @@ static bool cut_prefix(const char *program, char prefix[PATH_MAX])
     return realpath(dir, prefix) != NULL;
 }
 
-/* "include-system-site-packages = true" is valid in any case and with any blanks, as for Python. */
+/* Find the interpreter's directories. Accept "include-system-site-packages = true" in upper or lower case and with
+ * any blanks, as Python does. */
 static bool find_python(struct interpreter *s, const char *python, const struct env_sources *env)
 {
     static const char key[] = "include-system-site-packages";
@@ -96,7 +97,7 @@ static bool read_at(int fd, uint64_t at, void *to, size_t n)
     return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Return the offset in the file of what is mapped at `address`; UINT64_MAX = none. */
+/* Return the file offset of `address` in memory; UINT64_MAX = not in the file. */
 static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t address)
 {
     for (const Elf64_Phdr *s = segments; s < segments + n; s++)
@@ -105,9 +106,9 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
     return UINT64_MAX;
 }
 
-/* True if the GNU hash table at `table` has no `name`: number of buckets, first symbol, size of the filter, its
- * shift. A bucket holds the index of its chain's first symbol, and the lowest bit of a hash ends the chain. An equal
- * hash counts as a match. */
+/* Return whether the GNU hash table at `table` does not contain `name`. Its head has the number of buckets, the first
+ * symbol, the size and the shift of the filter. A bucket has the index of its chain's first symbol. The lowest bit of
+ * a hash ends the chain. An equal hash is treated as a match. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
 {
     uint32_t hash = 5381, head[4], index, link;
@@ -129,13 +130,14 @@ static bool hash_table_lacks(int fd, uint64_t table, const char *name)
     return index == 0;
 }
 
-/* True if the library needs no libuv.so and defines no uv_listen; false also when it cannot be read. */
+/* Return whether the library needs no libuv.so and defines no uv_listen. Return false if the library cannot
+ * be read. */
 static bool lacks_libuv(int fd)
 {
     static const char libuv[] = "libuv.so";
     Elf64_Ehdr header;
     Elf64_Phdr segments[SEGMENTS_MAX];
-    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* up to a DT_NULL */
+    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* up to the first DT_NULL */
     uint64_t names = UINT64_MAX, table = UINT64_MAX;
     char needed[sizeof(libuv)] = { 0 };
     if (!read_at(fd, 0, &header, sizeof(header)) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
@@ -186,7 +188,7 @@ static bool find_in_prefix(struct torch_look *look, const char *prefix, const ch
     return prefix[0] != '\0' && find_in_list(look, list);
 }
 
-/* In the order of sys.path. The user's own packages are used if those of the system are. */
+/* Search in the order of sys.path. Search the user's own packages only if system packages are allowed. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look)
 {
     const char *home = env_sources_find(env, "HOME");

@@ -52,14 +52,14 @@ void plan_output_free(struct plan_worker *w)
 
 static const char rank_name[] = "local_rank"; /* torchrun's macro is ${local_rank} */
 
-/* The shortest program for runpy, as in torchrun: argv as the script expects it. */
+/* The shortest program that calls runpy, as in torchrun. It sets argv as the script expects it. */
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
 enum { FRONT_MAX = 4 };
 
-/* The name decides, not the content, because the file may be on PATH or be created later. Under the name torchrun
- * every program is for Python unless an option says otherwise. */
+/* Return whether a Python runs the program. Decide by the name, because the file may be in PATH or be created later.
+ * If ddprun was started as torchrun, a Python runs every program, unless an option forbids it. */
 bool program_needs_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);
@@ -116,7 +116,7 @@ const char *program_script(const struct cli *cli, const struct python_choice *py
     return is_file && is_named_python(interpreter(python)) ? cli->program : NULL;
 }
 
-/* Write the words before PROGRAM; return their number. */
+/* Store the words before PROGRAM and return their number. */
 static size_t interpreter_words(const struct cli *cli, const struct python_choice *python,
                                 const char *words[FRONT_MAX])
 {
@@ -124,7 +124,7 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     if (!program_needs_python(cli))
         return 0;
     words[n++] = interpreter(python);
-    words[n++] = "-u"; /* unbuffered, so that its last output is not lost in its buffer */
+    words[n++] = "-u"; /* unbuffered, so that a crash does not lose the last output */
     if (cli->run_path) {
         words[n++] = "-c";
         words[n++] = run_path_code;
@@ -134,7 +134,7 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     return n;
 }
 
-/* Return the length of the mark at `at`, 0 without one. torchrun also accepts it without braces. */
+/* Return the length of the macro at `at`; 0 = no macro. torchrun also accepts it without braces. */
 static size_t mark_length(const char *at, bool braces_only)
 {
     const size_t len = sizeof(rank_name) - 1;
@@ -146,8 +146,8 @@ static size_t mark_length(const char *at, bool braces_only)
     return isalnum(next) || next == '_' ? 0 : len + 1;
 }
 
-/* Append `arg` with the marks replaced, and a NUL. As in torchrun, which uses Python's Template.safe_substitute, "$$"
- * is also replaced by one dollar. */
+/* Append `arg` with its macros replaced, and a NUL. torchrun uses Python's Template.safe_substitute, so under that
+ * name "$$" becomes one dollar. */
 static bool add_argument(struct buf *text, const struct cli *cli, const char *arg, int local_rank)
 {
     bool ok = true;
@@ -164,7 +164,7 @@ static bool add_argument(struct buf *text, const struct cli *cli, const char *ar
     return ok && buf_append(text, "", 1);
 }
 
-/* As torch.distributed.launch does: the script's first argument. */
+/* Add the local rank as the script's first argument, as torch.distributed.launch does. */
 static bool add_rank_argument(struct buf *text, const struct cli *cli, int local_rank, size_t *n)
 {
     if (cli->rank_argument == NULL || cli->use_env)
@@ -173,7 +173,7 @@ static bool add_rank_argument(struct buf *text, const struct cli *cli, int local
     return buf_printf(text, "--%s=%d", cli->rank_argument, local_rank) && buf_append(text, "", 1);
 }
 
-/* Pointers first, then their texts, in one allocation. */
+/* Copy the arguments to one allocation: the pointers first, then the texts. */
 static char **pack(const struct buf *text, size_t n)
 {
     size_t pointers = (n + 1) * sizeof(char *);
@@ -208,9 +208,9 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 
 /* --- plan env --------------------------------------------------------------------------------------------- */
 
-/* The environments of the workers: the common part is built once, the rest is added at the start of each worker. */
+/* The environments of the workers. The common part is built once. The rest is added when a worker starts. */
 
-/* A task is a node in the rendezvous; its worker gets its place on the machines, as in every other job. */
+/* Set a task's place on the machines for its worker, as in every other job. In the rendezvous, the task is a node. */
 static void tell_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;
@@ -218,13 +218,13 @@ static void tell_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* A dry run offers no port, and prints what would follow from one. */
+/* Return whether rank 0 hosts a store. A dry run offers no port, but prints the environment as if it did. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
 }
 
-/* The workers use the launcher's store, or one that rank 0 hosts in addition. */
+/* Add the store that rank 0 hosts, if there is one. Otherwise the workers use the launcher's store. */
 static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
@@ -242,7 +242,7 @@ static const char *own_flight(const struct plan *plan)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* The variables that differ between the workers of a node. */
+/* Add the variables that differ between the workers of a node. */
 static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
 {
     const struct plan_worker *w = &plan->workers[local_rank];
@@ -262,7 +262,8 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Built again for each block, because the port is known only after the plan is made. */
+/* Collect the facts for one environment. They are collected for each worker, because the port is known only after the
+ * plan was made. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,
@@ -290,7 +291,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* A variable switches torchrun's file timer on. Its FIFO is beside the workers' error files and is removed with them. */
+/* Choose the FIFO of torchrun's file timer, which a variable enables. It is beside the workers' error files and is
+ * removed with them. */
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;
@@ -303,14 +305,14 @@ static bool plan_timer_file(struct plan *plan)
     else if (f->error_stem != NULL)
         plan->timer_file = plan_text_of("%s.timer", f->error_stem);
     else if (f->tmp_dir == NULL)
-        return true; /* no directory is safe for it, so there are no timers */
+        return true; /* no directory is safe, so there is no timer */
     else
         plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
     return plan->timer_file != NULL;
 }
 
-/* torchrun prints a banner when it sets OMP_NUM_THREADS. So do we, because slow CPU work is often blamed on the
- * launcher. */
+/* Build the common part of the environments. Like torchrun, print a note if OMP_NUM_THREADS is set to 1, because
+ * users often blame the launcher for slow CPU work. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -321,7 +323,7 @@ ddp_status plan_environment(struct plan *plan)
     }
     plan->stop_signals = (char *)signals.data;
     struct env_facts facts = facts_of(plan, 0);
-    if (facts.set_omp && plan->cli->task.local_rank == 0) /* one of several tasks on a node reports it */
+    if (facts.set_omp && plan->cli->task.local_rank == 0) /* only one task of a node prints the note */
         plan_note(
             plan,
             "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to let "
@@ -338,7 +340,8 @@ const char *plan_flight(const struct plan *plan)
     return own != NULL ? own : plan->flight;
 }
 
-/* Flight records of the attempt are beside its logs, unless DDP_FLIGHT_RECORDER names another place. */
+/* Choose the path of the attempt's flight records: beside its logs, unless DDP_FLIGHT_RECORDER names
+ * another place. */
 static bool plan_set_flight(struct plan *plan)
 {
     free(plan->flight);
@@ -359,7 +362,7 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
 
 /* --- plan output ------------------------------------------------------------------------------------------ */
 
-/* The second step of the plan: a round's decisions about each worker, and the targets of its output.
+/* The second step of the plan: apply a round's results to each worker, and choose the targets of its output.
  *
  * The targets of a stream:
  *
@@ -367,28 +370,30 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
  *     none                        yes       -
  *     --log_dir=D                 yes       D/<job>_<random>/attempt_0/<local rank>/stdout.log
  *     --log_dir=D --redirects=1   -         the same
- *     --redirects=1               -         below $TMPDIR, and ddprun prints where
- *     --log_dir=D --tee=1         yes       only the streams that the map names have files
- *     --log_dir=/dev/null         yes       none at all
- *     --log_file=P                yes       by P, below D/<job>_<random> when D is given, too
+ *     --redirects=1               -         below $TMPDIR; ddprun prints the path
+ *     --log_dir=D --tee=1         yes       only for streams that the map names
+ *     --log_dir=/dev/null         yes       none
+ *     --log_file=P                yes       named by P; below D/<job>_<random> if --log_dir=D is given
  *
- * The random text keeps two runs of one job from overwriting each other's logs.
+ * The random text prevents two runs of a job from overwriting each other's logs.
  * Names may contain ranks, so they are computed again for each round. */
 
-/* In torchrun this means that no files are wanted, even if a map names some. */
+/* Return whether --log_dir is /dev/null. In torchrun this means that no files are written, even if a map
+ * names some. */
 static bool to_nowhere(const struct cli *cli)
 {
     return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
 }
 
-/* --local_ranks_filter removes ranks from the console and leaves their files unchanged. */
+/* Return whether a worker's output goes to the console. --local_ranks_filter removes ranks from the console but keeps
+ * their files. */
 static bool is_shown(const struct cli *cli, int local_rank)
 {
     return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
 }
 
-/* The streams of a worker that go to a file, and those that do not go to the console. --log_dir or --log_file alone
- * mean --tee=3, but not with torchrun's defaults. */
+/* Get the streams of a worker that go to a file, and the streams that do not go to the console. --log_dir or
+ * --log_file alone mean --tee=3, except with torchrun's defaults. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
@@ -400,7 +405,7 @@ static void streams(const struct cli *cli, int local_rank, int *to_file, int *of
     *off_console = is_shown(cli, local_rank) ? redirect & ~tee : STD_BOTH;
 }
 
-/* A map of zeros needs none. */
+/* Return whether any stream goes to a file. A map of zeros needs no file. */
 bool plan_any_file(const struct plan *plan)
 {
     int to_file, off_console;
@@ -412,7 +417,7 @@ bool plan_any_file(const struct plan *plan)
     return false;
 }
 
-/* --log_file alone names files that have no directory of the job. */
+/* Return whether the job needs its own directory. --log_file alone needs none. */
 static bool needs_log_root(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -426,11 +431,12 @@ ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err)
                         "--flight_recorder: needs --log_dir=DIR, where the ranks write their records");
     if (plan->facts->tmp_dir != NULL || plan->cli->log_dir != NULL || !needs_log_root(plan))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "%s, and neither are /tmp and /var/tmp; set a directory with --log_dir",
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "%s; /tmp and /var/tmp are not safe either; set a directory with --log_dir",
                     plan->facts->tmp_note);
 }
 
-/* The job's directory has the name of the job and is never that of another run. */
+/* Choose the job's log directory. It contains the job's name and is different for each run. */
 bool plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -448,11 +454,11 @@ bool plan_log_root(struct plan *plan)
     if (cli->log_dir == NULL && plan->facts->tmp_note != NULL)
         plan_note(plan, "%s", plan->facts->tmp_note);
     if (cli->log_dir == NULL)
-        plan_note(plan, "log files are in %s, because --log_dir is not set", plan->log_root);
+        plan_note(plan, "log files are in %s; --log_dir sets another directory", plan->log_root);
     return true;
 }
 
-/* Build the name of a stream from the pattern; below the job's directory if there is one. */
+/* Build the file name of a stream from the pattern. The file is below the job's directory if there is one. */
 static char *name_by_pattern(const struct plan *plan, const struct plan_worker *w, const char *stream)
 {
     const char *pattern = plan->cli->log_file;
@@ -472,7 +478,8 @@ static char *name_by_pattern(const struct plan *plan, const struct plan_worker *
     return (char *)name.data;
 }
 
-/* --log_dir=/dev/null discards the bytes: a stream without console and file. */
+/* Set the targets of a stream. With --log_dir=/dev/null, a stream without console has no target, so its bytes are
+ * discarded. */
 static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
                         bool console, struct plan_stream *stream)
 {
@@ -485,7 +492,8 @@ static bool plan_stream(const struct plan *plan, const struct plan_worker *w, co
     return stream->file != NULL;
 }
 
-/* torchrun's layout, so that tools for it continue to work: <root>/attempt_0/<local rank>/stdout.log ... */
+/* Set a worker's files in torchrun's layout, so that tools for it work: <root>/attempt_0/<local
+ * rank>/stdout.log ... */
 static bool plan_output(const struct plan *plan, struct plan_worker *w)
 {
     int to_file, off_console;
@@ -507,13 +515,13 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
            plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
-/* One stream with a file, to find those with the same file. */
+/* A stream with a file, for finding streams that use the same file. */
 struct named {
     struct plan_stream *stream;
     const struct plan_worker *worker;
 };
 
-/* Sort equal names side by side, the lowest rank first, so that an error names the same two each time. */
+/* Sort by file, then by rank, so that an error always names the same two ranks. */
 static int by_file(const void *a, const void *b)
 {
     const struct named *x = a, *y = b;
@@ -521,19 +529,21 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Both streams of one worker may share a file, as with "2>&1"; two workers only on request. */
+/* Share a file between two streams. The streams of one worker may share a file, as with "2>&1". Two workers may share
+ * a file only with --log_merge. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {
     a->stream->shared = b->stream->shared = true;
     if (a->worker == b->worker || plan->cli->log_merge)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "--log_file=%s gives local ranks %d and %d the same file, %s; add %%r (rank) to it, or "
-                    "use --log_merge to write whole lines of several workers to one file",
-                    plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--log_file=%s: local ranks %d and %d would write to the same file, %s; add %%r (rank), or "
+        "use --log_merge to write whole lines of several workers to one file",
+        plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
 }
 
-/* Only a pattern can give two streams the same name. */
+/* Find streams that share a file. Only a pattern can give two streams the same file. */
 static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
 {
     struct named *all = calloc(2 * (size_t)plan->nproc, sizeof(*all));
@@ -575,7 +585,7 @@ static void take_round(struct plan *plan, const struct plan_round *round)
              round->rank0_addr != NULL ? round->rank0_addr : "");
 }
 
-/* Beside the directories of the workers, as in torchrun. */
+/* Set the files of filtered lines. They are beside the directories of the workers, as in torchrun. */
 static bool plan_filtered(struct plan *plan)
 {
     static const char *const names[] = { "stdout", "stderr" };
@@ -592,8 +602,8 @@ static bool plan_filtered(struct plan *plan)
     return ok;
 }
 
-/* Names of files may contain the attempt or a rank, so they are built again for each round; what was planned once for
- * the job stays. */
+/* Apply a round. File names may contain the attempt or a rank, so they are built again for each round. Decisions that
+ * were made once for the job stay. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
 {
     take_round(plan, round);

@@ -148,17 +148,16 @@ Test(numa, a_machine_of_one_node_need_not_say_so, .fini = tear_down)
 Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
 {
     a_machine(read_small, 1, "0-1");
-    expect_error(
-        NUMA_NODE, 1,
-        "--numa_binding binds each worker to the CPUs near its GPU, but local rank 1 has no GPU; use "
-        "taskset or numactl");
+    expect_error(NUMA_NODE, 1,
+                 "--numa_binding binds a worker to the CPUs near its GPU, but local rank 1 has no GPU; bind "
+                 "with taskset or numactl instead");
     expect_error(
         NUMA_EXCLUSIVE, 0,
-        "--numa_binding: /sys/devices/system/cpu/cpu0/topology/thread_siblings_list cannot be read or "
-        "has an unexpected form");
+        "--numa_binding: /sys/devices/system/cpu/cpu0/topology/thread_siblings_list cannot be read, or "
+        "has an unexpected format");
     tear_down();
     a_machine(read_small, 1, "7");
     expect_error(NUMA_NODE, 0,
-                 "--numa_binding: none of the CPUs near GPU 0 may be used by this process (taskset -p shows "
-                 "which may)");
+                 "--numa_binding: this process may use none of the CPUs near GPU 0; 'taskset -p' shows "
+                 "its CPUs");
 }

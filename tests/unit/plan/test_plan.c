@@ -135,8 +135,8 @@ Test(plan, a_dry_run_shows_the_store_that_rank_0_would_host, .fini = tear_down)
     PLAN("--dry_run", "--torch_store=rank0", "--master_port=4711", "train.py");
     cr_assert(plan_print(&plan, &out) && buf_append(&out, "", 1));
     const char *text = (const char *)out.data;
-    cr_expect_not_null(strstr(text, "MASTER_PORT=0  # stands for the free port that is found at the start"),
-                       "%s", text);
+    cr_expect_not_null(
+        strstr(text, "MASTER_PORT=0  # stands for a free port that ddprun chooses at the start"), "%s", text);
     cr_expect_not_null(strstr(text, "TORCHELASTIC_USE_AGENT_STORE=False"), "%s", text);
     cr_expect_not_null(strstr(text, "USE_LIBUV=0"), "%s", text);
     cr_expect_null(strstr(text, "DDPRUN_STORE"), "%s", text);
@@ -503,10 +503,12 @@ Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",
          "--local_ranks_filter=0-3", "x");
-    cr_expect(has_note("--tee names local rank 5, but there are 2 workers on this node (0 to 1)"));
-    cr_expect(has_note("--redirects names local rank 2, but there are 2 workers on this node (0 to 1)"));
     cr_expect(
-        has_note("--local_ranks_filter names local rank 3, but there are 2 workers on this node (0 to 1)"));
+        has_note("--tee names local rank 5, but there are 2 workers on this node (local ranks 0 to 1)"));
+    cr_expect(has_note(
+        "--redirects names local rank 2, but there are 2 workers on this node (local ranks 0 to 1)"));
+    cr_expect(has_note("--local_ranks_filter names local rank 3, but there are 2 workers on this node (local "
+                       "ranks 0 to 1)"));
     cr_assert(plan.workers[1].out.console && plan.workers[0].out.file != NULL);
 }
 
@@ -553,7 +555,7 @@ Test(plan_nodes, a_static_node_knows_its_place, .fini = tear_down)
     cr_assert_str_eq(plan.job, "none");
     cr_assert_eq(plan.workers[1].rank, 5);
     cr_assert(prints("nodes: static, this is node 2 of 3; 15 min to join (--timeout)"));
-    cr_assert(prints("note: ranks are correct if each of the 3 nodes has 2 workers"));
+    cr_assert(prints("note: the ranks here are correct if each of the 3 nodes has 2 workers"));
     cr_assert(prints("rank 5: local rank 1"));
 }
 

@@ -229,10 +229,10 @@ Test(scheduler, what_the_user_says_counts_and_what_differs_is_said)
     IN("slurm-one-task-per-node", "--nnodes=5", "--node_rank=4", "--master_port=81", "--nproc_per_node=2",
        "p");
     cr_expect_str_eq(plan_text(), "5 4 node09:81 2 slurm-4711.1");
-    cr_expect_str_eq(scheduler.notes[0], "--nnodes=5 is used, although Slurm has 4 (SLURM_STEP_NUM_NODES)");
-    cr_expect_str_eq(scheduler.notes[1], "--node_rank=4 is used, although Slurm has 2 (SLURM_NODEID)");
+    cr_expect_str_eq(scheduler.notes[0], "--nnodes=5 is used, although Slurm provides 4 (SLURM_STEP_NUM_NODES)");
+    cr_expect_str_eq(scheduler.notes[1], "--node_rank=4 is used, although Slurm provides 2 (SLURM_NODEID)");
     cr_expect_str_eq(scheduler.notes[2],
-                     "--nproc_per_node=2 is used, although Slurm has 4 GPUs (SLURM_GPUS_ON_NODE)");
+                     "--nproc_per_node=2 is used, although Slurm provides 4 GPUs (SLURM_GPUS_ON_NODE)");
     cr_expect_str_eq(finding(), "NNODES_NOT_LAUNCHED");
     cli_free(&cli);
 }
@@ -293,15 +293,15 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
     cr_expect_str_eq(
         (char *)out.data,
         "scheduler       Slurm: SLURM_JOB_ID is set\n"
-        "task            this is task 2 of 4, on this node 0 of 1; node 2 of 4\n"
-        "nnodes          3                    command line (--nnodes); Slurm says 4 "
+        "task            this is task 2 of 4; task 0 of 1 on this node; node 2 of 4\n"
+        "nnodes          3                    command line (--nnodes); Slurm provides 4 "
         "(SLURM_STEP_NUM_NODES)\n"
         "node_rank       2                    SLURM_NODEID\n"
         "master_addr     node09               the first of SLURM_STEP_NODELIST=node[09-10,13],gpu3\n"
         "master_port     14042                12000 + (4711 * 31 + 1) % 16000, from the job id\n"
         "nproc_per_node  4                    SLURM_GPUS_ON_NODE\n"
         "rdzv_id         slurm-4711.1         SLURM_JOB_ID, SLURM_STEP_ID\n"
-        "note            --nnodes=3 is used, although Slurm has 4 (SLURM_STEP_NUM_NODES)\n");
+        "note            --nnodes=3 is used, although Slurm provides 4 (SLURM_STEP_NUM_NODES)\n");
     buf_free(&out);
     cr_assert(scheduler_print_json(&scheduler, &cli, NULL, &out) && buf_append(&out, "", 1));
     cr_expect(strstr((char *)out.data, "\"from\":\t\"SLURM_NODEID\"") != NULL, "%s", (char *)out.data);
@@ -335,7 +335,7 @@ Test(scheduler, nonsense_in_variables_is_no_crash_and_no_plan)
     cr_assert_eq(cli_read(&cli, 2, WORDS("p"), block, &err), DDP_OK);
     cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK);
     cr_expect_str_eq(scheduler.values[SCHEDULER_NODES].text, "");
-    cr_expect(strstr(scheduler.notes[0], "is not a list of hosts") != NULL, "%s", scheduler.notes[0]);
+    cr_expect(strstr(scheduler.notes[0], ": not a list of hosts") != NULL, "%s", scheduler.notes[0]);
     cr_expect_eq(scheduler_apply(&scheduler, &cli, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "--rdzv_id (from SLURM_JOB_ID, SLURM_STEP_ID)=slurm-../../etc") != NULL, "%s",
               err.msg);

@@ -1,9 +1,9 @@
-"""Put ddprun in the place of torchrun, for front ends that start PyTorch's launcher as a Python module.
+"""Run ddprun instead of torchrun, for front ends that start PyTorch's launcher as a Python module.
 
-`ddprun.pth` imports this module when an interpreter starts with DDPRUN_AS_TORCHRUN=1, and in no other case. Then
-`python -m torch.distributed.run` and `.launch` become ddprun at once, before anything imports torch. In every other process a
-finder waits for the import of `torch.distributed.run` and replaces its `main` and `run`. ddprun takes the place of the
-process (exec), so nothing after these calls runs, and the exit code is ddprun's.
+`ddprun.pth` imports this module only if an interpreter starts with DDPRUN_AS_TORCHRUN=1. A process that is
+`python -m torch.distributed.run` or `.launch` becomes ddprun at once, before anything imports torch. In every other process, a
+finder waits for the import of `torch.distributed.run` and replaces its `main` and `run`. ddprun replaces the process (exec), so
+no code after a call of `main` or `run` is executed, and the exit code is ddprun's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # typing's own would import typing
+TYPE_CHECKING = False  # typing.TYPE_CHECKING would import typing
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
@@ -23,12 +23,12 @@ RUN, LAUNCH = "torch.distributed.run", "torch.distributed.launch"
 
 
 def install() -> None:
-    """Become ddprun if this process is `python -m` PyTorch's launcher, else wait for an import of it."""
+    """Become ddprun if this process runs PyTorch's launcher with `python -m`. Otherwise wait for an import of the launcher."""
     module = _module_of_command()
     if module in (RUN, LAUNCH):
         try:
             become_torchrun((_local_rank_option() if module == LAUNCH else []) + sys.argv[1:])
-        except OSError as error:  # an exception here would print the traceback of a broken Python
+        except OSError as error:  # an exception here would print a misleading traceback
             sys.stderr.write(f"DDPRUN_AS_TORCHRUN: {error}\n")
             sys.stderr.flush()
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
@@ -36,22 +36,22 @@ def install() -> None:
 
 
 def _module_of_command() -> str | None:
-    """Return the module of `python -m`. While site runs, Python has already replaced its name in sys.argv by "-m"."""
-    argv, words = getattr(sys, "argv", []), getattr(sys, "orig_argv", [])  # orig_argv: from Python 3.10 on
+    """Return the module of `python -m`. While site runs, sys.argv has "-m" instead of the module's name, so use orig_argv."""
+    argv, words = getattr(sys, "argv", []), getattr(sys, "orig_argv", [])  # orig_argv exists from Python 3.10 on
     if argv[:1] != ["-m"] or len(words) <= len(argv):
         return None
     word: str = words[len(words) - len(argv)]
-    return word.partition("m")[2] if word.startswith("-") else word  # -mMODULE, also behind other letters
+    return word.partition("m")[2] if word.startswith("-") else word  # -mMODULE, also after other letters
 
 
 def become_torchrun(arguments: list[str], environment: dict[str, str] | None = None) -> None:
-    """Replace this process by ddprun under the name torchrun. The workers' Python is this one, as with torchrun."""
+    """Replace this process by ddprun under the name torchrun. The workers use this process's Python, as with torchrun."""
     from ddprun import find_ddprun
 
     program = find_ddprun()
     environment = dict(os.environ if environment is None else environment)
     if environment.get("VIRTUAL_ENV", sys.prefix) != sys.prefix:
-        del environment["VIRTUAL_ENV"]  # another environment is active than the one that runs
+        del environment["VIRTUAL_ENV"]  # the active environment is not that of this Python
     if sys.executable:
         environment.setdefault("PYTHON_EXEC", sys.executable)
     for stream in (sys.stdout, sys.stderr):
@@ -61,7 +61,7 @@ def become_torchrun(arguments: list[str], environment: dict[str, str] | None = N
 
 
 def _local_rank_option() -> list[str]:
-    """Return the option for torch.distributed.launch without --use_env: the script gets its local rank as an argument."""
+    """Return the option that passes the local rank as an argument, as torch.distributed.launch does without --use_env."""
     from importlib import metadata
 
     try:
@@ -72,22 +72,22 @@ def _local_rank_option() -> list[str]:
 
 
 def _text(value: object) -> str:
-    """Return a value as it would be typed; a list is one of --duplicate_stdout_filters, where two commas are one."""
+    """Return a value as a user would type it. A list is a value of --duplicate_stdout_filters, where ",," means a comma."""
     return ",".join(str(item).replace(",", ",,") for item in value) if isinstance(value, list) else str(value)
 
 
 def arguments_of(namespace: Namespace, parser: ArgumentParser, environment: dict[str, str]) -> list[str]:
     """Return the arguments that `parser`, torchrun's own, would parse to `namespace`.
 
-    A value that is the parser's default is left out; ddprun has the same defaults and PET_ variables. A variable whose value
-    the caller took back is removed from `environment`. Attributes that torchrun has no option for are without effect there
-    and here; an option that ddprun lacks is rejected by ddprun.
+    The parser's default values are left out, because ddprun has the same defaults and PET_ variables. If the caller has reset
+    a value that a PET_ variable set, the variable is removed from `environment`. Attributes without an option of torchrun have
+    no effect, as in torchrun. ddprun rejects an option that it does not have.
     """
     given = vars(namespace)
     if not given.get("training_script"):
         raise ValueError("DDPRUN_AS_TORCHRUN: run(args): args.training_script is missing")
     words = [] if given.get("use_env", True) else _local_rank_option()
-    for action in parser._actions:  # no public list of them exists
+    for action in parser._actions:  # the parser has no public list of its options
         if not action.option_strings or action.dest not in given or action.dest == "use_env":
             continue
         name, value = max(action.option_strings, key=len), given[action.dest]
@@ -104,7 +104,7 @@ def arguments_of(namespace: Namespace, parser: ArgumentParser, environment: dict
 
 
 class _Finder:
-    """Finds torch.distributed.run as usual, and hands its loader to _Loader."""
+    """Find torch.distributed.run as usual, and wrap its loader in a _Loader."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -120,7 +120,7 @@ class _Finder:
 
 
 class _Loader:
-    """The module's own loader, which afterwards replaces `main` and `run`."""
+    """Load the module with its own loader, then replace its `main` and `run`."""
 
     def __init__(self, loader: InspectLoader) -> None:
         self._loader = loader
@@ -144,6 +144,6 @@ class _Loader:
         module.run, module.main = run, main  # type: ignore[attr-defined]
 
     def get_code(self, name: str) -> CodeType:
-        """Return what runpy executes for `-m`, in a debugger or in Python 3.9."""
+        """Return the code that runpy executes for `-m` in a debugger, or in Python 3.9."""
         code: CodeType = compile(f"from {RUN} import main; main()", f"<{name}>", "exec")
         return code

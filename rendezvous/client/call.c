@@ -1,8 +1,7 @@
 /* call.c -- one request and its reply; see client.h.
  *
- * The mutex guards only the flag and is held for a few instructions, also by threads that wait: a condition
- * gives it back while they sleep. The turn itself may be held for minutes, by a thread that waits for a
- * key. */
+ * A turn is a flag that a mutex protects. A thread holds the mutex only for a few instructions, because waiting for
+ * the condition releases it. A thread may hold the turn for minutes while it waits for a key. */
 
 #include "base/clock.h"
 #include "client/client.h"
@@ -20,8 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The failures: the peer closes or resets (DDP_ERR_CLOSED), is silent or does not read (DDP_ERR_TIMEOUT), the network
- * reports an error (DDP_ERR_IO). No signal is ever raised (MSG_NOSIGNAL), because this is a library. */
+/* The failures are: the peer closes or resets the connection (DDP_ERR_CLOSED), the peer does not answer or read
+ * (DDP_ERR_TIMEOUT), the network reports an error (DDP_ERR_IO). MSG_NOSIGNAL prevents signals, because this is a
+ * library. */
 
 int client_remaining_ms(uint64_t deadline_ms)
 {
@@ -31,7 +31,7 @@ int client_remaining_ms(uint64_t deadline_ms)
     return deadline_ms - now > INT_MAX ? INT_MAX : (int)(deadline_ms - now);
 }
 
-/* The stream owns the socket from here on; bytes of an earlier socket in the buffer are dropped. */
+/* Take over a socket, and drop buffered bytes of an earlier socket. */
 void client_stream_attach(struct client_stream *s, int fd)
 {
     s->fd = fd;
@@ -45,7 +45,7 @@ void client_stream_close(struct client_stream *s)
     client_stream_attach(s, -1);
 }
 
-/* ECONNRESET and EPIPE end the connection like EOF. */
+/* Report a broken connection. ECONNRESET and EPIPE end the connection, as EOF does. */
 static ddp_status broken(int error, struct ddp_err *err)
 {
     if (error == 0)
@@ -55,7 +55,7 @@ static ddp_status broken(int error, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_IO, "the connection failed: %s", strerror(error));
 }
 
-/* Wait until the socket can be read (written) or the deadline passes. */
+/* Wait until the socket can be read or written, or until the deadline passes. */
 static ddp_status await(const struct client_stream *s, short events, uint64_t deadline_ms,
                         struct ddp_err *err)
 {
@@ -71,13 +71,14 @@ static ddp_status await(const struct client_stream *s, short events, uint64_t de
     }
 }
 
-/* The call would have blocked, or a signal handler of the program interrupted it. */
+/* Return whether to call again, because the call would have blocked, or a signal handler of the program interrupted
+ * it. */
 static bool try_again(ssize_t n)
 {
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-/* Send all of `bytes`. */
+/* Send all of `bytes` before the deadline. */
 static ddp_status client_stream_send(struct client_stream *s, struct slice bytes, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -94,7 +95,8 @@ static ddp_status client_stream_send(struct client_stream *s, struct slice bytes
     return DDP_OK;
 }
 
-/* Refill the empty input buffer. Polls first: right after a request there is nothing to read yet. */
+/* Refill the empty input buffer. Poll before the first read, because a reply cannot have arrived right after the
+ * request. */
 static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;
@@ -110,8 +112,8 @@ static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, str
     return DDP_OK;
 }
 
-/* Read exactly `len` bytes. On DDP_ERR_TIMEOUT some of them may be lost, but none of them if `len` is 1.
- * Read from the buffer first; a big value passes through it in pieces, which costs a copy but avoids a second path. */
+/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some of them may be lost, unless `len` is 1.
+ * All bytes pass through the buffer. This costs a copy of large values, but needs only one code path. */
 static ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -126,8 +128,8 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
     return DDP_OK;
 }
 
-/* Check before a request that no unrequested byte has arrived. DDP_ERR_CORRUPT: one has, the replies are out of step.
- * DDP_ERR_CLOSED: the peer has closed. */
+/* Check before a request that no bytes have arrived. DDP_ERR_CORRUPT: bytes have arrived, so replies would be
+ * assigned to wrong requests. DDP_ERR_CLOSED: the peer has closed the connection. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_err *err)
 {
     if (s->at == s->len) {
@@ -142,7 +144,8 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_
     return ddp_fail(err, DDP_ERR_CORRUPT, "%zu unexpected bytes arrived", s->len - s->at);
 }
 
-/* By default a condition counts wall-clock time; setting the clock back would stretch every deadline. */
+/* Initialize a condition that uses the monotonic clock. With the wall clock, setting the time back would extend every
+ * deadline. */
 static void cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -178,14 +181,14 @@ bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* even when the turn becomes free just at the deadline */
+    const bool mine = !turn->taken; /* take a free turn even if the deadline has just passed */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;
 }
 
-/* Wake one thread, because only one can take the turn. If another takes it in between, the woken one checks the flag
- * again. */
+/* Release the turn and wake one thread, because only one can take the turn. If another thread takes it first, the
+ * woken thread waits again. */
 void client_turn_give(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);
@@ -196,24 +199,23 @@ void client_turn_give(struct client_turn *turn)
 
 /* --- client call ------------------------------------------------------------------------------------------ */
 
-/* One request and its reply: check, encode, send, read.
+/* A request and its reply: check, encode, send, read.
  *
- * Happy path: client_begin (client.c) has put the opcode into store->out, client_put_* add to it,
- * client_send sends it in one go, client_take_* read the reply piece by piece. A GET of key 'x':
+ * client_begin (client.c) puts the opcode into store->out, client_put_* append to it, client_send sends it with one
+ * call, client_take_* read the reply piece by piece. A GET of key 'x':
  *
  *     -> 02  02 00 00 00 00 00 00 00  2f 78                  opcode, length of the key, "/x"
  *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
  *
- * A reply has no frame: if we stop reading in the middle, its rest would be read as the next reply. So any failure
- * after the first byte was sent, except the orderly end of a wait, makes the handle permanently unusable, because a
- * wrong answer would be worse than none. */
+ * A reply has no frame. If reading stops in the middle, the rest would be read as the next reply. So a failure after
+ * the first sent byte makes the handle permanently unusable. The only exception is a wait that was cancelled. */
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
-               "store.h promises the limits of ops.h");
+               "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* time to leave a wait in order; a slower store counts as lost */
+    CANCEL_MS = 5000, /* time to cancel a wait; if the store takes longer, it is treated as lost */
 };
 
 /* --- the first failure counts --------------------------------------------------------------------------- */
@@ -223,7 +225,7 @@ bool client_ok(const struct client_call *c)
     return c->err.code == DDP_OK;
 }
 
-/* Later failures are consequences of the first one, and would only hide it. */
+/* Set the call's failure, unless it has one. Later failures are consequences of the first. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -235,14 +237,14 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Only growing the request can fail; `ok` has the result. */
+/* Set a failure if building the request has failed, which happens only if memory is short. */
 static void built(struct client_call *c, bool ok)
 {
     if (!ok)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a request of over %zu bytes", c->store->out.len);
 }
 
-/* The one place where a dialect's numbers are looked up. */
+/* Append an opcode. Only this function translates it to the store's dialect. */
 void client_put_op(struct client_call *c, enum op_id op)
 {
     const int16_t code = op_table[op].code[c->store->dialect];
@@ -251,7 +253,7 @@ void client_put_op(struct client_call *c, enum op_id op)
     c->op = op;
     if (code < 0)
         client_fail(c, DDP_ERR_UNSUPPORTED,
-                    "the store does not know this request (its torch is older than 2.1)");
+                    "the store does not support this request, because its torch is older than 2.1");
     else
         built(c, put_u8(&c->store->out, (uint8_t)code));
 }
@@ -271,14 +273,14 @@ void client_put_i64(struct client_call *c, int64_t value)
 void client_put_blob(struct client_call *c, enum field_id field, struct slice bytes)
 {
     if (bytes.data == NULL && bytes.len > 0)
-        client_fail(c, DDP_ERR_ARG, "%zu bytes at NULL", bytes.len);
+        client_fail(c, DDP_ERR_ARG, "a value of %zu bytes is NULL", bytes.len);
     if (bytes.len > field_table[field].limit)
         client_fail(c, DDP_ERR_LIMIT, "%s of %zu bytes, at most %u are allowed", field_table[field].text,
                     bytes.len, field_table[field].limit);
     built(c, !client_ok(c) || put_blob(&c->store->out, bytes));
 }
 
-/* PyTorch's clients put a '/' in front of each key; the same here makes the keys equal. */
+/* Append a key after a '/', as PyTorch's clients do, so that both use the same keys. */
 void client_put_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
@@ -291,7 +293,7 @@ void client_put_key(struct client_call *c, const char *key)
     built(c, !client_ok(c) || (put_u64(out, len) && put_u8(out, '/') && buf_append(out, key, len - 1)));
 }
 
-/* The count goes first, then every key as a blob. A key that is too long fails the whole list. */
+/* Append the number of keys, then every key as a blob. If one key is too long, the whole list fails. */
 void client_put_keys(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n > WIRE_MAX_KEYS)
@@ -313,8 +315,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* A late or extra reply would shift all later ones by its length. This check is one recv that finds nothing, and it
- * also detects a lost peer early: a SET, which has no reply, would not. */
+/* Send a request. First check that no bytes have arrived, because a late or extra reply would be read as part of all
+ * later ones. The check costs one recv. It also detects a lost peer before a SET, which has no reply. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, &c->err) != DDP_OK)
@@ -324,8 +326,8 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* All reading passes through here, so this is the one place where a missing or incomplete reply makes the handle
- * unusable. After a failure all pieces read as zeros, so that callers need not check each of them. */
+/* Read a part of the reply. Only this function reads, so a missing or incomplete reply makes the handle unusable
+ * here. After a failure, all parts are zeros, so that callers need not check each of them. */
 void client_take_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -348,9 +350,8 @@ int64_t client_take_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* The peer sends the length: it is compared with the possible answers of the request before anything is allocated,
- * and a wrong length proves that the peer is not a store. Allocate `n` bytes and a NUL, once `n` is known to be
- * possible. */
+/* Allocate `n` bytes and a NUL. The peer sends `n`, so first compare it with the largest possible reply. A larger
+ * number proves that the peer is not a store. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
@@ -384,7 +385,7 @@ void *client_take_blob(struct client_call *c, size_t limit, size_t *len)
     return data;
 }
 
-/* --- the end of a wait ---------------------------------------------------------------------------------- */
+/* --- cancelling a wait ---------------------------------------------------------------------------------- */
 
 void client_resume(struct client_call *c)
 {
@@ -393,15 +394,15 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* Dialect A cannot cancel. Its server would answer the abandoned wait at some time, before the answer to a later
- * request; only a new connection avoids that, and the next call opens one. */
+/* Close the connection; the next call opens a new one. A wait in dialect A cannot be cancelled. Its server would send
+ * the reply later, before the reply to another request. */
 static void forget_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
     c->store->stale = true;
 }
 
-/* The answer to the wait may be on its way already. Then it arrives first, followed by the 1 of the
+/* Cancel a wait. If the store has answered the wait meanwhile, its answer arrives first, followed by the 1 of the
  * cancel. */
 bool client_cancel_wait(struct client_call *c)
 {
@@ -424,17 +425,17 @@ bool client_cancel_wait(struct client_call *c)
 
 /* --- IDENTIFY --------------------------------------------------------------------------------------------- */
 
-/* Identify: the first request to a ddprun store.
+/* IDENTIFY is the first request to a ddprun store.
  *
  *     -> 0x80 blob {"role":"worker","job":"mnist","attempt":0,"rank":3,"world_size":4,"host":"n1","pid":77}
  *     <- 0 blob ""                                    welcome
  *     <- 1 blob "the world has 8 ranks, not 4"        rejected, and the store closes the connection
  *
- * A genuine TCPStore has no 0x80: it closes the connection without an answer, which separates the two kinds. So a
- * caller may give a role only if the store is ddprun's (DDPRUN_STORE=1). */
+ * A genuine TCPStore does not support 0x80: it closes the connection without an answer. So a caller may set a role
+ * only if the store is ddprun's (DDPRUN_STORE=1). */
 
-/* Host and pid are for the diagnosis: "rank 3 (n1, pid 77) waits for ...". Malloc'ed text, NULL when memory
- * is short. */
+/* Return the identity as JSON, malloc'ed; NULL: out of memory. The diagnosis prints host and pid: "rank 3 (n1, pid
+ * 77) waits for ...". */
 static char *identity_text(const ddp_store_options *who)
 {
     char host[256] = "";
@@ -454,8 +455,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* The store compares this with the agent's data, and may reject it: the rank is outside the world, another
- * job runs here, or the attempt is over. */
+/* Send the identity. The store compares it with the agent's data. The store rejects it if the rank is outside the
+ * world, another job runs there, or the attempt is over. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {
@@ -472,7 +473,7 @@ ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who
     char *why = client_take_blob(&c, WIRE_MAX_JSON, &len);
     if (c.err.code == DDP_ERR_CLOSED)
         ddp_fail(&c.err, DDP_ERR_UNSUPPORTED,
-                 "it is a store, but not ddprun's: it closed the connection at the request IDENTIFY; set "
+                 "the store is not ddprun's: it closed the connection after the request IDENTIFY; set "
                  "DDPRUN_STORE=1 only for the store of ddprun or ddp-rendezvous");
     if (status != 0)
         client_fail(&c, DDP_ERR_MISMATCH, "the store rejected this %s: %s", who->role, why);

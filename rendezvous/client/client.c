@@ -1,19 +1,18 @@
 /* client.c -- see client.h.
  *
- * The life of a handle: made and connected, used for one call at a time, closed.
+ * A handle is created and connected, used for one call at a time, and closed.
  *
- *     ddp_store_connect                         a handle exists once a store has answered, never before
- *       client_begin ... client_end             one call; other threads queue for the next (client_turn)
+ *     ddp_store_connect                         returns a handle after a store has answered
+ *       client_begin ... client_end             one call; other threads wait for their turn (client_turn)
  *     ddp_store_close
  *
- * Between two calls a handle is in one of three states, which client_begin checks in this order:
+ * Between two calls, a handle is in one of three states. client_begin checks them in this order:
  *
- *     broken   out of step with the store: every call fails at once, until the owner closes the handle
- *     stale    the connection was abandoned during a wait (an old server cannot cancel): connect anew
- *     good     no request is open; the next byte belongs to the next reply
+ *     broken   a reply may be incomplete: every call fails at once, until the owner closes the handle
+ *     stale    the connection was closed during a wait, because an old server cannot cancel it: connect again
+ *     good     no request is open: the next byte belongs to the next reply
  *
- * This file is above connecting and above framing (client_connect, client_call), because a call may have to connect
- * first. */
+ * This file uses connect.c and call.c, because a call may have to connect first. */
 #include "client/client.h"
 
 #include "base/clock.h"
@@ -29,15 +28,16 @@
 #include <sys/socket.h>
 
 enum {
-    CONNECT_TIMEOUT_MS =
-        60000,                /* torch waits 300 s; a launcher that does not answer within a minute is gone */
-    CALL_TIMEOUT_MS = 300000, /* as in torch: a slow rank may load data for minutes before it arrives */
-    KEEP_BYTES = 64 * 1024,   /* a request buffer that has grown beyond this is freed */
+    CONNECT_TIMEOUT_MS = 60000, /* torch waits 300 s, but a launcher that does not answer within a minute has
+                               * ended */
+    CALL_TIMEOUT_MS = 300000,   /* as in torch: a slow rank may load data for minutes before it sets a key */
+    KEEP_BYTES = 64 * 1024,     /* a request buffer that is larger than this is freed */
 };
 
 /* --- connect and close ---------------------------------------------------------------------------------- */
 
-/* A caller built with an older, shorter struct sets only the members it knows; the rest keeps our defaults. */
+/* Copy the options. A caller that was built with an older, shorter struct sets only the members it knows; the others
+ * keep our defaults. */
 static ddp_store_options read_options(const ddp_store_options *given)
 {
     ddp_store_options o = DDP_STORE_OPTIONS_INIT;
@@ -50,7 +50,7 @@ static ddp_store_options read_options(const ddp_store_options *given)
     return o;
 }
 
-/* Not connected yet. NULL when memory is short. */
+/* Create a handle that is not connected. NULL: out of memory. */
 static ddp_store *store_new(const char *host, int port, const ddp_store_options *o)
 {
     ddp_store *s = calloc(1, sizeof(*s));
@@ -92,7 +92,7 @@ ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options
     return words.code;
 }
 
-/* The server detects the close, so no final message is sent. */
+/* Close the handle. No final message is needed, because the server detects the closed connection. */
 void ddp_store_close(ddp_store *store)
 {
     if (store == NULL)
@@ -118,11 +118,12 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
     socklen_t len = sizeof(own);
 
     if (getsockname(store->stream.fd, (struct sockaddr *)&own, &len) != 0)
-        return ddp_fail(err, DDP_ERR_CLOSED, "%s: the connection has no address: %s", store->where,
+        return ddp_fail(err, DDP_ERR_CLOSED, "%s: cannot read the connection's own address: %s", store->where,
                         strerror(errno));
     int why = getnameinfo((struct sockaddr *)&own, len, address, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
     if (why != 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: the address of this end: %s", store->where, gai_strerror(why));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot format the connection's own address: %s", store->where,
+                        gai_strerror(why));
     return DDP_OK;
 }
 
@@ -136,7 +137,7 @@ void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op,
     c->deadline_ms = now + (timeout_ms != 0 ? timeout_ms : store->timeout_ms);
     c->has_turn = client_turn_take(&store->turn, c->deadline_ms);
     if (!c->has_turn)
-        client_fail(c, DDP_ERR_TIMEOUT, "a call of another thread on this handle did not end in time");
+        client_fail(c, DDP_ERR_TIMEOUT, "another thread's call on this handle did not end in time");
     else if (store->broken)
         client_fail(c, DDP_ERR_CLOSED,
                     "an earlier call failed, and the connection was closed; open a new handle");
@@ -145,7 +146,8 @@ void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op,
     client_put_op(c, op);
 }
 
-/* "store HOST:PORT: GET 'key', after 12 ms: ..."; the text of a wait has its duration already. */
+/* Put "store HOST:PORT: GET 'key', after 12 ms: " before the error. The text of a failed wait already contains the
+ * duration. */
 static void say_where(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -156,8 +158,8 @@ static void say_where(struct client_call *c)
              named ? c->subject : "", named ? "'" : "", after);
 }
 
-/* The one place where a handle becomes unusable: its socket is closed at once, so that the server and its diagnosis
- * detect the loss of this client. */
+/* End a call. If the handle becomes unusable, close its socket at once, so that the server and its diagnosis detect
+ * the loss of this client. Only this function makes a handle unusable. */
 ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;
@@ -172,7 +174,7 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
         s->broken = true;
         client_stream_close(&s->stream);
     }
-    s->out.len = 0; /* bytes of a request that was abandoned while it was built */
+    s->out.len = 0; /* drop a request that was not sent completely */
     if (s->out.cap > KEEP_BYTES)
         buf_free(&s->out);
     client_turn_give(&s->turn);
@@ -181,22 +183,22 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
 
 /* --- client ddprun ---------------------------------------------------------------------------------------- */
 
-/* Requests that only a ddprun store understands: named barriers and CONTROL. None is sent to a store that has not
- * accepted our IDENTIFY, because a genuine TCPStore closes the connection on an unknown opcode. */
+/* Requests that only a ddprun store supports: named barriers and CONTROL. They are sent only to a store that has
+ * accepted IDENTIFY, because a genuine TCPStore closes the connection on an unknown opcode. */
 
 enum { BARRIER_GRACE_MS = 2000 };
 
 /* --- named barriers ------------------------------------------------------------------------------------- */
 
-/* The outcomes, in the order of docs/protocol.md. */
+/* The outcomes of a barrier, in the order of docs/protocol.md. */
 static const ddp_status outcome_status[] = {
     DDP_OK, DDP_ERR_TIMEOUT, DDP_ERR_PEER_LOST, DDP_ERR_ABORTED, DDP_ERR_MISMATCH,
 };
 
 enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
 
-/* Turn the store's verdict into the call's failure, with the store's text. The JSON also lists the missing ranks, for
- * programs that use CONTROL; here only "message" is used: one or more lines from the store, which knows all ranks. */
+/* Turn the store's outcome into the call's failure. Of the JSON, only "message" is used: one or more lines in which
+ * the store names the missing ranks. Programs that use CONTROL also get the list of missing ranks. */
 static void conclude(struct client_call *c, uint8_t outcome, const char *json)
 {
     if (!client_ok(c) || outcome == 0)
@@ -216,13 +218,13 @@ static void conclude(struct client_call *c, uint8_t outcome, const char *json)
     cJSON_Delete(object);
 }
 
-/* Our timeout has passed without an answer. Leave the barrier, and check whether an answer has arrived in between:
+/* Leave a barrier after our timeout, and check whether its outcome has arrived meanwhile. The store sends:
  *
- *     it has not      01 nonce                            (the answers to CANCEL_WAIT and PING)
- *     it has          outcome, u64 length, json, 01 nonce
+ *     no outcome      01 nonce                            (the answers to CANCEL_WAIT and PING)
+ *     an outcome      outcome, u64 length, json, 01 nonce
  *
- * An outcome may be 1 too, so the next four bytes decide: as a length our nonce is over a gigabyte, which no JSON
- * has. */
+ * An outcome may also be 1, so the next four bytes decide. If our nonce were a length, it would be more than a
+ * gigabyte, and no JSON is that long. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -237,7 +239,7 @@ static void leave_barrier(struct client_call *c)
     uint8_t outcome = client_take_u8(c);
     client_take_bytes(c, low, sizeof(low));
     if (outcome == 1 && get_u32(low) == nonce) {
-        client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms and left, the store has not ended the barrier",
+        client_fail(c, DDP_ERR_TIMEOUT, "left the barrier after %llu ms without an answer from the store",
                     waited_ms);
         return;
     }
@@ -248,7 +250,8 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* The answer arrives when the barrier ends, and in time unless the first arrival allowed more time than this call. */
+/* Wait for the outcome of the barrier. It arrives before our timeout, unless the rank that arrived first has set a
+ * longer timeout. */
 static void await_outcome(struct client_call *c)
 {
     size_t len;
@@ -262,7 +265,7 @@ static void await_outcome(struct client_call *c)
     free(json);
 }
 
-/* Append the ranks in wire format: u32 each, little-endian. */
+/* Append the ranks in wire format: a little-endian u32 for each. */
 static void put_members(struct client_call *c, const uint32_t *members, size_t n)
 {
     struct buf list = { 0 };
@@ -275,15 +278,16 @@ static void put_members(struct client_call *c, const uint32_t *members, size_t n
     buf_free(&list);
 }
 
-/* Call this first, so that nothing is sent to a store that would close the connection. */
+/* Check that the store has accepted IDENTIFY. Call this before sending, because another store would close the
+ * connection. */
 static void need_ours(struct client_call *c)
 {
     if (!c->store->ours)
         client_fail(c, DDP_ERR_UNSUPPORTED, "needs a ddprun store and a handle with `role` in its options");
 }
 
-/* The store ends the barrier for all ranks at the deadline of the first arrival. We wait a little longer than our own
- * deadline, so that usually the store answers, because it knows the missing ranks. */
+/* Join a barrier. The store ends the barrier for all ranks at the deadline of the first arrival. Wait a little longer
+ * than our own deadline, so that usually the store answers, because it knows the missing ranks. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -307,7 +311,8 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* The store may push objects to an agent at any time; they are marked, and are not the answer. */
+/* Return whether an object was pushed by the store, which may happen at any time for an agent. Such an object has a
+ * mark and is not the answer. */
 static bool is_push(const char *json)
 {
     cJSON *object = cJSON_Parse(json);
@@ -316,7 +321,8 @@ static bool is_push(const char *json)
     return push;
 }
 
-/* Return the answer unchanged, without a check of its "ok", because the caller interprets a rejection. */
+/* Send a CONTROL request and return the answer unchanged. Do not check its "ok", because the caller interprets a
+ * rejection. */
 ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                              struct ddp_err *err)
 {
@@ -340,14 +346,15 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 
 /* --- store client ----------------------------------------------------------------------------------------- */
 
-/* The calls of PyTorch's protocol; see client.h for their parts.
+/* The calls of PyTorch's protocol. client.h describes their steps.
  *
- * Each public function is the list of bytes on the wire: begin, put.., send, take.., end. A wait that times out is
- * cancelled before the call returns, and the error names the missing key. */
+ * Each public function lists the bytes of a request in order: begin, put.., send, take.., end. A wait that times out
+ * is cancelled before the call returns. The error names the missing key. */
 
-enum { NAMING_MS = 2000 }; /* time to find out which key was missing, after a wait has timed out */
+enum { NAMING_MS = 2000 }; /* time to find out which key is missing after a wait has timed out */
 
-/* SET has no reply. The answer to any later call on this handle shows that it has arrived. */
+/* Set a key. The store sends no reply. After any later call on this handle has returned, the value is known to be
+ * stored. */
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
@@ -360,7 +367,7 @@ ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, s
     return client_end(&c, err);
 }
 
-/* A delta of 0 is the usual way to read a counter, and makes it "0" where it was missing. */
+/* Add to a counter. A delta of 0 is the usual way to read a counter; it creates a missing counter as "0". */
 ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum, struct ddp_err *err)
 {
     NOT_NULL(store, err);
@@ -375,7 +382,7 @@ ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64
     return client_end(&c, err);
 }
 
-/* The returned value is the only way to see whether it was set. */
+/* Replace a value if it is `expected`. Only the returned value shows whether it was replaced. */
 ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected, size_t expected_len,
                                  const void *desired, size_t desired_len, void **current, size_t *current_len,
                                  struct ddp_err *err)
@@ -400,7 +407,7 @@ ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* CHECK within a call. False also after a failure. */
+/* Send CHECK within a call. False also after a failure. */
 static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
 {
     client_put_op(c, OP_CHECK);
@@ -409,7 +416,7 @@ static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
     return client_take_u8(c) == 0 && client_ok(c);
 }
 
-/* Halve the list until one key is left; a list of 131,072 keys takes 17 requests. */
+/* Find the first missing key by halving the list: 131,072 keys take 17 requests. */
 static size_t first_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     size_t low = 0, high = n;
@@ -423,7 +430,8 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
     return low;
 }
 
-/* Find the first missing key by a separate call: the time of the wait is over. */
+/* Set the failure that names the first missing key. Find that key with a new deadline, because the deadline of the
+ * wait has passed. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     const unsigned long long waited_ms = clock_ms() - c->start_ms;
@@ -435,20 +443,20 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         i = first_missing(c, keys, n);
         c->op = OP_WAIT;
     }
-    c->err.code = DDP_OK; /* a failure of this request must not hide the timeout */
+    c->err.code = DDP_OK; /* a failure of the search must not replace the timeout */
     if (n > 1)
-        client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for %zu keys, the first missing one is '%.200s'",
-                    waited_ms, n, keys[i]);
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for %zu keys; first missing key: '%.200s'", waited_ms,
+                    n, keys[i]);
     else
         client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for the key '%.200s'", waited_ms, keys[i]);
 }
 
-/* WAIT, within a call that was begun with OP_WAIT. A failure to send ends the call, because then nothing is
- * registered that could be cancelled. */
+/* Send WAIT within a call that was begun with OP_WAIT. If sending fails, the store has registered no wait that could
+ * be cancelled, so the call ends. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
-        return; /* nothing to wait for; client_end drops the opcode */
+        return; /* no keys to wait for; client_end drops the opcode */
     client_put_keys(c, keys, n);
     client_send(c);
     if (!client_ok(c))
@@ -472,7 +480,8 @@ ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, 
     return client_end(&c, err);
 }
 
-/* Two round trips, because a GET of a missing key ends the connection on genuine servers. */
+/* Wait for a key, then get its value. Both requests are needed, because genuine servers close the connection on a GET
+ * of a missing key. */
 ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value, size_t *len,
                          struct ddp_err *err)
 {
@@ -509,7 +518,7 @@ ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n,
     return client_end(&c, err);
 }
 
-/* The store returns the number of removed keys, 0 or 1. */
+/* Delete a key. The store answers with the number of removed keys, 0 or 1. */
 ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, struct ddp_err *err)
 {
     NOT_NULL(store, err);

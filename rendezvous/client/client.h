@@ -1,11 +1,11 @@
 /* client.h -- shared by the files of the store client; include/ddp/store.h is the public header.
  *
- *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL: each is begin, put.., send, take.., end
- *     connect.c    connect: which dialect, try again, when to stop
- *     call.c       IDENTIFY; one request and its reply, with a deadline for everything that blocks
+ *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL
+ *     connect.c    connect: find the dialect, retry, stop at the deadline
+ *     call.c       IDENTIFY; a request and its reply, with a deadline for every step that blocks
  *
- * A `client_call` keeps its first failure, and all later steps do nothing, so that a call is a list of steps with one
- * check at the end. `err` is never NULL below the public functions. */
+ * A call is a list of steps (begin, put.., send, take.., end) with one check at the end. A `client_call` keeps its
+ * first failure, after which all later steps do nothing. `err` is never NULL below the public functions. */
 #ifndef RENDEZVOUS_CLIENT_CLIENT_H
 #define RENDEZVOUS_CLIENT_CLIENT_H
 
@@ -20,29 +20,29 @@
 
 /* A connected TCP socket on which every call has a deadline.
  *
- * The socket is non-blocking; a call tries first or polls until `deadline_ms` (clock_ms), so that no peer can block
- * us longer. Received bytes go through a small buffer: a short reply costs one recv, and unrequested bytes are found
- * before the next request goes out. The text of an error does not name the peer; the caller does. */
+ * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block us longer.
+ * Received bytes are buffered: a short reply costs one recv, and bytes that were not requested are detected before
+ * the next request. The text of an error does not name the peer, because the caller adds its name. */
 
 struct client_stream {
     int fd;    /* -1: not connected */
-    size_t at; /* in[at .. len) has been received and not been read yet */
+    size_t at; /* in[at .. len) was received but not read yet */
     size_t len;
     uint8_t in[4096];
 };
 
-/* Return the time until `deadline_ms`, in the form for poll(2). */
+/* Return the time until `deadline_ms` as a timeout of poll(2). */
 int client_remaining_ms(uint64_t deadline_ms);
 
 /* Take over a connected socket. */
 void client_stream_attach(struct client_stream *s, int fd);
 
-/* Close; allowed any number of times. */
+/* Close the socket. Further calls do nothing. */
 void client_stream_close(struct client_stream *s);
 
-/* One thread at a time, and no thread waits longer than its deadline: a mutex with a deadline by the monotonic clock.
- * pthread_mutex_clocklock would be simpler, but gcc 12's ThreadSanitizer does not support it and reports every unlock as an
- * error; so use a mutex, a condition and a flag. */
+/* A mutex with a deadline by the monotonic clock: one thread at a time uses the handle, and no thread waits longer
+ * than its deadline. pthread_mutex_clocklock would be simpler, but gcc 12's ThreadSanitizer does not support it and
+ * reports every unlock as an error. So this is a mutex, a condition and a flag. */
 struct client_turn {
     pthread_mutex_t lock; /* held for moments only */
     pthread_cond_t given;
@@ -52,18 +52,19 @@ struct client_turn {
 void client_turn_init(struct client_turn *turn);
 void client_turn_destroy(struct client_turn *turn);
 
-/* False when another thread has it until `deadline_ms` (clock_ms). */
+/* Wait for the turn. False: another thread holds it until `deadline_ms` (clock_ms). */
 bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms);
 void client_turn_give(struct client_turn *turn);
 
 struct ddp_store {
     struct client_turn turn; /* taken from client_begin to client_end */
     struct client_stream stream;
-    struct buf out; /* the request that is being made; empty between calls */
+    struct buf out; /* the request that is being built; empty between calls */
     enum dialect dialect;
-    bool ours;           /* a ddprun store that has welcomed our IDENTIFY */
-    bool stale;          /* abandoned during a wait (an old server cannot cancel): reconnect first */
-    bool broken;         /* out of step with the peer, permanently */
+    bool ours;           /* a ddprun store that has accepted our IDENTIFY */
+    bool stale;          /* the connection was closed during a wait (an old server cannot cancel); connect
+                          * before the next call */
+    bool broken;         /* a reply may be incomplete; permanently unusable */
     uint32_t timeout_ms; /* deadline of calls without a timeout argument */
     int rank;            /* -1: none */
     char host[ENDPOINT_HOST_MAX];
@@ -77,35 +78,36 @@ struct client_call {
     const char *subject; /* key or barrier for error texts; NULL = none; borrowed */
     uint64_t start_ms, deadline_ms;
     struct ddp_err err; /* the first failure */
-    bool has_turn;      /* false: another thread's call did not end in time, so this call owns nothing */
-    bool answered;      /* the failure is the store's answer, with its text; the connection is intact */
+    bool has_turn;      /* false: another thread's call did not end in time, so this call has no access to the
+                         * handle */
+    bool answered;      /* the failure is an answer of the store; the connection is intact */
 };
 
-/* Take the turn and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in which
- * other threads have the store counts: a call after a long wait may time out before it begins. */
+/* Take the turn and begin a request. timeout_ms 0 = the store's timeout. Every call that was begun must be ended. The
+ * time during which other threads use the store is included in the timeout, so a call may time out before it
+ * is sent. */
 void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                   uint32_t timeout_ms);
 
-/* Append a further request to the current one, or start one after a reply, within the same call and
- * deadline. */
+/* Append another request to the current one, or begin a request after a reply, within the same call and deadline. */
 void client_put_op(struct client_call *c, enum op_id op);
 
 bool client_ok(const struct client_call *c);
 
-/* Build the request. A size over its limit (see ops.h) is DDP_ERR_LIMIT before anything is sent. */
+/* Append to the request. DDP_ERR_LIMIT if a size is above its limit (see ops.h); nothing is sent then. */
 void client_put_u32(struct client_call *c, uint32_t value);
 void client_put_i64(struct client_call *c, int64_t value);
 void client_put_blob(struct client_call *c, enum field_id field, struct slice bytes);
-void client_put_key(struct client_call *c, const char *key); /* with the '/' in front */
+void client_put_key(struct client_call *c, const char *key); /* appends '/' before the key */
 void client_put_keys(struct client_call *c, const char *const keys[], size_t n);
 
-/* Send the request. Fails if bytes have arrived before, because they would count as the reply. */
+/* Send the request. Fail if bytes have arrived before, because they would be read as the reply. */
 void client_send(struct client_call *c);
 
-/* Send further bytes while a reply is awaited. */
+/* Send further bytes without waiting for the reply of earlier ones. */
 void client_send_more(struct client_call *c);
 
-/* Read pieces of the reply; 0 or NULL after a failure. */
+/* Read a part of the reply; 0 or NULL after a failure. */
 uint8_t client_take_u8(struct client_call *c);
 int64_t client_take_i64(struct client_call *c);
 void client_take_bytes(struct client_call *c, void *to, size_t len);
@@ -113,28 +115,29 @@ void client_take_bytes(struct client_call *c, void *to, size_t len);
 /* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end; the caller frees it. */
 void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
 
-/* Read `n` bytes in the same way, after their length has been read. */
+/* Read `n` bytes as client_take_blob does. The caller has read their length. */
 char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* The timeout has passed without a byte of the reply: clear that failure, and allow a few seconds to leave in order. */
+/* Clear the failure after a timeout without any byte of the reply, and set a new deadline for cancelling
+ * the request. */
 void client_resume(struct client_call *c);
 
-/* A WAIT has timed out: cancel it (this begins with client_resume). True if the store answered in the meantime, so
- * the keys exist. */
+/* Cancel a WAIT that has timed out; calls client_resume first. True: the store has answered meanwhile, so the keys
+ * exist. */
 bool client_cancel_wait(struct client_call *c);
 
-/* Set the call's failure if it is the first. */
+/* Set the call's failure, unless it already has one. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Release the turn and return the outcome: err (may be NULL) gets "store HOST:PORT: GET 'key': ..." . */
+/* Release the turn and return the outcome. err (may be NULL) gets "store HOST:PORT: GET 'key': ...". */
 ddp_status client_end(struct client_call *c, struct ddp_err *err);
 
-/* Connect `store` (host, port set) until `deadline_ms`; `who` NULL = do not identify. Used for the first
- * connection and for a stale one. The caller has the turn, or is the only user of the store. */
+/* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. This is used
+ * for the first connection and for a stale one. The caller has the turn, or is the only user of the store. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 
-/* Send IDENTIFY on a fresh connection. DDP_ERR_MISMATCH: the store has rejected it, err has the reason.
+/* Send IDENTIFY on a new connection. DDP_ERR_MISMATCH: the store has rejected it, err has the reason.
  * DDP_ERR_UNSUPPORTED: the store is not ddprun's. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err);

@@ -1,17 +1,18 @@
-/* connect.c -- from nothing to a connection on which requests can be made.
+/* connect.c -- connect to a store.
  *
- * A store does not announce its version, and each torch understands only one numbering. So one round is:
+ * A store does not announce its version, but each version of torch supports only one numbering of opcodes. So a round
+ * tries all of them:
  *
  *     dial, send VALIDATE+PING (torch 2.5 and newer, ddprun's)      answered? done
  *     dial, send VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
  *     dial, send GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
  *
- * "closed without an answer" and "silent for two seconds" lead to the next line; any wrong answer ends the search,
- * because the listener is not a store. Rounds are repeated with growing pauses until the deadline, because workers
- * and the store are started at the same time and a store may be restarted. The error describes the last round.
+ * If the peer closes the connection, or does not answer for two seconds, the next line is tried. A wrong answer ends
+ * the search, because the peer is not a store. Rounds are repeated with growing pauses until the deadline, because the
+ * store may start later than the workers. The error describes the last round.
  *
- * When the caller has a role, the store is known to be ddprun's. Then only the first line is tried, with more
- * patience: a busy store must not count as an old one. */
+ * If the caller has a role, the store is ddprun's. Then only the first line is tried, with a longer timeout, so that a
+ * busy store is not mistaken for an old one. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "client/client.h"
@@ -26,20 +27,20 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 2000,       /* time for the answer to a greeting, from an unknown store */
+    ANSWER_MS = 2000,       /* time for the answer to a greeting from an unknown store */
     ANSWER_OURS_MS = 10000, /* time for the answer, from a server known to be ddprun's */
 };
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* The text for the user, because a bare errno text does not show where to search. */
+/* Return a text that helps the user more than the text of errno. */
 static const char *words_for(int error)
 {
     switch (error) {
     case ECONNREFUSED:
         return "the connection is refused: no process listens there";
     case ETIMEDOUT:
-        return "no answer from that address (is the machine up? does a firewall drop packets?)";
+        return "no answer from that address; the machine may be down, or a firewall drops packets";
     case EHOSTUNREACH:
     case ENETUNREACH:
         return "no route to that address";
@@ -48,7 +49,7 @@ static const char *words_for(int error)
     }
 }
 
-/* Return the name's addresses, or none at the deadline. A literal needs no thread. */
+/* Find the addresses of a name until the deadline. An address as text needs no thread. */
 static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct name_found *found,
                                  struct ddp_err *err)
 {
@@ -74,8 +75,8 @@ static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct 
 
 struct client_race {
     struct race race;
-    struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1: not running */
-    int error; /* of the last failure; "refused" is not overwritten, because it is the most informative */
+    struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1: no attempt in progress */
+    int error; /* errno of the last failure; ECONNREFUSED is kept, because it is the most informative */
 };
 
 static void drop_out(struct client_race *r, int i, int error)
@@ -88,8 +89,8 @@ static void drop_out(struct client_race *r, int i, int error)
         r->error = error;
 }
 
-/* A connect that fails at once (no route) is dropped like one that fails later. False when the error is local and
- * permanent: out of descriptors or memory. */
+/* Start an attempt to connect. If it fails at once (no route), it is treated like one that fails later. False: a
+ * permanent local error, such as no descriptors or no memory. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
     const int fd = connector_begin(r->race.runners[i].address, port);
@@ -99,7 +100,7 @@ static bool runner_start(struct client_race *r, int i, int port)
     return fd >= 0 || (fd != -EMFILE && fd != -ENFILE && fd != -ENOBUFS && fd != -ENOMEM);
 }
 
-/* Return the number of a runner that has connected, or -1; drop failed ones. */
+/* Return the number of an attempt that has connected, or -1. Drop failed attempts. */
 static int look_for_winner(struct client_race *r)
 {
     for (int i = 0; i < r->race.n; i++) {
@@ -113,7 +114,7 @@ static int look_for_winner(struct client_race *r)
     return -1;
 }
 
-/* Run until one has arrived (its number in *winner), all have failed, or the deadline passes. */
+/* Wait until one attempt has connected (its number in *winner), all have failed, or the deadline passes. */
 static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms, int *winner,
                            struct ddp_err *err)
 {
@@ -143,10 +144,10 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
 }
 
 /* Connect to the address of the name that answers first. The caller owns *fd: non-blocking, close-on-exec,
- * TCP_NODELAY. DDP_ERR_CLOSED, DDP_ERR_TIMEOUT: err names the failure; worth another try. DDP_ERR_IO: a permanent
- * local error (no descriptors left ...).
+ * TCP_NODELAY. DDP_ERR_CLOSED, DDP_ERR_TIMEOUT: err has the reason, and another try may succeed. DDP_ERR_IO: a
+ * permanent local error, such as no descriptors.
  *
- * The sockets that lose the race are closed here, in the one place that has all of them. */
+ * The other sockets of the race are closed here. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
 {
     struct client_race r = { 0 };
@@ -172,8 +173,8 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
 
-/* `reply` (its first bytes) is not a store's answer. Print it, because it often names the service ("HTTP",
- * "SSH-2.0"). */
+/* Report that `reply` (its first bytes) is not an answer of a store. Print it, because it often names the service
+ * ("HTTP", "SSH-2.0"). */
 static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
 {
     const struct client_stream *in = &c->store->stream;
@@ -184,12 +185,13 @@ static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
     for (size_t i = in->at; i < in->len && n + 1 < sizeof(text); i++)
         text[n++] = (char)(isprint(in->in[i]) ? in->in[i] : '.');
     text[n] = '\0';
-    client_fail(c, DDP_ERR_CORRUPT, "the service there is not a store: it answers \"%s\"", text);
+    client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"", text);
 }
 
-/* The third byte of the nonce is not 0, because an old server reads VALIDATE and the following bytes as a SET whose
- * key has the length 0x..nonce0D3C85F7CE. Above 2^56 bytes its allocation fails at once, so that it closes; with a
- * smaller length its only thread would wait for the key. */
+/* Greet a new store. An old server reads VALIDATE and the bytes after it as a SET whose key has the length
+ * 0x..nonce0D3C85F7CE. So the third byte of the nonce must not be 0: a length above 2^56 makes the old server's
+ * allocation fail, and it closes the connection at once. With a smaller length, its only thread would wait for the
+ * key. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -204,7 +206,7 @@ static void greet_with_ping(struct client_call *c)
         foreign(c, echo, sizeof(echo));
 }
 
-/* A count that a store could return; the text of a foreign service would be far larger. */
+/* Read a count. Reject a number that is larger than any count; the text of another service would be such a number. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -215,8 +217,8 @@ static void expect_count(struct client_call *c, int64_t most)
         foreign(c, reply, sizeof(reply));
 }
 
-/* Deleting a missing key is the only harmless request whose first bytes are an impossible length for an old server
- * (see above): the length of the key, 4096, becomes the upper half. */
+/* Greet a store without PING by deleting a missing key. This is the only harmless request whose first bytes are an
+ * impossible length for an old server (see above). The length of the key, 4096, becomes the upper half. */
 static void greet_without_ping(struct client_call *c)
 {
     char nobodys[4096];
@@ -230,7 +232,7 @@ static void greet_without_ping(struct client_call *c)
     expect_count(c, 1);
 }
 
-/* An old server needs no greeting; counting its keys is its shortest request. */
+/* Greet an old server by counting its keys, which is its shortest request. */
 static void greet_in_old_numbers(struct client_call *c)
 {
     client_put_op(c, OP_GETNUMKEYS);
@@ -238,7 +240,7 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* Newest first, because it is the likeliest, and no store rejects it. */
+/* The greetings. The newest is first, because it is the most likely, and no store rejects it. */
 static const struct way {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
@@ -250,22 +252,22 @@ static const struct way {
 
 /* --- one round ------------------------------------------------------------------------------------------ */
 
-/* Worth another try: no listener, or no answer. Every other failure would repeat itself. */
+/* Return whether another try may succeed: no listener, or no answer. Other failures would repeat. */
 static bool is_passing(ddp_status status)
 {
     return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
 }
 
-/* `after_ms` from now, but not after the deadline. */
+/* Return the time `after_ms` from now, but at most the deadline. */
 static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
 {
     const uint64_t then = clock_ms() + after_ms;
     return then < deadline_ms ? then : deadline_ms;
 }
 
-/* Dial and greet. State of an earlier attempt in the handle (socket, dialect, half a request) is cleared first. The
- * time for an answer is short, because many servers do not answer an unknown greeting. DDP_ERR_CLOSED,
- * DDP_ERR_TIMEOUT with *dialled: there is a listener that does not answer. */
+/* Dial and greet. First clear the state of an earlier attempt (socket, dialect, incomplete request). The timeout is
+ * short, because many servers do not answer an unknown greeting. DDP_ERR_CLOSED or DDP_ERR_TIMEOUT with *dialled: the
+ * peer accepts the connection but does not answer. */
 static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint64_t deadline_ms,
                      bool *dialled, struct ddp_err *err)
 {
@@ -283,22 +285,25 @@ static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint
     c.deadline_ms = sooner(deadline_ms, ours ? ANSWER_OURS_MS : ANSWER_MS);
     way->greet(&c);
     if (c.err.code == DDP_ERR_IO)
-        c.err.code = DDP_ERR_CLOSED; /* the network failed in between: the same as refused */
+        c.err.code = DDP_ERR_CLOSED; /* the connection broke after it was made: treat this like a
+                                      * refused one */
     *err = c.err;
     return err->code;
 }
 
-/* All greetings were tried, the last one with this status. */
+/* Report that no greeting was answered. `status` is that of the last one. */
 static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_ERR_CLOSED)
-        return ddp_fail(err, status,
-                        "it accepts the connection, but closes it on every greeting (a store of another "
-                        "user, or a proxy without a store?)");
-    return ddp_fail(err, status, "it accepts the connection, but does not answer (not a store? stopped?)");
+        return ddp_fail(
+            err, status,
+            "it accepts the connection, but closes it on every greeting; it may be a store of another "
+            "user, or a proxy without a store");
+    return ddp_fail(err, status,
+                    "it accepts the connection, but does not answer; it may be stopped, or no store");
 }
 
-/* On failure `err` describes the last attempt. */
+/* Try all greetings once. On failure, `err` describes the last one. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {
@@ -317,15 +322,15 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
 
 /* --- rounds --------------------------------------------------------------------------------------------- */
 
-/* Not a good random number, only one that differs between processes and rounds. */
+/* Return a number that differs between processes and rounds. It need not be random. */
 static uint32_t luck(void)
 {
     uint64_t x = clock_us() * 0x9E3779B97F4A7C15u + (uint64_t)getpid() * 0xD1B54A32D192ED03u;
     return (uint32_t)(x >> 32);
 }
 
-/* The last pause is cut at the deadline, and no round begins after it: its result could only be "no time", and would
- * hide the failure of the round before. */
+/* Connect in rounds until the deadline. The last pause ends at the deadline, and no round follows it. Such a round
+ * could only report a timeout, which would hide the failure of the round before. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err)
 {

@@ -1,8 +1,7 @@
-/* ddpctl.c -- asks a running store about its nodes, ranks and waiters; prints files of events and of flight
- * records.
+/* ddpctl.c -- print the nodes, ranks and waiters of a running store, and files of events and of flight records.
  *
- * One connection, one CONTROL request, one answer. Two tables (options.c, tables.c) define the requests and
- * the format of the answers. This file only connects to the store and prints. */
+ * A command makes one connection, sends one CONTROL request and reads one answer. Two tables (options.c, tables.c)
+ * define the requests and the format of the answers. This file only connects to the store and prints. */
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -28,7 +27,7 @@
 
 enum { DUMP_MAX = 64 << 20, EVENTS_MAX = 1 << 30, READ_BYTES = 64 << 10 };
 
-/* Open without a wait, because a FIFO that has no writer would hold up all other files. */
+/* Open a file without waiting, because a FIFO without a writer would block all other files. */
 static int open_file(const char *name)
 {
     const int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -58,9 +57,9 @@ static bool read_file(const char *name, size_t most, struct buf *text)
 
 /* --- flight records ------------------------------------------------------------------------------------------ */
 
-/* flight.c interprets the files. */
+/* Reading files; flight.c interprets them. */
 
-/* Skip a file that is not a record with a warning, because the other records may be enough. */
+/* Read one record. If the file is not a record, warn and skip it, because the other records may be sufficient. */
 static bool read_dump(const char *name, struct flight_dump *dump)
 {
     struct buf text = { 0 };
@@ -74,7 +73,8 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Restarts leave several records of a rank; two of them would make it look as if two ranks differ. */
+/* Return whether an earlier record is of the same rank, and report it. Restarts leave several records of a rank, and
+ * comparing two of them would look like a difference between two ranks. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -85,7 +85,7 @@ static bool is_second(const struct flight_dump *dumps, size_t n, const char *nam
     return false;
 }
 
-/* Return the answer, which the caller frees (cJSON_Delete). NULL: the error has been logged. */
+/* Compare flight records. The caller frees the answer (cJSON_Delete). NULL: the error was logged. */
 static cJSON *ctl_flight(const struct ctl_options *o)
 {
     cJSON *answer = NULL;
@@ -110,16 +110,16 @@ static cJSON *ctl_flight(const struct ctl_options *o)
 
 /* --- watch ------------------------------------------------------------------------------------------------ */
 
-/* Plain ANSI: home, each line followed by "erase the rest", then "erase below". This does not flicker, and
- * the earlier contents of the terminal stay in its scrollback. */
+/* The screen is redrawn with ANSI sequences: cursor home, each line followed by "erase to its end", then "erase
+ * below". This avoids flicker, and keeps the earlier contents of the terminal in its scrollback. */
 
 enum { EVERY_MS = 1000, CTRL_C = 3, CTRL_D = 4 };
 
 static struct termios before;
 static bool has_keyboard;
 
-/* Read keys one at a time and without echo, if stdin is a terminal. Ctrl-C arrives as a key, so that the
- * program has one way to end, which restores the terminal. */
+/* Read keys one at a time and without echo, if stdin is a terminal. Ctrl-C is read as a key, so that the program
+ * always ends in the same way and restores the terminal. */
 static void ctl_watch_begin(void)
 {
     has_keyboard = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
@@ -130,7 +130,6 @@ static void ctl_watch_begin(void)
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 }
 
-/* Restore the terminal. */
 static void ctl_watch_end(void)
 {
     if (has_keyboard)
@@ -151,8 +150,8 @@ static bool put_lines(struct buf *out, struct slice text)
     return ok && buf_printf(out, "\033[J");
 }
 
-/* Show `text` in place of the previous one. If stdout is not a terminal, append it as another block. False if the
- * write fails. */
+/* Show `text` in place of the previous text. If stdout is not a terminal, append `text` as another block. False:
+ * writing failed. */
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };
@@ -163,7 +162,7 @@ static bool ctl_watch_show(struct slice text)
     return ok;
 }
 
-/* Wait for a second. False: the user wants to quit (q, Ctrl-C, Ctrl-D). */
+/* Wait for a second. False: the user has pressed q, Ctrl-C or Ctrl-D. */
 static bool ctl_watch_wait(void)
 {
     struct pollfd keys = { .fd = has_keyboard ? STDIN_FILENO : -1, .events = POLLIN };
@@ -175,7 +174,7 @@ static bool ctl_watch_wait(void)
 
 /* --- timeline --------------------------------------------------------------------------------------------- */
 
-/* Reads and writes files; timeline.c interprets them. */
+/* Reading and writing files; timeline.c interprets them. */
 
 enum { COMPLAINTS_MAX = 20 };
 
@@ -225,7 +224,7 @@ static bool write_timeline(const struct ctl_options *o, const struct timeline_ev
     return ok;
 }
 
-/* False: the error has been logged. */
+/* Draw a timeline. False: the error was logged. */
 static bool ctl_timeline(const struct ctl_options *o)
 {
     size_t complaints = 0;
@@ -236,11 +235,11 @@ static bool ctl_timeline(const struct ctl_options *o)
     if (complaints > COMPLAINTS_MAX)
         log_warn("%zu more lines skipped", complaints - COMPLAINTS_MAX);
     if (ok && !timeline_settle(&events, o->job)) {
-        log_error(events.no_memory ? "out of memory" : "these files have no event of a job");
+        log_error(events.no_memory ? "out of memory" : "these files contain no events of a job");
         ok = false;
     }
     if (ok && events.other_lives > 0)
-        log_info("%zu lines are about other jobs or earlier runs and are skipped; the latest run of job '%s' "
+        log_info("skipped %zu lines of other jobs or earlier runs; the latest run of job '%s' "
                  "is drawn",
                  events.other_lives, events.job);
     ok = ok && write_timeline(o, &events);
@@ -249,9 +248,13 @@ static bool ctl_timeline(const struct ctl_options *o)
 }
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-enum { PATIENCE_MS = 1000, DEFAULT_MS = 500 }; /* longest silent wait; timeout for the default address */
+enum {
+    PATIENCE_MS = 1000,
+    DEFAULT_MS = 500
+}; /* longest wait without a message; timeout for the default
+                                                * address */
 
-#define DEFAULT_STORE "127.0.0.1:29500" /* of a ddprun without --master_port */
+#define DEFAULT_STORE "127.0.0.1:29500" /* the default address of ddprun */
 
 /* Write the text and free it. */
 static int print_text(struct buf *text, bool complete)
@@ -264,7 +267,8 @@ static int print_text(struct buf *text, bool complete)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* IDENTIFY as "ctl", because a store that is not ddprun's rejects that before any other request. */
+/* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects this before any
+ * other request. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -275,9 +279,8 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     return ddp_store_connect(o->addr.host, o->addr.port, &options, store, err);
 }
 
-/* The library retries silently until its deadline, which is right for a worker that starts before its store.
- * At a terminal that looks like a hang. So a store that does not answer at once is tried again with a
- * warning. */
+/* Connect. The library retries silently until its deadline, as needed by a worker that starts before its store. At a
+ * terminal this looks like a hang. So if the store does not answer at once, warn and retry. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
     if (o->timeout_ms <= PATIENCE_MS || o->watch)
@@ -285,18 +288,18 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     ddp_status status = connect_for(o, PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    log_warn("%s; trying for %.1f s more", err->msg, (o->timeout_ms - PATIENCE_MS) / 1000.0);
+    log_warn("%s; retrying for %.1f s", err->msg, (o->timeout_ms - PATIENCE_MS) / 1000.0);
     status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    const struct ddp_err last = *err; /* its duration covers only the second try */
+    const struct ddp_err last = *err; /* this text's duration covers only the second try */
     return ddp_fail(err, status,
-                    "%.300s (after %.10g s in all, --timeout); check that the job runs and that this is its "
-                    "store; ddprun --verbose prints its address",
+                    "%.300s (after %.10g s, see --timeout); check that the job runs and that this is its "
+                    "store; ddprun --verbose prints the address",
                     last.msg, o->timeout_ms / 1000.0);
 }
 
-/* Return the answer as JSON, malloc'ed. NULL: err has the reason. */
+/* Send the request and return the answer as JSON, malloc'ed. NULL: err has the reason. */
 static char *ask(const struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -311,7 +314,7 @@ static char *ask(const struct ctl_options *o, struct ddp_err *err)
     return reply;
 }
 
-/* The text contains names of hosts, jobs and programs, and goes to a terminal. */
+/* Replace control characters, because names of hosts, jobs and programs in the text are printed on a terminal. */
 static void disarm(struct buf *text)
 {
     if (text->len > 0)
@@ -325,7 +328,7 @@ static bool put_text(const struct ctl_options *o, const cJSON *answer, struct bu
     return ok;
 }
 
-/* Append the answer as tables, or unchanged with --json. False if memory is short. */
+/* Append the answer as tables, or unchanged with --json. False: out of memory. */
 static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct buf *text)
 {
     if (!o->json)
@@ -336,8 +339,8 @@ static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct 
     return ok;
 }
 
-/* The exit code reports whether the store accepted the request. Its error goes to stderr, and with --json to
- * stdout as well. */
+/* Print the answer. The exit code shows whether the store accepted the request. Its error goes to stderr, and with
+ * --json also to stdout. */
 static int show(const struct ctl_options *o, const cJSON *answer)
 {
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
@@ -366,7 +369,7 @@ static int ask_once(const struct ctl_options *o)
     return exit_code;
 }
 
-/* Without an answer the reason is shown instead. */
+/* Show the answer once, or the reason why there is none. */
 static bool watch_once(const struct ctl_options *o)
 {
     struct ddp_err err = { 0 };
@@ -375,7 +378,7 @@ static bool watch_once(const struct ctl_options *o)
     cJSON *answer = reply != NULL ? cJSON_Parse(reply) : NULL;
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
     bool ok = answer == NULL  ? buf_printf(&text, "%s\n", err.msg)
-              : error != NULL ? buf_printf(&text, "the store answered: %s\n", error)
+              : error != NULL ? buf_printf(&text, "the store rejected the request: %s\n", error)
                               : put_answer(o, answer, &text);
     if (!o->json)
         disarm(&text);
@@ -399,7 +402,7 @@ static int explain(const struct ctl_options *o)
     return EXIT_USAGE;
 }
 
-/* Commands that need no store. */
+/* Run a command that needs no store. */
 static int from_files(const struct ctl_options *o)
 {
     struct buf text = { 0 };
@@ -413,7 +416,7 @@ static int from_files(const struct ctl_options *o)
     return code;
 }
 
-/* Repeat until the user quits or the output is closed. */
+/* Show the answer repeatedly until the user quits or the output is closed. */
 static int watch(const struct ctl_options *o)
 {
     ctl_watch_begin();
@@ -447,8 +450,8 @@ static void add_job(void *user, const struct record_job *r)
     snprintf(job->store, sizeof(job->store), "%s", r->store);
 }
 
-/* No job of this user is known here; `err` has the reason. A store at the default address may still answer:
- * to root, or from another PID namespace. */
+/* Try the store at the default address, because no job of this user is known here; `err` has the reason. The store
+ * may answer root, or belong to another PID namespace. */
 static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -457,17 +460,18 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
     if (status == DDP_OK)
         status = connect_for(o, DEFAULT_MS, &store, &why);
     if (status != DDP_OK)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "no job of yours runs on this machine, and the default " DEFAULT_STORE
-                        " does not answer (%.300s); give --addr HOST:PORT",
-                        why.msg);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "no job of yours runs on this machine, and no store answers at the default address " DEFAULT_STORE
+            " (%.300s); set --addr HOST:PORT",
+            why.msg);
     ddp_store_close(store);
-    log_info("no job of yours runs on this machine; the answer is from the default " DEFAULT_STORE);
+    log_info("no job of yours runs on this machine; using the store at the default address " DEFAULT_STORE);
     return DDP_OK;
 }
 
-/* Find the store when the user gave no address. The request names the job, because the store may serve
- * others. Several jobs are an error, and the table of them helps the user to choose. */
+/* Find the store if the user set no address. The request names the job, because a store may serve several jobs. If
+ * there are several jobs, fail and print a table of them, so that the user can choose one. */
 static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
 {
     static char id[sizeof(((struct ctl_job *)NULL)->id)];
@@ -496,7 +500,8 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Exit code 2 means only a wrong command line, so that scripts can distinguish a typing error from a missing store. */
+/* Exit code 2 always means a wrong command line, so that scripts can distinguish a typing error from a
+ * missing store. */
 int main(int argc, char **argv)
 {
     struct ctl_options options;

@@ -1,8 +1,8 @@
-/* event_reader.c -- see timeline.h. Pure: text in, a list out.
+/* event_reader.c -- see timeline.h. Pure: the input is text, the output is a list.
  *
- * Four steps: read all lines in any order; choose one life of one job; put every event on the store's clock;
- * keep one copy of events that several logs report. Only then are the events sorted, because before that the
- * times of two nodes cannot be compared. */
+ * Reading has four steps: read all lines in any order; choose one life of one job; convert all times to the store's
+ * clock; if several logs report an event, keep one copy. The events are sorted last, because the times of two nodes
+ * cannot be compared before that. */
 #include "ctl/timeline.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* A log may hold any number, and a double is exact only up to this limit. */
+/* Return a number of a log, or -1. A log may contain any number; a double is exact only up to this limit. */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -27,7 +27,8 @@ int64_t timeline_number(const struct timeline_event *event, const char *name)
     return number_of(cJSON_GetObjectItemCaseSensitive(event->o, name));
 }
 
-/* The limit is a century, so that sums and microseconds stay far below the limits of integers. */
+/* Return a time, or -1. The limit is a century, so that sums, also in microseconds, stay far below the limits of
+ * integers. */
 int64_t timeline_time(const struct timeline_event *event, const char *name)
 {
     const int64_t ms = timeline_number(event, name);
@@ -36,7 +37,7 @@ int64_t timeline_time(const struct timeline_event *event, const char *name)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Return NULL if memory is short; the caller still owns the old list. */
+/* Return a list with room for another element. NULL: out of memory; the caller still owns the old list. */
 static void *grow_list(void *list, size_t *room, size_t n, size_t size)
 {
     if (n < *room)
@@ -48,8 +49,8 @@ static void *grow_list(void *list, size_t *room, size_t n, size_t size)
     return larger;
 }
 
-/* Return the index of the process, which is added if it is new. SIZE_MAX if memory is short. Logs have few processes,
- * with many consecutive lines each, so a search from the end usually stops at once. */
+/* Return the index of a process; add it if it is new. SIZE_MAX: out of memory. A log has many consecutive lines of
+ * one process, so a search from the end usually stops at once. */
 static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
 {
     for (size_t i = e->n_agents; i-- > 0;)
@@ -71,8 +72,8 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
         e->complain(e->user, file, line, what);
 }
 
-/* Return NULL, or the reason why the line is not an event that can be drawn. A full disk or a kill may cut a log
- * anywhere, so report a bad line with its number and read the rest. */
+/* Check that a line is an event that can be drawn. Return NULL, or the reason why it is not. A full disk or a killed
+ * process may cut a log anywhere, so a wrong line is reported with its number, and reading continues. */
 static const char *look_at(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
@@ -91,8 +92,8 @@ static const char *look_at(struct timeline_event *event)
     return NULL;
 }
 
-/* An event of the store may be about a node. It then names the node by the same host and pid as the node's
- * own events. */
+/* Find the process of an event. An event of the store may be about a node; it then has the same host and pid as the
+ * node's own events. */
 static void find_agent(struct timeline_events *e, struct timeline_event *event)
 {
     const char *host = event->by_store ? "host" : "agent_host", *pid = event->by_store ? "pid" : "agent_pid";
@@ -121,7 +122,7 @@ static void add_line(struct timeline_events *e, const char *file, size_t number,
     e->n++;
 }
 
-/* The last line needs no newline, because its process may be writing it. */
+/* Read a log. The last line may have no newline, because its process may be writing it. */
 void timeline_read(struct timeline_events *e, const char *file, struct slice text)
 {
     const char *at = text.data, *end = at + text.len;
@@ -142,7 +143,7 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
 
 /* --- job and instance ----------------------------------------------------------------------------------- */
 
-/* Choose the life that was read last, because users who append all runs to one file want the latest. */
+/* Choose the life that was read last. Users may append all runs to one file, and want the latest run. */
 static void choose_life(struct timeline_events *e, const char *job)
 {
     const char *latest_job = "", *latest_life = "";
@@ -164,8 +165,8 @@ static bool is_of_life(const struct timeline_events *e, const struct timeline_ev
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* A line without a life belongs to the life of its process. If its process has no life either, the line
- * belongs to the job of its name. */
+/* Return whether an event belongs to the chosen life. A line without a life belongs to the life of its process. If
+ * that is unknown, too, the line belongs to the job that it names. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_life(e, event))
@@ -174,7 +175,7 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* A process that has ever named another life is excluded, together with its lines that name no life. */
+/* Choose the events of one life. Exclude a process that has named another life, with all its lines. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
@@ -200,15 +201,15 @@ static void choose(struct timeline_events *e)
 /* --- times on the store's clock
  * -------------------------------------------------------------------------- */
 
-/* Return days since 1970 of a date in the Gregorian calendar. The year begins in March here, so that the leap
- * day is its last and months follow one formula. timegm() is not in C11. */
+/* Return the days from 1970 to a date of the Gregorian calendar. In this computation a year begins in March: the leap
+ * day is then its last day, and one formula gives all months. timegm() is not in C11. */
 static int64_t day_of(int year, int month, int day)
 {
     const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
     return 365ll * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 719469;
 }
 
-/* Return milliseconds since 1970 of "2026-11-21T16:24:00.123456Z", -1 for other text. */
+/* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z"; -1 for any other text. */
 static int64_t wall_ms(const struct timeline_event *event)
 {
     int year, month, day, hour, minute, second, us;
@@ -219,8 +220,8 @@ static int64_t wall_ms(const struct timeline_event *event)
     return (day_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000 + us / 1000;
 }
 
-/* Return how far the store's clock is ahead of the wall clock, by the first line that has both. 0 without
- * such a line. */
+/* Return the difference between the store's clock and the wall clock, from the first line that has both; 0 if there
+ * is none. */
 static int64_t ahead_of_wall(const struct timeline_events *e)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -231,8 +232,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Set the offset of a process once, by its first line that has both clocks. Both are monotonic, and their
- * drift is too small to see. */
+/* Set the offset of a process once, from the first line that has both its clock and the store's. Both clocks are
+ * monotonic, and their drift is too small to be visible. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -243,8 +244,8 @@ static void learn_offset(struct timeline_events *e, const struct timeline_event 
     agent->has_offset = true;
 }
 
-/* A process that has met the store is placed by the store's clock. Others are placed by the wall clock, which is only
- * as accurate as the hosts' NTP. */
+/* Convert all times to the store's clock. For a process that never reached the store, use the wall clock, which is
+ * only as accurate as the hosts' NTP. */
 static void place_all(struct timeline_events *e)
 {
     const int64_t ahead_ms = ahead_of_wall(e);
@@ -268,8 +269,8 @@ static int sign(double x)
     return (x > 0) - (x < 0);
 }
 
-/* Compare by identity; 0 = both lines report the same event. Events of the store have a number, those of a
- * node a time and a subject. */
+/* Compare the identity of two events; 0 = both lines report the same event. The store numbers its events. An event of
+ * a node is identified by time and subject. */
 static int twins(const struct timeline_event *x, const struct timeline_event *y)
 {
     int order = y->is_chosen - x->is_chosen;
@@ -292,8 +293,8 @@ static int by_twins(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* In the same millisecond the store's numbers decide, then the order of reading, which within one log is the order of
- * writing. */
+/* Compare by time. In the same millisecond, compare the store's numbers, then the order of reading. Within one log,
+ * that is the order of writing. */
 static int by_time(const void *a, const void *b)
 {
     const struct timeline_event *x = a, *y = b;
@@ -305,8 +306,8 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Keep the first copy that was read, also when a log was given twice. The loop runs backwards, so that every
- * pair is compared while both are still chosen. */
+/* Drop copies, and keep the one that was read first. This also handles a log that was given twice. The loop runs
+ * backwards, so that each pair is compared while both are still chosen. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);
@@ -315,7 +316,7 @@ static void drop_twins(struct timeline_events *e)
             e->list[i].is_chosen = false;
 }
 
-/* Events that were not chosen are sorted to the end and cut off. */
+/* Choose and sort the events. Events that were not chosen are sorted to the end and dropped. */
 bool timeline_settle(struct timeline_events *e, const char *job)
 {
     if (e->n == 0 || e->no_memory)

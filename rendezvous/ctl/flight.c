@@ -1,8 +1,8 @@
 /* flight.c -- see flight.h.
  *
- * All ranks of a process group make the same calls in the same order, so group and number identify a call. The ranks diverged at the
- * first call in which two records differ; all later differences follow from that. If none differ, the other ranks wait for the rank
- * with the lowest last number of that group. */
+ * All ranks of a process group make the same calls in the same order, so group and number identify a call. The ranks
+ * diverged at the first call in which two records differ, and this causes all later differences. If no calls differ,
+ * the other ranks wait for the rank with the lowest last number of that group. */
 #include "ctl/flight.h"
 
 #include "ctl/pickle.h"
@@ -23,7 +23,7 @@ static double number_or(const cJSON *o, const char *name, double missing)
     return fits ? item->valuedouble : missing;
 }
 
-/* Return a count; 0 for anything that is not a count. */
+/* Return a number; 0 if `item` is not a positive number. */
 static uint64_t count_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 9e18
@@ -48,7 +48,8 @@ static const cJSON *item_of(const cJSON *o, const char *name)
     return cJSON_GetObjectItemCaseSensitive(o, name);
 }
 
-/* "cpu:all_reduce" -> "all_reduce", because all ranks of a job have the same backend. */
+/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". All ranks of a job have the same
+ * backend. */
 static void read_name(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->name, sizeof(e->name), item_of(row, "profiling_name"));
@@ -57,7 +58,7 @@ static void read_name(struct flight_entry *e, const cJSON *row)
         memmove(e->name, colon + 1, strlen(colon));
 }
 
-/* Return the number of elements of the first input, whose shape is a list of lengths; 0 without an input. */
+/* Return the number of elements of the first input. Its shape is a list of lengths. 0: no input. */
 static uint64_t read_elements(const cJSON *row)
 {
     const cJSON *shape = cJSON_GetArrayItem(item_of(row, "input_sizes"), 0), *length;
@@ -70,14 +71,14 @@ static uint64_t read_elements(const cJSON *row)
     return n;
 }
 
-/* Check whether a file belongs to Python or to a package: only frames of other files are the user's code. */
+/* Return whether a file belongs to Python or to a package. Frames of all other files are the user's code. */
 static bool is_library(const char *path)
 {
     return strstr(path, "/site-packages/") != NULL || strstr(path, "/dist-packages/") != NULL ||
            strstr(path, "/lib/python") != NULL || path[0] == '<';
 }
 
-/* Find the innermost frame of the user's code. PyTorch's records list the innermost frame first. */
+/* Find the innermost frame of the user's code. PyTorch's records begin with the innermost frame. */
 static void read_place(struct flight_entry *e, const cJSON *row)
 {
     const cJSON *frame;
@@ -94,7 +95,7 @@ static void read_place(struct flight_entry *e, const cJSON *row)
     }
 }
 
-/* Gloo leaves the state at "scheduled" and marks what is done as retired. */
+/* Read the state. Gloo keeps the state "scheduled", and marks completed calls as retired. */
 static void read_state(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->state, sizeof(e->state), item_of(row, "state"));
@@ -102,8 +103,8 @@ static void read_state(struct flight_entry *e, const cJSON *row)
         snprintf(e->state, sizeof(e->state), "completed");
 }
 
-/* A record has [name, description]. The group of all ranks is described as "world" by libddp and as "default_pg" by PyTorch, whose
- * versions name it differently. */
+/* Read the group, which a record stores as [name, description]. The description of the group of all ranks is "world"
+ * in libddp and "default_pg" in PyTorch. Its name differs between versions of PyTorch, so it is not used. */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));
@@ -141,7 +142,7 @@ static int by_call_and_order(const void *a, const void *b)
     return calls != 0 ? calls : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Sort the calls. Several entries with one number are parts of one coalesced call; its first stands for it. */
+/* Sort the calls. If several entries have the same number, they are parts of one coalesced call; keep the first. */
 static void sort_calls(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -163,7 +164,7 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d calls", count);
     cJSON_ArrayForEach(row, entries)
     {
-        /* Two ranks of a send and a receive make different calls, and other ranks none. */
+        /* Skip sends and receives: the two ranks make different calls, and other ranks make none. */
         if (d->n == (size_t)count || cJSON_IsTrue(item_of(row, "is_p2p")))
             continue;
         d->calls[d->n] = read_entry(row);
@@ -190,7 +191,7 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     return read_calls(d, item_of(json, "entries"), err);
 }
 
-/* "logs/flight_torch_12.json" -> 12; -1 without a number at the end of the name. */
+/* Return the number at the end of a file's name: "logs/flight_torch_12.json" -> 12. Return -1 if there is none. */
 static int rank_of_file(const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
@@ -200,7 +201,7 @@ static int rank_of_file(const char *file)
     return begin < end && end - begin < 8 ? atoi(name + begin) : -1;
 }
 
-/* Read the highest rank of a process group, "[0, 1, 2]"; -1 without one. */
+/* Return the highest rank of a process group, whose ranks are text such as "[0, 1, 2]"; -1 if there are none. */
 static int highest_rank(const cJSON *group)
 {
     const char *ranks = cJSON_GetStringValue(item_of(group, "ranks"));
@@ -213,17 +214,15 @@ static int highest_rank(const cJSON *group)
     return highest;
 }
 
-/* PyTorch's record names neither host nor process, and a group that was made later may count from 0: the world is as large as the
- * largest number that the record has. */
+/* Read PyTorch's record. It contains neither host nor process, nor the world size. A group that was created later may
+ * number its ranks from 0. So use the largest size and the highest rank that the record contains. */
 static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
 {
     const cJSON *group;
     d->rank = small_or(json, "rank", rank_of_file(file));
     d->step = -1;
     if (d->rank < 0)
-        return ddp_fail(
-            err, DDP_ERR_CORRUPT,
-            "PyTorch writes the rank into the file's name, and this name does not end with a number");
+        return ddp_fail(err, DDP_ERR_CORRUPT, "the file's name must end with the rank, as PyTorch writes it");
     d->world_size = d->rank + 1;
     cJSON_ArrayForEach(group, item_of(json, "pg_config"))
     {
@@ -243,8 +242,8 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, const char
     if (cJSON_IsArray(item_of(json, "entries")) && cJSON_IsString(item_of(json, "version")))
         return read_torch(d, json, file, err);
     return ddp_fail(err, DDP_ERR_CORRUPT,
-                    "not a flight record: neither libddp's (\"format\" is \"ddp-flight\") nor PyTorch's "
-                    "(\"version\" and \"entries\")");
+                    "not a flight record: expected libddp's \"format\":\"ddp-flight\", or PyTorch's "
+                    "\"version\" and \"entries\"");
 }
 
 static cJSON *parse_text(struct slice text, struct ddp_err *err)
@@ -290,7 +289,7 @@ static bool ends_group(const struct flight_dump *d, size_t i)
 
 static const struct flight_entry no_call = { .name = "no call" };
 
-/* Return the last call of a rank in a group; NULL without one. */
+/* Return the last call of a rank in a group; NULL if it made none. */
 static const struct flight_entry *last_in_group(const struct flight_dump *d, const char *group)
 {
     size_t low = 0, high = d->n;
@@ -314,7 +313,7 @@ static const struct flight_entry *last_call(const struct flight_dump *d)
     return last;
 }
 
-/* Some collectives accept inputs of different sizes. */
+/* Return whether a collective requires inputs of equal sizes on all ranks. */
 static bool has_equal_sizes(const struct flight_entry *e)
 {
     return strstr(e->name, "all_to_all") == NULL && strstr(e->name, "gather") == NULL &&
@@ -327,13 +326,14 @@ static bool same_call(const struct flight_entry *a, const struct flight_entry *b
            a->root == b->root && (a->n == b->n || (a->place[0] != '\0' && !has_equal_sizes(a)));
 }
 
-/* Numbers order the calls of one group, times those of two. */
+/* Return whether a call is earlier than another. Numbers order the calls of one group, times those of different
+ * groups. */
 static bool is_earlier(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->group, b->group) == 0 ? a->seq < b->seq : a->created_ns < b->created_ns;
 }
 
-/* Format "all_reduce #17 (f32 x 1024, sum)", and the group unless it is the world. */
+/* Format a call as "all_reduce #17 (f32 x 1024, sum)". Add the group unless it is the world. */
 static const char *call_words(char out[TEXT_MAX], const struct flight_entry *e)
 {
     char root[24] = "", group[FLIGHT_GROUP_MAX + 12] = "";
@@ -358,7 +358,8 @@ static bool is_completed(const struct flight_entry *e)
 
 /* --- divergence of the ranks ---------------------------------------------------------------------------- */
 
-/* Return the earliest call of `d` that differs from that of `first`; NULL = they agree in all calls that both have. */
+/* Return the earliest call of `d` that differs from the call of `first`; NULL = all calls that both records contain
+ * agree. */
 static const struct flight_entry *first_difference(const struct flight_dump *first,
                                                    const struct flight_dump *d)
 {
@@ -372,8 +373,8 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
     return earliest;
 }
 
-/* Return the earliest call in which two records differ. The first record may not cover the range of two
- * others that differ, so each is also compared with the one before it. */
+/* Return the earliest call in which two records differ. The first record may not contain the calls in which two
+ * others differ, so each record is also compared with the previous one. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;
@@ -387,7 +388,7 @@ static const struct flight_entry *parting(const struct flight_dump *dumps, size_
     return earliest;
 }
 
-/* Check whether a dump before `i` has the same call there. */
+/* Return whether a record before `i` contains the same call. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
     for (size_t k = 0; k < i; k++) {
@@ -411,7 +412,7 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Add each different call with the ranks that made it. */
+/* Add each different call, with the ranks that made it. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {
@@ -431,7 +432,6 @@ static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n
 
 /* --- ranks that are behind ------------------------------------------------------------------------------ */
 
-/* Return the latest call of any rank in a group. */
 static const struct flight_entry *front_of(const struct flight_dump *dumps, size_t n, const char *group)
 {
     const struct flight_entry *front = &no_call;
@@ -443,8 +443,8 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Check whether a rank is behind a call of its group. Every rank belongs to the world; a rank without a call in another group may be no
- * member. */
+/* Return whether a rank is behind a call of its group. All ranks are members of the world. In another group, a rank
+ * without a call may not be a member. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
@@ -459,8 +459,8 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call that most likely waits for a rank: of the groups with a rank behind, the one that waits longest. Without such a group the
- * latest call of the world. */
+/* Return the call that most likely waits for a rank. Among the groups in which a rank is behind, it is the call that
+ * waits longest. If no rank is behind in any group, it is the latest call of the world. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -474,7 +474,7 @@ static const struct flight_entry *furthest(const struct flight_dump *dumps, size
     return front != NULL ? front : front_of(dumps, n, "");
 }
 
-/* Add the latest call of any rank once, then the ranks that have reached it and those that have not. */
+/* Add the call that waits, then the ranks that have reached it and the ranks that have not. */
 static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[TEXT_MAX];
@@ -513,7 +513,7 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
         cJSON_Delete(row);
 }
 
-/* Add the ranks without a record, because the culprit is often one of them. */
+/* Add the ranks without a record, because a rank among them often causes the hang. */
 static void add_missing(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     enum { LISTED = 1024 };

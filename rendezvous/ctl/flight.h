@@ -1,6 +1,6 @@
-/* flight.h -- compares the flight records of several ranks: which ranks are behind, and which made a different call than the
- * others. Reads libddp's records (record/flight.h, docs/libddp.md) and PyTorch's, as pickle or as JSON. Pure: texts of files in, JSON
- * out in the form of a store's answer. */
+/* flight.h -- compare the flight records of several ranks: which ranks are behind, and which ranks made a different
+ * call. Reads libddp's records (record/flight.h, docs/libddp.md) and PyTorch's, as pickle or as JSON. Pure: the input
+ * is the text of files, the output is JSON in the format of a store's answer. */
 #ifndef RENDEZVOUS_CTL_FLIGHT_H
 #define RENDEZVOUS_CTL_FLIGHT_H
 
@@ -20,35 +20,34 @@ enum {
     FLIGHT_WHY_MAX = 256
 };
 
-/* One call: the fields in which ranks must agree, and its progress. */
+/* A call: the fields in which all ranks must agree, and its progress. */
 struct flight_entry {
     uint64_t seq, n;
     int64_t created_ns, completed_ns; /* 0 = not yet */
     int32_t root;
-    uint32_t order; /* in the record */
+    uint32_t order; /* position in the record */
     char group
-        [FLIGHT_GROUP_MAX]; /* each process group counts its calls separately; "" = the world of libddp */
+        [FLIGHT_GROUP_MAX]; /* each process group numbers its calls separately; "" = the world of libddp */
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
-    char place[FLIGHT_PLACE_MAX]; /* in the user's code: "evaluate (train.py:11)"; "" = not known */
+    char place[FLIGHT_PLACE_MAX]; /* in the user's code: "evaluate (train.py:11)"; "" = unknown */
 };
 
 struct flight_dump {
     int rank, world_size, pid, attempt;
-    int64_t step; /* -1 = none */
+    int64_t step; /* training step; -1 = none */
     int64_t time_ns;
     char host[FLIGHT_HOST_MAX], job[FLIGHT_HOST_MAX], why[FLIGHT_WHY_MAX];
-    struct flight_entry *calls; /* n of them, owned; by group and number, each once */
+    struct flight_entry *calls; /* array of n calls, owned; by group and number, without duplicates */
     size_t n;
 };
 
-/* Read one record. `file` is its name: PyTorch writes the rank only there, as the number at its end. DDP_OK: free with
- * flight_dump_free. DDP_ERR_CORRUPT: err names the defect. */
+/* Read one record. PyTorch writes the rank only at the end of the file's name, `file`. DDP_OK: free with
+ * flight_dump_free. DDP_ERR_CORRUPT: err has the reason. */
 ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct slice text,
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
 
-/* Return the comparison, which the caller frees (cJSON_Delete), or NULL if memory is short. Sorts `dumps` by
- * rank. */
+/* Compare the records and sort them by rank. The caller frees the result (cJSON_Delete). NULL: out of memory. */
 cJSON *flight_compare(struct flight_dump *dumps, size_t n);
 
 #endif

@@ -1,11 +1,11 @@
 /* options.c -- see options.h.
  *
- * Pure: no printing, no exit, the environment is passed in.
+ * Pure: it does not print or exit, and the caller passes the environment.
  *
  *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
  *
- * A command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. So a
- * new request to the store needs a row here, one in hub/control.c, and a table of columns in tables.c. */
+ * Each command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. A new
+ * request needs a row here, a row in hub/control.c, and a table of columns in tables.c. */
 #include "ctl/options.h"
 
 #include "ctl/tables.h"
@@ -44,8 +44,8 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* A port alone means this host. A default port would be a guess, because ddprun and ddp-rendezvous have
- * different ones, and a job may use any. */
+/* Parse an address. A port alone means this host. There is no default port, because ddprun and ddp-rendezvous have
+ * different ones, and a job may use any port. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;
@@ -57,13 +57,13 @@ static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
     return status;
 }
 
-/* Written as "not in the range" to reject nan, too. */
+/* Parse seconds. The condition is written so that it also rejects nan. */
 static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err)
 {
     char *end;
     double seconds = strtod(value, &end);
     if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number of seconds above 0", value);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected a number of seconds above 0", value);
     *(uint32_t *)to = (uint32_t)(seconds * 1000);
     return DDP_OK;
 }
@@ -95,7 +95,7 @@ static const struct option_row rows[] = {
       .value = "ID",
       .type = OPTION_TEXT,
       .at = AT(job),
-      .help = "id of the job, if several of yours run here or the store serves several" },
+      .help = "id of the job, if you run several here or the store serves several" },
     { .name = "watch",
       .type = OPTION_FLAG,
       .at = AT(watch),
@@ -104,41 +104,41 @@ static const struct option_row rows[] = {
       .value = "P",
       .type = OPTION_TEXT,
       .at = AT(prefix),
-      .help = "keys: only those with prefix P (most begin with '/')" },
+      .help = "keys: only keys that begin with P (most begin with '/')" },
     { .name = "limit",
       .value = "N",
       .type = OPTION_INT,
       .at = AT(limit),
       .min = 1,
       .max = 1000000,
-      .help = "keys: at most N of them" },
+      .help = "keys: list at most N keys" },
     { .name = "rank",
       .value = "RANKS",
       .type = OPTION_TEXT,
       .at = AT(ranks),
-      .help = "stacks: only of these ranks, as 0,2-5" },
+      .help = "stacks: only these ranks, such as 0,2-5" },
     { .name = "native",
       .type = OPTION_FLAG,
       .at = AT(native),
-      .help = "stacks: with frames of C and C++; stops each process for a moment" },
+      .help = "stacks: add frames of C and C++, which stops each process for a moment" },
     { .name = "output",
       .letter = 'o',
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = AT(output),
-      .help =
-          "timeline: FILE.html is a page for browsers, FILE.json a trace for Perfetto and chrome://tracing" },
+      .help = "timeline: write FILE.html, a page for browsers, or FILE.json, a trace for Perfetto and "
+              "chrome://tracing" },
     { .name = "timeout",
       .value = "S",
       .parse = parse_timeout,
       .at = AT(timeout_ms),
-      .help = "give up after S seconds (5)" },
+      .help = "wait at most S seconds for the store (default: 5)" },
     { .name = "help",
       .letter = 'h',
       .type = OPTION_SET,
       .at = AT(action),
       .min = CTL_HELP,
-      .help = "print this and exit" },
+      .help = "print this help and exit" },
     { .name = "version",
       .type = OPTION_SET,
       .at = AT(action),
@@ -155,7 +155,7 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 
 /* --- parsing -------------------------------------------------------------------------------------------- */
 
-/* A job has one file for each node. */
+/* Store a file name. A job has one file for each node. */
 static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
@@ -164,27 +164,27 @@ static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_
     return DDP_OK;
 }
 
-/* HTML or JSON is useless on a terminal, so --output is required. */
+/* Check --output. It is required, because HTML or JSON is useless on a terminal. */
 static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 {
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
     if (len > 5 && (strcmp(o->output + len - 5, ".html") == 0 || strcmp(o->output + len - 5, ".json") == 0))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "%s needs --output FILE with the extension .html or .json",
+    return ddp_fail(err, DDP_ERR_ARG, "%s needs --output FILE, where FILE ends in .html or .json",
                     o->command->name);
 }
 
-/* The error lists all commands, because they are few. */
+/* Report an unknown command, and list all commands. */
 static ddp_status no_such_command(const char *word, struct ddp_err *err)
 {
     char names[200] = "";
     size_t len = 0;
     for (const struct ctl_command *c = commands; c->name != NULL && len < sizeof(names); c++)
         len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", c == commands ? "" : ", ", c->name);
-    return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; there are: %s", word, names);
+    return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; expected: %s", word, names);
 }
 
-/* The first word is the command, the second its argument. */
+/* Store a word. The first word is the command, the second its argument. */
 static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
     if (o->command != NULL && o->command->op == NULL)
@@ -202,8 +202,8 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* In a worker's environment, or in a shell that was started from one, no option is needed. Without an address the
- * port stays 0. */
+/* Read the address from the environment of a worker, or of a shell that a worker started, so that no option is needed
+ * there. Without an address, the port stays 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -216,8 +216,8 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
-/* options_parse stops at the first word that is not an option. Call it again after each word, so that options may
- * also follow the command, as in `ddpctl status --json`. */
+/* Parse the command line. options_parse stops at the first word that is not an option. Call it again after each word,
+ * so that options may also follow the command, as in `ddpctl status --json`. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
@@ -241,8 +241,8 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 
-/* Send options that the command does not use, too: the store ignores unknown fields, so no table of options per
- * command is needed. */
+/* Build the request. Include options that the command does not use, because the store ignores unknown fields. So no
+ * table is needed that lists the options of each command. */
 char *ctl_options_request(const struct ctl_options *options)
 {
     cJSON *request = cJSON_CreateObject();
@@ -291,15 +291,14 @@ static bool command_man(struct buf *out)
 static const char head[] =
     "usage: ddpctl [options] COMMAND\n"
     "\n"
-    "Show the state of a ddprun job's store, or of a ddp-rendezvous. The commands that only read\n"
-    "do not disturb the job, so use them while it hangs.\n"
+    "Show the state of the store of a ddprun job, or of ddp-rendezvous. Commands that only read\n"
+    "do not disturb the job, so you can use them while the job hangs.\n"
     "\n"
     "commands:\n";
 
-/* As with grep and diff, 1 is a negative answer and 2 a wrong command line, so that scripts can distinguish
- * them. */
+/* As with grep and diff, 1 is a negative result and 2 a wrong command line, so that scripts can distinguish them. */
 static const char tail[] =
-    "\nexit status: 0 done, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
+    "\nexit status: 0 success, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
 
 static bool print_completion(enum completion_shell shell, struct buf *out)
 {

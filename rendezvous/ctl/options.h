@@ -8,13 +8,13 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* One command. The table of all commands drives parser, request, output and help. */
+/* A command. The table of commands defines parser, request, output and help. */
 struct ctl_command {
     const char *name;     /* NULL ends the table */
-    const char *argument; /* its name in the help; NULL = the command takes no argument */
+    const char *argument; /* name of the argument in the help; NULL = the command takes no argument */
     const char *help;     /* one line */
-    const char *op;       /* of the CONTROL request; NULL = no request, the arguments are files */
-    bool draws;           /* writes a page to --output */
+    const char *op;       /* op of the CONTROL request; NULL = no request, the arguments are files */
+    bool draws;           /* the command writes a page to --output */
     bool (*format)(const cJSON *answer, struct buf *out);
 };
 
@@ -26,26 +26,26 @@ struct ctl_options {
     enum ctl_action action;
     enum completion_shell shell; /* of CTL_COMPLETION */
     const struct ctl_command *command;
-    const char *argument; /* borrowed from argv, like prefix; NULL = none */
+    const char *argument; /* borrowed from argv; NULL = none */
     const char *prefix, *job, *ranks;
-    const char *output; /* NULL = none given */
+    const char *output; /* NULL = not set */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
     int limit;            /* 0 = the store's default */
-    struct endpoint addr; /* port 0 = no address was given: ctl_choose finds it */
+    struct endpoint addr; /* port 0 = no address was set, so ctl_jobs_choose finds it */
     uint32_t timeout_ms;
     bool json, watch, native;
 };
 
-/* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. DDP_ERR_ARG: err is a
- * sentence for the user. */
+/* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. DDP_ERR_ARG: err has a message for
+ * the user. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err);
 
-/* Return the CONTROL request of CTL_ASK, malloc'ed. NULL if memory is short. */
+/* Return the CONTROL request of CTL_ASK, malloc'ed. NULL: out of memory. */
 char *ctl_options_request(const struct ctl_options *options);
 
-/* Append the text for the other actions. False if memory is short. */
+/* Append the text for the other actions. False: out of memory. */
 bool ctl_options_text(const struct ctl_options *options, struct buf *out);
 
 #endif

@@ -1,15 +1,17 @@
 /* pickle.c -- see pickle.h.
  *
- * A pickle is a program for a stack machine; `pickletools` of Python's library documents its opcodes. Most opcodes push a value, some collect the
- * values above a mark. The memo keeps strings and containers that are used again; JSON gives each value one place, so a container is copied, and all
- * copies count against the limits. */
+ * A pickle is a program for a stack machine. The module `pickletools` of Python's library documents its opcodes. Most
+ * opcodes push a value; some put the values above a mark into a container. The memo stores strings and containers
+ * that are used again. In JSON a value cannot be in two places, so a container is copied. All copies are included in
+ * the limits. */
 #include "ctl/pickle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A flight record of 64 MiB has about two million values. A repeated string takes two bytes in the file, so the text is limited separately. */
+/* Limits. A flight record of 64 MiB has about two million values. A repeated string takes only two bytes in the file,
+ * so the total length of strings has a separate limit. */
 enum { VALUES_MAX = 4 << 20, TEXT_MAX = 256 << 20, DEPTH_MAX = 32 };
 
 enum opcode {
@@ -45,13 +47,14 @@ enum opcode {
     OP_FRAME = 0x95
 };
 
-/* A value on the stack; without an item it is a mark. */
+/* A value on the stack. A mark is a value without an item. */
 struct value {
     cJSON *item; /* owned */
-    int depth;   /* containers below it: 0 for a string or a number */
+    int depth;   /* depth of containers inside this value: 0 for a string or a number */
 };
 
-/* A value that can be read back: the text of a string, or a container, which lives as long as the machine. Anything else has neither. */
+/* A value in the memo: the text of a string, or a container, which lives as long as the machine. For all other
+ * values, both members are empty. */
 struct memo {
     struct slice text;      /* borrowed from the file */
     const cJSON *container; /* borrowed from the stack, or from a container there */
@@ -79,7 +82,7 @@ static bool fail_memory(struct machine *m)
     return false;
 }
 
-/* Make room for one more element of an array that doubles. */
+/* Make room for one more element of an array, whose size is doubled. */
 static bool grow(void **array, size_t n, size_t *room, size_t size)
 {
     if (n < *room)
@@ -95,12 +98,12 @@ static bool grow(void **array, size_t n, size_t *room, size_t size)
 
 /* --- operands ------------------------------------------------------------------------------------------- */
 
-/* Return a view of the next `len` bytes and step over them; NULL if the file ends before. */
+/* Return a pointer to the next `len` bytes and skip them. NULL: the file ends before. */
 static const unsigned char *take_bytes(struct machine *m, uint64_t len)
 {
     const unsigned char *from = m->at;
     if (len > (uint64_t)(m->end - m->at)) {
-        fail_at(m, "the file ends in the middle of a value; was it cut off?");
+        fail_at(m, "the file ends in the middle of a value; it may be truncated");
         return NULL;
     }
     m->at += len;
@@ -119,7 +122,7 @@ static bool take_number(struct machine *m, size_t len, uint64_t *out)
 
 /* --- the stack ------------------------------------------------------------------------------------------ */
 
-/* Push `item`, which now belongs to the machine; NULL = the allocation failed. */
+/* Push `item`, which then belongs to the machine. NULL = the allocation failed. */
 static bool push(struct machine *m, cJSON *item, int depth)
 {
     m->values++;
@@ -147,7 +150,7 @@ static bool push_text(struct machine *m, struct slice text)
     if (m->text > TEXT_MAX)
         return fail_at(m, "too much text for a flight record");
     if (memchr(text.data, '\0', text.len) != NULL)
-        return fail_at(m, "a string with a zero byte");
+        return fail_at(m, "a string contains a zero byte");
     char *copy = malloc(text.len + 1);
     if (copy == NULL)
         return fail_memory(m);
@@ -158,7 +161,7 @@ static bool push_text(struct machine *m, struct slice text)
     return ok;
 }
 
-/* Return the place above the last mark, or 0 with an error. */
+/* Return the index above the last mark, or 0 with an error. */
 static size_t above_mark(struct machine *m)
 {
     size_t i = m->n;
@@ -169,7 +172,7 @@ static size_t above_mark(struct machine *m)
     return i;
 }
 
-/* Check that the stack holds `n` values above its last mark. */
+/* Check that the stack has `n` values above its last mark. */
 static bool has_values(struct machine *m, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -178,7 +181,7 @@ static bool has_values(struct machine *m, size_t n)
     return true;
 }
 
-/* Record in a container that it holds a value of that depth. */
+/* Update the depth of a container after a value of that depth was added. */
 static bool deepen(struct machine *m, struct value *container, int depth)
 {
     if (container->depth < depth + 1)
@@ -186,11 +189,11 @@ static bool deepen(struct machine *m, struct value *container, int depth)
     return container->depth <= DEPTH_MAX || fail_at(m, "values are nested too deeply");
 }
 
-/* Move the values from `first` on into the array at `to`, and drop what lies between: the mark. */
+/* Move the values from `first` on into the array at `to`. Drop the mark between them, if any. */
 static bool move_to_array(struct machine *m, size_t to, size_t first)
 {
     struct value *array = &m->stack[to];
-    bool ok = cJSON_IsArray(array->item) || fail_at(m, "values are appended to something that is not a list");
+    bool ok = cJSON_IsArray(array->item) || fail_at(m, "values are appended to a value that is not a list");
     for (size_t i = first; i < m->n && ok; i++) {
         ok = deepen(m, array, m->stack[i].depth) && cJSON_AddItemToArray(array->item, m->stack[i].item);
         if (ok)
@@ -201,7 +204,7 @@ static bool move_to_array(struct machine *m, size_t to, size_t first)
     return ok;
 }
 
-/* The text of a key: a string, or a whole number in decimal. */
+/* Return the text of a key, which is a string or a whole number. */
 static const char *key_text(const cJSON *key, char number[32])
 {
     if (!cJSON_IsNumber(key))
@@ -216,7 +219,7 @@ static bool move_to_dict(struct machine *m, size_t to, size_t first)
     struct value *dict = &m->stack[to];
     char number[32];
     if (!cJSON_IsObject(dict->item) || (m->n - first) % 2 != 0)
-        return fail_at(m, "pairs are stored into something that is not a dict, or a value is missing");
+        return fail_at(m, "pairs are stored into a value that is not a dict, or a value is missing");
     for (size_t i = first; i < m->n; i += 2) {
         const char *key = key_text(m->stack[i].item, number);
         if (key == NULL)
@@ -233,7 +236,7 @@ static bool move_to_dict(struct machine *m, size_t to, size_t first)
     return true;
 }
 
-/* The last `n` values become one array. */
+/* Replace the last `n` values by an array of them. */
 static bool make_tuple(struct machine *m, size_t n)
 {
     if (!has_values(m, n) || !push(m, cJSON_CreateArray(), 0))
@@ -244,7 +247,7 @@ static bool make_tuple(struct machine *m, size_t n)
     return move_to_array(m, m->n - n - 1, m->n - n);
 }
 
-/* The values above the mark become one array, which takes the mark's place. */
+/* Replace the last mark and the values above it by an array of these values. */
 static bool make_marked_tuple(struct machine *m)
 {
     const size_t first = above_mark(m);
@@ -258,7 +261,7 @@ static bool make_marked_tuple(struct machine *m)
     return move_to_array(m, first - 1, first);
 }
 
-/* A container below a mark receives the values above it. */
+/* Move the values above the last mark into the container below the mark. */
 static bool store_marked(struct machine *m, bool (*move)(struct machine *, size_t, size_t))
 {
     const size_t first = above_mark(m);
@@ -269,7 +272,7 @@ static bool store_marked(struct machine *m, bool (*move)(struct machine *, size_
     return move(m, first - 2, first);
 }
 
-/* A container receives the last `n` values. */
+/* Move the last `n` values into the container below them. */
 static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine *, size_t, size_t))
 {
     return has_values(m, n + 1) && move(m, m->n - n - 1, m->n - n);
@@ -277,7 +280,8 @@ static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine 
 
 /* --- the memo ------------------------------------------------------------------------------------------- */
 
-/* Keep the last value as number `index`. Every writer counts from 0, so a gap is an error and the memo cannot outgrow the file. */
+/* Store the last value in the memo as number `index`. Every writer numbers from 0, so a gap is an error, and the memo
+ * cannot become larger than the file. */
 static bool memo_put(struct machine *m, uint64_t index, struct slice text)
 {
     if (!has_values(m, 1))
@@ -293,7 +297,7 @@ static bool memo_put(struct machine *m, uint64_t index, struct slice text)
     return true;
 }
 
-/* Count the values and the text of a copy against the limits, and find how deep it is. */
+/* Add the values and the text of a copy to the limits' counters, and find its depth. */
 static bool count_copy(struct machine *m, const cJSON *item, int *depth)
 {
     const cJSON *child;
@@ -322,7 +326,7 @@ static bool memo_get(struct machine *m, uint64_t index)
     if (m->memo[index].text.data != NULL)
         return push_text(m, m->memo[index].text);
     if (m->memo[index].container == NULL)
-        return fail_at(m, "the memo has neither text nor a container there");
+        return fail_at(m, "the memo's value is neither text nor a container");
     return count_copy(m, m->memo[index].container, &depth) &&
            push(m, cJSON_Duplicate(m->memo[index].container, true), depth);
 }
@@ -341,12 +345,12 @@ static bool push_string(struct machine *m, size_t len_bytes, struct slice *last)
     return push_text(m, *last);
 }
 
-/* A signed number of up to 8 bytes: `len` bytes, the highest bit is the sign. */
+/* Push a signed number of up to 8 bytes. The highest bit of its `len` bytes is the sign. */
 static bool push_signed(struct machine *m, size_t len)
 {
     uint64_t bits;
     if (len > sizeof(bits))
-        return fail_at(m, "a number of more than 64 bits");
+        return fail_at(m, "a number has more than 64 bits");
     if (!take_number(m, len, &bits))
         return false;
     if (len > 0 && len < sizeof(bits) && bits >> (8 * len - 1) != 0)
@@ -376,7 +380,8 @@ static bool skip_bytes(struct machine *m, size_t len)
     return take_bytes(m, len) != NULL;
 }
 
-/* Execute one opcode. `last` is the string that the opcode before has pushed, for the memo; empty after any other. */
+/* Execute one opcode. `last` is the string that the previous opcode pushed, for the memo; it is empty after any other
+ * opcode. */
 static bool step(struct machine *m, unsigned char opcode, struct slice *last)
 {
     const struct slice before = *last;
@@ -438,14 +443,14 @@ static bool step(struct machine *m, unsigned char opcode, struct slice *last)
     case OP_STOP:
         break;
     }
-    return fail_at(m, "rejected an opcode that plain data does not need and that may run code");
+    return fail_at(m, "rejected an opcode that plain data does not need, because it may run code");
 }
 
-/* The value that is left at the end, or NULL with an error. */
+/* Return the remaining value at the end, or NULL with an error. */
 static cJSON *result(struct machine *m)
 {
     if (m->n != 1 || m->stack[0].item == NULL) {
-        fail_at(m, "the pickle ends with more or less than one value");
+        fail_at(m, "the pickle must end with exactly one value");
         return NULL;
     }
     cJSON *item = m->stack[0].item;
@@ -469,7 +474,7 @@ cJSON *pickle_read(struct slice bytes, struct ddp_err *err)
     while (ok && m.at < m.end && *m.at != OP_STOP)
         ok = step(&m, *m.at++, &last);
     if (ok && m.at == m.end)
-        fail_at(&m, "the file ends before the pickle; was it cut off?");
+        fail_at(&m, "the file ends before the pickle; it may be truncated");
     else if (ok)
         item = result(&m);
     while (m.n > 0)

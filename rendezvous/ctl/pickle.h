@@ -1,7 +1,8 @@
-/* pickle.h -- reads a Python pickle that holds plain data only: dicts, lists, tuples, strings, numbers, booleans and None.
+/* pickle.h -- read a Python pickle that contains only plain data: dicts, lists, tuples, strings, numbers, booleans,
+ * None.
  *
- * PyTorch writes its flight records as pickles. Python's own reader runs whatever a pickle names; this one has no such
- * opcode, so a record from a stranger is as safe to read as JSON. Pure. */
+ * PyTorch writes its flight records as pickles. Python's own reader calls any function that a pickle names. This
+ * reader has no such opcode, so reading a record from an unknown source is as safe as reading JSON. Pure. */
 #ifndef RENDEZVOUS_CTL_PICKLE_H
 #define RENDEZVOUS_CTL_PICKLE_H
 
@@ -10,11 +11,11 @@
 
 #include <cjson/cJSON.h>
 
-/* Check whether the bytes begin as a pickle of protocol 2 to 5, which JSON never does. */
+/* Return whether the bytes begin like a pickle of protocol 2 to 5. JSON never does. */
 bool pickle_is(struct slice bytes);
 
-/* Return the data as JSON: tuples become arrays, keys that are numbers become text. The caller frees it (cJSON_Delete). NULL: err
- * names the offset and the defect (DDP_ERR_CORRUPT, or DDP_ERR_NOMEM). */
+/* Return the data as JSON: tuples become arrays, and numbers that are keys become text. The caller frees it
+ * (cJSON_Delete). NULL: err has the offset and the defect (DDP_ERR_CORRUPT), or DDP_ERR_NOMEM. */
 cJSON *pickle_read(struct slice bytes, struct ddp_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* tables.c -- see tables.h.
  *
- * Each cell is made twice, once to measure its column and once to print it, because that is simpler than storing
- * cells. */
+ * Each cell is formatted twice, once to measure its column and once to print it. This is simpler than
+ * storing cells. */
 #include "ctl/tables.h"
 
 #include "record/stacks.h"
@@ -15,14 +15,13 @@ enum { COLUMNS_MAX = 16, RANKS_BYTES = 60, GAP = 2 };
 
 /* --- cells ---------------------------------------------------------------------------------------------- */
 
-/* Kinds of cells. */
 static bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));
     return text == NULL || buf_append(out, text, strlen(text));
 }
 
-/* JSON has only doubles. They are exact integers up to 2^53, which no count here reaches. */
+/* Append a number. JSON has only doubles, which are exact integers up to 2^53. No number here is larger. */
 static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -31,14 +30,15 @@ static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out
 
 bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
-    const double most = 1e15; /* 30,000 years: a larger value is invalid, and would overflow an integer */
+    const double most = 1e15; /* milliseconds, 30,000 years; a larger value is invalid and would overflow an
+                               * integer */
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
     if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
         return true;
     return text_put_ms(out, (uint64_t)ms->valuedouble);
 }
 
-/* In quotes, because a key may contain blanks and commas. */
+/* Append names in quotes, because a key may contain blanks and commas. */
 bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -53,7 +53,7 @@ bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* Return -1 if `item` is not a rank, because a store may send any number. */
+/* Return the rank in `item`; -1 if it is not a rank, because a store may send any number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
@@ -61,7 +61,7 @@ static int rank_of(const cJSON *item)
                                                                                          : -1;
 }
 
-/* Consecutive ranks become "first-last", because a job may have thousands of ranks. */
+/* Append ranks. Consecutive ranks become "first-last", because a job may have thousands of ranks. */
 bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -83,18 +83,19 @@ bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 
 /* --- the order of the rows ------------------------------------------------------------------------------ */
 
-/* A store lists its keys and waiters in no order. Sort them by the first column, so that two outputs of a job that
- * hangs can be compared. */
+/* A row and its sort key. A store lists its keys and waiters in no order. They are sorted by the first column, so
+ * that two outputs of a hanging job can be compared. */
 struct sorted_row {
     const cJSON *row;
     const cJSON *by;
-    int place; /* in the store's list, decides between equals */
+    int place; /* position in the store's list, for rows with equal keys */
 };
 
 static int compare_rows(const void *a, const void *b)
 {
     const struct sorted_row *x = a, *y = b;
-    int order = cJSON_IsNumber(y->by) - cJSON_IsNumber(x->by); /* numbers first, then texts, then nothing */
+    int order = cJSON_IsNumber(y->by) - cJSON_IsNumber(x->by); /* numbers first, then texts, then rows without
+                                                                * a value */
     if (order == 0 && cJSON_IsNumber(x->by))
         order = (x->by->valuedouble > y->by->valuedouble) - (x->by->valuedouble < y->by->valuedouble);
     else if (order == 0 && cJSON_IsString(x->by) && cJSON_IsString(y->by))
@@ -102,7 +103,7 @@ static int compare_rows(const void *a, const void *b)
     return order != 0 ? order : x->place - y->place;
 }
 
-/* Return *n rows, malloc'ed. NULL if memory is short. */
+/* Return *n sorted rows, malloc'ed. NULL: out of memory. */
 static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n)
 {
     const int all = cJSON_GetArraySize(rows);
@@ -122,15 +123,15 @@ static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* Make the cell in the empty buffer `cell`. An empty one becomes a dash, because an empty cell is hard to
- * read and to cut with awk. */
+/* Format a cell into the empty buffer `cell`. An empty cell becomes a dash, because an empty one is hard to read and
+ * to cut with awk. */
 static bool make_cell(const struct ctl_column *column, const cJSON *row, struct buf *cell)
 {
     cell->len = 0;
     return column->cell(row, column->field, cell) && (cell->len > 0 || buf_append(cell, "-", 1));
 }
 
-/* Each column is as wide as its widest cell or its title. */
+/* Measure each column: the width of its widest cell or its title. */
 static bool measure(const struct ctl_column *columns, const struct sorted_row *rows, int n, struct buf *cell,
                     size_t width[COLUMNS_MAX])
 {
@@ -147,7 +148,7 @@ static bool measure(const struct ctl_column *columns, const struct sorted_row *r
     return true;
 }
 
-/* The last column is not padded, so that lines have no trailing blanks. */
+/* Append a cell. Do not pad the last column, so that lines have no trailing blanks. */
 static bool put_cell(const struct ctl_column *column, struct slice text, size_t width, struct buf *out)
 {
     const bool last = column[1].title == NULL;
@@ -170,8 +171,8 @@ static bool print(const struct ctl_column *columns, const struct sorted_row *row
     return ok;
 }
 
-/* Append a line of titles and one for each object in the array `rows`, sorted by the first column. False if
- * memory is short. */
+/* Append a line of titles, then a line for each object in the array `rows`, sorted by the first column. False: out of
+ * memory. */
 static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struct buf *out)
 {
     size_t width[COLUMNS_MAX];
@@ -188,19 +189,19 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
 /* --- answers
  * ---------------------------------------------------------------------------------------------- */
 
-/* Each list has a table that assigns fields to columns; the same code prints all lists.
+/* Each list has a table of its columns and their fields. The same functions print all lists.
  *
  *     RANK  STATE         HOST  PID  LAST HEARD  END  WAITS FOR
  *        0  connected     n1     71      1.2 s        barrier 'epoch-3'
  *        1  disconnected  n1     72     40.0 s
  *
- * The store may be older or newer than this program. A missing field leaves its cell empty, and an unknown
- * one is not shown, because a version error would not help to debug a job that hangs. */
+ * The store may be older or newer than this program. A missing field leaves its cell empty, an unknown field is not
+ * shown. A version error would not help to debug a hanging job. */
 
 /* --- columns of each list
  * -------------------------------------------------------------------------------- */
 
-/* How a member's process ended: "exit 1", "signal 9". */
+/* Append how a member's process ended: "exit 1", "signal 9". */
 static bool cell_end(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *code = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -210,7 +211,7 @@ static bool cell_end(const cJSON *row, const char *field, struct buf *out)
     return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
 }
 
-/* State of the process, as its agent reports it: "T", "R 99 %", "D nfs_wait". */
+/* Append the state of the process, as its agent reports it: "T", "R 99 %", "D nfs_wait". */
 static bool cell_does(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *cpu = cJSON_GetObjectItemCaseSensitive(row, "cpu");
@@ -221,35 +222,35 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
-/* A wait in the store, or in a collective. */
+/* Append what a rank waits for: in the store, or in a collective. */
 static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
 {
     return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
 }
 
-/* The part of the samples in which a rank waits in collectives; empty without --profile_ranks. */
+/* Append the part of the samples in which a rank waits in collectives; nothing without --profile_ranks. */
 static bool cell_percent(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *percent = cJSON_GetObjectItemCaseSensitive(row, field);
     return !cJSON_IsNumber(percent) || buf_printf(out, "%.0f %%", percent->valuedouble);
 }
 
-/* The store sends a value that is not text as hex digits. */
+/* Append a value. The store sends a value that is not text as hex digits. */
 static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 {
     const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
     return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
 }
 
-/* The number of keys that the store has left out of a waiter's list. */
+/* Append how many keys the store has omitted from a waiter's list. */
 static bool put_more(const cJSON *row, struct buf *out)
 {
     const cJSON *more = cJSON_GetObjectItemCaseSensitive(row, "more");
     return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
 }
 
-/* The keys of a WAIT, or the name of a barrier. The purpose of the key comes first if PyTorch waits for it. The owner
- * of the connection follows if it is not a rank. */
+/* Append what a waiter waits for: the keys of a WAIT, or the name of a barrier. If PyTorch waits for a key, its
+ * purpose comes first. If the client is not a rank, its role follows. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
@@ -301,7 +302,7 @@ static const struct ctl_column flight_columns[] = {
     { 0 },
 };
 
-/* PyTorch's records know the line of code, but neither host nor process. */
+/* Columns for PyTorch's records, which contain the line of code, but neither host nor process. */
 static const struct ctl_column flight_code_columns[] = {
     { "RANK",      "rank",  ctl_cell_number, true },
     { "LAST CALL", "call",  ctl_cell_text,   false },
@@ -382,26 +383,27 @@ static const struct ctl_column barrier_columns[] = {
 
 /* clang-format on */
 
-/* Return 0 if the field is missing. */
+/* Return a number; 0 if the field is missing. */
 static double number(const cJSON *object, const char *field)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
-/* Print a list as a table, a sentence in place of an empty list, and a note if the store has cut it. */
+/* Print a list as a table. Print the sentence `empty` instead of an empty list, and a note if the store has truncated
+ * the list. */
 static bool put_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
                      const char *empty, struct buf *out)
 {
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(answer, name);
     const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
     bool ok = cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
-    return ok && (!cut || buf_printf(out, "... and more that the store has not listed\n"));
+    return ok && (!cut || buf_printf(out, "... the store has more\n"));
 }
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
-/* Powers of 1024, as --max-bytes accepts them. */
+/* Append a size in powers of 1024, as --max-bytes accepts it. */
 static bool put_bytes(struct buf *out, double bytes)
 {
     static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
@@ -417,17 +419,17 @@ static bool put_count(struct buf *out, double n, const char *what)
     return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
 }
 
-/* A stand-alone store has no job until a client declares one. */
+/* Append the job. A stand-alone store has no job until a client sets one. */
 static bool put_job(const cJSON *answer, struct buf *out)
 {
     const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));
     if (job == NULL)
-        return buf_printf(out, "job       none has been declared\n");
+        return buf_printf(out, "job       none yet\n");
     return buf_printf(out, "job       %s, attempt %.0f, world size %.0f\n", job, number(answer, "attempt"),
                       number(answer, "world_size"));
 }
 
-/* "state     running, 1 restart". The line before it has the attempt, which is the round minus 1. */
+/* Append "state     running, 1 restart". The previous line has the attempt, which is the round minus 1. */
 static bool put_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
@@ -437,7 +439,7 @@ static bool put_state(const cJSON *answer, struct buf *out)
            put_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
-/* All counters in the store's order, so that a new counter needs no change here. */
+/* Append all counters in the store's order, so that a new counter needs no change here. */
 static bool put_counters(const cJSON *counters, struct buf *out)
 {
     const cJSON *item;
@@ -453,7 +455,7 @@ static bool put_counters(const cJSON *counters, struct buf *out)
     return ok && (*before == ',' ? buf_printf(out, "\n") : true);
 }
 
-/* Three lines of summary, then a table of the ranks if the store has a job. */
+/* Print three lines of summary, then a table of the ranks if the store has a job. */
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
@@ -481,11 +483,11 @@ bool ctl_format_top(const cJSON *answer, struct buf *out)
 
 /* --- cause ---------------------------------------------------------------------------------------------- */
 
-/* The store formats the text, which is the same on every node. */
+/* Print the text that the store has formatted. It is the same on every node. */
 bool ctl_format_why(const cJSON *answer, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "text"));
-    return buf_printf(out, "%s\n", text != NULL ? text : "the store gives no reason");
+    return buf_printf(out, "%s\n", text != NULL ? text : "the store reports no reason");
 }
 
 /* --- the lists ------------------------------------------------------------------------------------------ */
@@ -498,7 +500,7 @@ bool ctl_format_jobs(const cJSON *answer, struct buf *out)
 bool ctl_format_rejects(const cJSON *answer, struct buf *out)
 {
     const cJSON *refused = cJSON_GetObjectItemCaseSensitive(answer, "refused");
-    bool ok = put_list(answer, "rejects", reject_columns, "all connections belong to the job", out);
+    bool ok = put_list(answer, "rejects", reject_columns, "no connection was rejected", out);
     if (cJSON_GetArraySize(refused) == 0)
         return ok;
     return ok && buf_printf(out, "\n") && put_list(answer, "refused", refused_columns, "", out);
@@ -514,7 +516,7 @@ bool ctl_format_waiters(const cJSON *answer, struct buf *out)
     return put_list(answer, "waiters", waiter_columns, "no client waits", out);
 }
 
-/* "node 1 (n1) has not answered". */
+/* Append a line such as "node 1 (n1) has not answered" for each missing node. */
 static bool put_missing(const cJSON *answer, struct buf *out)
 {
     const cJSON *node;
@@ -543,7 +545,7 @@ bool ctl_format_barriers(const cJSON *answer, struct buf *out)
     return put_list(answer, "barriers", barrier_columns, "no barrier is open", out);
 }
 
-/* The answer has only "ok", which has been checked. */
+/* Print the result of a cancel. The answer has only "ok", which the caller has checked. */
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
 {
     (void)answer;
@@ -552,7 +554,7 @@ bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
 
 /* --- flight records ------------------------------------------------------------------------------------- */
 
-/* "rank 3", "ranks 0-2" */
+/* Append "rank 3" or "ranks 0-2". */
 static bool put_ranks(const cJSON *object, const char *field, struct buf *out)
 {
     const int n = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, field));
@@ -569,7 +571,7 @@ static bool has_text(const cJSON *object, const char *field)
     return cJSON_IsString(cJSON_GetObjectItemCaseSensitive(object, field));
 }
 
-/* The calls at the number where the ranks diverged. */
+/* Append the calls in which the ranks diverged. */
 static bool put_parting(const cJSON *answer, struct buf *out)
 {
     const cJSON *group;
@@ -585,21 +587,21 @@ static bool put_parting(const cJSON *answer, struct buf *out)
     return ok && (*between == ';' ? buf_printf(out, "\n") : true);
 }
 
-/* A rank without a record may be behind all the others. Only a complete set of records proves that no rank is
- * behind. */
+/* Report that no rank with a record is behind. A rank without a record may be behind all others, so only a complete
+ * set of records proves that no rank is behind. */
 static bool put_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));
     if (front != NULL && strcmp(front, "no call") == 0)
         return buf_printf(out, "behind    none; no record has a call in the group of all ranks\n");
     const bool ok = has_some(answer, "missing")
-                        ? buf_printf(out, "behind    none of the ranks with a record: ") &&
+                        ? buf_printf(out, "behind    no rank with a record: ") &&
                               put_ranks(answer, "there", out) && buf_printf(out, " reached ")
-                        : buf_printf(out, "behind    none; the last call of all: ");
+                        : buf_printf(out, "behind    none; last call of all ranks: ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
-/* The suspected ranks come first, then the last call of each rank. */
+/* Print the suspected ranks first, then the last call of each rank. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out)
 {
     const bool has_job = has_text(answer, "job");
@@ -615,7 +617,7 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
         ok = ok && put_none_behind(answer, out);
     if (has_some(answer, "missing"))
         ok = ok && buf_printf(out, "missing   no record of ") && put_ranks(answer, "missing", out) &&
-             buf_printf(out, has_some(answer, "behind") ? "\n" : "; look there first\n");
+             buf_printf(out, has_some(answer, "behind") ? "\n" : "; start with these\n");
     return ok && buf_printf(out, "\n") &&
            put_list(answer, "ranks", has_job ? flight_columns : flight_code_columns, "no records", out);
 }
@@ -629,7 +631,7 @@ static bool is_wanted(const struct ctl_job *job, const char *id)
     return id == NULL || strcmp(job->id, id) == 0;
 }
 
-/* "ADDRESS  PID  AGE  JOB"; the id is last, because it may have any length. */
+/* Append a table of jobs with ADDRESS, PID, AGE and JOB. The id is last, because it may have any length. */
 static bool list_jobs(const struct ctl_job *jobs, size_t n, const char *id, struct buf *list)
 {
     bool ok = buf_printf(list, "%-24s %8s %10s  %s\n", "ADDRESS", "PID", "AGE", "JOB");
@@ -665,6 +667,6 @@ ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id,
     return ddp_fail(
         err, DDP_ERR_ARG,
         "no job%s%.128s%s of yours runs on this machine, and DDPRUN_STORE_ADDR and MASTER_ADDR name no "
-        "store; give --addr HOST:PORT (ddprun's default port is 29500, ddp-rendezvous's 29400)",
+        "store; set --addr HOST:PORT (ddprun's default port is 29500, ddp-rendezvous's 29400)",
         id != NULL ? " '" : "", id != NULL ? id : "", id != NULL ? "'" : "");
 }

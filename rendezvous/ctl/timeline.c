@@ -1,10 +1,9 @@
-/* timeline.c -- see timeline.h. One walk over the events makes rows, bars and marks; then they are printed.
+/* timeline.c -- see timeline.h. Reads the events once, in order, and creates rows, bars and marks. Then prints them.
  *
- * A log may lack any line, so no event relies on an earlier one. An event sets the state of its row from then
- * on, and the open bar ends there. Rows, bars and marks are arrays that double, and refer to each other by
- * index, because realloc moves them. A lack of memory is recorded in `no_memory` and checked once at the end.
- * Until then TIMELINE_JOB, "no row", replaces rows that could not be allocated, and every function accepts
- * it. */
+ * A log may lack any line, so no event requires an earlier one. An event ends the open bar of its row and sets the
+ * row's new state. Rows, bars and marks are arrays whose size is doubled. They refer to each other by index, because
+ * realloc moves them. If memory is short, `no_memory` is set, and is checked once at the end. Until then,
+ * TIMELINE_JOB ("no row") replaces a row that could not be allocated, and every function accepts it. */
 #include "ctl/timeline.h"
 
 #include "base/text.h"
@@ -14,10 +13,10 @@
 
 enum { TIMELINE_RANKS_MAX = 1 << 17 };
 
-/* A barrier whose end no event has reported yet. */
+/* A barrier whose end was not reported yet. */
 struct open_barrier {
     const char *name; /* borrowed from its event */
-    size_t row;       /* of the rank that opened it */
+    size_t row;       /* row of the rank that opened it */
     int64_t since_ms;
 };
 
@@ -28,7 +27,7 @@ struct making {
     uint32_t round;
     size_t last_joined; /* row of the node that joined last */
     size_t rows_room, bars_room, marks_room, bands_room;
-    size_t *row_of_agent, *row_of_rank; /* owned; TIMELINE_JOB = none yet */
+    size_t *row_of_agent, *row_of_rank; /* owned; TIMELINE_JOB = no row yet */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
     bool no_memory;
@@ -41,7 +40,7 @@ static const char *const bar_words[] = { TIMELINE_BARS(X) }, *const mark_words[]
 static const char *const bar_texts[] = { TIMELINE_BARS(X) }, *const mark_texts[] = { TIMELINE_MARKS(X) };
 #undef X
 
-/* Append a zeroed element to a list. Return NULL if memory is short; the list is unchanged then. */
+/* Append a zeroed element to a list and return it. NULL: out of memory; the list is unchanged. */
 static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *n, size_t size)
 {
     if (*n == *room) {
@@ -73,7 +72,7 @@ static size_t add_row(struct making *m)
     return m->t->n_rows - 1;
 }
 
-/* Maps from an agent or a rank to its row, because every event needs one. */
+/* Allocate a map from agents or ranks to rows. A map is used because every event looks up a row. */
 static bool allocate_map(struct making *m, size_t **map, size_t n)
 {
     if (*map != NULL)
@@ -85,7 +84,7 @@ static bool allocate_map(struct making *m, size_t **map, size_t n)
     return *map != NULL;
 }
 
-/* Return the row of a node; it is created if it is new, because a log may begin anywhere. */
+/* Return the row of a node. Create the row if it is missing, because a log may begin anywhere. */
 static size_t find_node_row(struct making *m, size_t agent)
 {
     if (agent >= m->events->n_agents || !allocate_map(m, &m->row_of_agent, m->events->n_agents))
@@ -98,8 +97,8 @@ static size_t find_node_row(struct making *m, size_t agent)
     return m->row_of_agent[agent];
 }
 
-/* Return the row of a rank; it is created if it is new. A rank from a file is compared with its limit before it is
- * used as an index. */
+/* Return the row of a rank. Create the row if it is missing. The rank comes from a file, so check it before using it
+ * as an index. */
 static size_t find_rank_row(struct making *m, int64_t rank)
 {
     if (rank < 0 || rank >= TIMELINE_RANKS_MAX || !allocate_map(m, &m->row_of_rank, TIMELINE_RANKS_MAX))
@@ -114,8 +113,8 @@ static size_t find_rank_row(struct making *m, int64_t rank)
     return m->row_of_rank[rank];
 }
 
-/* Add a copy of `bar` with `text`. A bar without a length is left out; the clocks of two hosts may even put
- * its end before its begin. */
+/* Add a copy of `bar` with `text`. Skip a bar without a positive length, because the clocks of two hosts may put its
+ * end before its beginning. */
 static void add_bar(struct making *m, const struct timeline_bar *bar, const char *text)
 {
     if (bar->row == TIMELINE_JOB || bar->to_ms <= bar->from_ms || m->no_memory)
@@ -128,7 +127,7 @@ static void add_bar(struct making *m, const struct timeline_bar *bar, const char
     m->no_memory = added->text == NULL;
 }
 
-/* End the open bar of the row. It keeps the round in which it began. */
+/* End the open bar of a row. The bar keeps the round in which it began. */
 static void close_bar(struct making *m, size_t row, size_t waited_for, const char *text)
 {
     struct timeline_row *r = &m->t->rows[row];
@@ -143,7 +142,7 @@ static void close_bar(struct making *m, size_t row, size_t waited_for, const cha
     r->open = false;
 }
 
-/* Add a mark; TIMELINE_JOB as row means the whole job. The text is copied, because the log frees its own. */
+/* Add a mark. Row TIMELINE_JOB means the whole job. The text is copied, because the log frees its own. */
 static void add_mark(struct making *m, enum timeline_mark_kind kind, size_t row, const char *text)
 {
     struct timeline_mark *mark = m->no_memory ? NULL : APPEND(m, marks);
@@ -160,7 +159,7 @@ static void begin_band(struct making *m)
         *band = (struct timeline_band){ .round = m->round, .from_ms = m->now_ms, .to_ms = -1 };
 }
 
-/* Remember a barrier until its end is reported. Barriers left at the end of a round never opened. */
+/* Store a barrier until its end is reported. Barriers that are left at the end of a round never opened. */
 static void add_open_barrier(struct making *m, size_t row, const char *name)
 {
     struct open_barrier *open = append_zeroed(m, (void **)&m->open, &m->open_room, &m->n_open, sizeof(*open));
@@ -168,7 +167,7 @@ static void add_open_barrier(struct making *m, size_t row, const char *name)
         *open = (struct open_barrier){ .name = name, .row = row, .since_ms = m->now_ms };
 }
 
-/* Forget the latest barrier of that name. */
+/* Remove the latest barrier of that name. */
 static void remove_open_barrier(struct making *m, const char *name)
 {
     for (size_t i = m->n_open; i-- > 0;)
@@ -178,7 +177,7 @@ static void remove_open_barrier(struct making *m, const char *name)
         }
 }
 
-/* The rank that opened a barrier without an end has waited until now; this bar explains a hang. */
+/* Draw the wait of each rank that opened a barrier whose end was never reported. These bars explain a hang. */
 static void close_open_barriers(struct making *m)
 {
     char text[256];
@@ -196,7 +195,7 @@ static void close_open_barriers(struct making *m)
     m->n_open = 0;
 }
 
-/* The round is over, and so is every barrier without an end. */
+/* End the round, and with it every barrier without an end. */
 static void end_band(struct making *m)
 {
     close_open_barriers(m);
@@ -205,7 +204,7 @@ static void end_band(struct making *m)
         last->to_ms = m->now_ms;
 }
 
-/* Return the name of a row, made from all known numbers and names. */
+/* Return the name of a row, with all numbers and names that are known. */
 static char *format_row_name(const struct making *m, const struct timeline_row *row)
 {
     char name[320];
@@ -221,7 +220,7 @@ static char *format_row_name(const struct making *m, const struct timeline_row *
     return strdup(name);
 }
 
-/* Nodes before ranks, by number; rows without a number last, in order of creation. */
+/* Compare rows: nodes before ranks, each by number; rows without a number last, in order of creation. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct timeline_row *x = a, *y = b;
@@ -238,8 +237,8 @@ static size_t map_row(const size_t *to, size_t row)
     return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
 }
 
-/* Sort the rows and correct every index. `made_as` holds the old index of a row, and makes the order
- * stable. */
+/* Sort the rows and update all indices. `made_as` is the old index of a row; it keeps rows with equal numbers in
+ * their order. */
 static void sort_rows(struct making *m)
 {
     struct timeline *t = m->t;
@@ -265,8 +264,8 @@ static void sort_rows(struct making *m)
     free(to);
 }
 
-/* Close all open bars, because a job that hangs logs no end. A log of a single moment gets a length of one
- * millisecond. */
+/* Close all open bars, because the log of a hanging job reports no ends. If all events have the same time, use a
+ * length of one millisecond. */
 static void finish_timeline(struct making *m)
 {
     struct timeline *t = m->t;
@@ -274,7 +273,7 @@ static void finish_timeline(struct making *m)
     m->now_ms = t->end_ms;
     end_band(m);
     for (size_t i = 0; i < t->n_rows && !m->no_memory; i++) {
-        close_bar(m, i, TIMELINE_JOB, "still so at the end of the log");
+        close_bar(m, i, TIMELINE_JOB, "not ended at the end of the log");
         t->rows[i].name = format_row_name(m, &t->rows[i]);
         m->no_memory = m->no_memory || t->rows[i].name == NULL;
     }
@@ -284,7 +283,7 @@ static void finish_timeline(struct making *m)
     free(m->row_of_rank);
 }
 
-/* Begin a bar in the row, which ends the open one. */
+/* Begin a bar in a row, and end the row's open bar. */
 static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind, size_t waited_for)
 {
     if (row == TIMELINE_JOB)
@@ -296,8 +295,8 @@ static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind,
     m->t->rows[row].round = m->round;
 }
 
-/* Return the row of the event's node. Its numbers arrive late: the connection's id with the join, the node
- * rank with the round. */
+/* Return the row of the event's node, and update its numbers. They become known late: the connection's id with the
+ * join, the node rank with the round. */
 static size_t update_node_row(struct making *m, const struct timeline_event *event)
 {
     const size_t row = find_node_row(m, event->agent);
@@ -334,8 +333,8 @@ static size_t find_store_id(const struct making *m, int64_t id)
     return TIMELINE_JOB;
 }
 
-/* "members": [[node, node_rank, first rank, workers], ...] All other nodes have waited for the last one to
- * join. */
+/* Begin a round. Its members are in "members": [[node, node_rank, first rank, workers], ...]. All nodes have waited
+ * for the node that joined last. */
 static void on_round(struct making *m, const struct timeline_event *event)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(event->o, "members"), *member;
@@ -359,7 +358,8 @@ static void on_node_done(struct making *m, const struct timeline_event *event)
     begin_bar(m, update_node_row(m, event), TIMELINE_STOPPED, TIMELINE_JOB);
 }
 
-/* For events about the round, which the store does not log for each node. */
+/* Change the state of all nodes that are in state `from`, for events about the whole round, which the store does not
+ * log for each node. */
 static void move_nodes(struct making *m, enum timeline_bar_kind from, enum timeline_bar_kind to)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
@@ -373,7 +373,7 @@ static void on_stop(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_RUNNING, TIMELINE_STOPPING);
 }
 
-/* Only from STOPPED, because a lost node does not wait. */
+/* Handle a verdict. Move only stopped nodes, because a lost node does not wait. */
 static void on_verdict(struct making *m, const struct timeline_event *event)
 {
     (void)event;
@@ -381,7 +381,7 @@ static void on_verdict(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
 }
 
-/* A lost node logs no end of its workers. */
+/* Close the bars of a lost node and of its ranks, because it cannot log the ends of its workers. */
 static void close_lost_node(struct making *m, size_t node, const char *words)
 {
     close_bar(m, node, TIMELINE_JOB, words);
@@ -398,7 +398,7 @@ static void on_node_goes(struct making *m, const struct timeline_event *event)
         close_lost_node(m, row, timeline_text(event, "words"));
 }
 
-/* A wait for a round that never began is not drawn. */
+/* Handle the end of ddprun. A wait for a round that never began is not drawn. */
 static void on_finished(struct making *m, const struct timeline_event *event)
 {
     char text[64];
@@ -412,7 +412,7 @@ static void on_finished(struct making *m, const struct timeline_event *event)
         close_bar(m, row, TIMELINE_JOB, "");
 }
 
-/* A rank keeps its row in each attempt, on whatever node it runs. */
+/* Handle the start of a worker. A rank keeps its row in all attempts, even if it moves to another node. */
 static void on_worker_started(struct making *m, const struct timeline_event *event)
 {
     const size_t node = update_node_row(m, event), row = find_rank_row(m, timeline_number(event, "rank"));
@@ -422,7 +422,7 @@ static void on_worker_started(struct making *m, const struct timeline_event *eve
     begin_bar(m, row, TIMELINE_RUNNING, TIMELINE_JOB);
 }
 
-/* A worker that was stopped on purpose has ended without a failure. */
+/* Handle the end of a worker. A worker that was stopped on purpose has not failed. */
 static void on_worker_ended(struct making *m, const struct timeline_event *event)
 {
     const char *verdict = timeline_text(event, "verdict");
@@ -440,7 +440,7 @@ static void on_worker_stopped(struct making *m, const struct timeline_event *eve
              timeline_text(event, "signal_name"));
 }
 
-/* Return the row of the rank that arrived last, or of the first that never arrived. */
+/* Return the row of the rank that arrived last, or of the first rank that never arrived. */
 static size_t awaited_rank(struct making *m, const struct timeline_event *event)
 {
     const cJSON *missing = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(event->o, "missing"), 0);
@@ -456,7 +456,8 @@ static void on_barrier_open(struct making *m, const struct timeline_event *event
                      timeline_text(event, "barrier"));
 }
 
-/* "arrived": [[rank, ms after the first], ...] The awaited rank has no bar, because it did not wait. */
+/* Handle the end of a barrier. Its ranks are in "arrived": [[rank, ms after the first], ...]. The rank that arrived
+ * last gets no bar, because it did not wait. */
 static void on_barrier_end(struct making *m, const struct timeline_event *event)
 {
     remove_open_barrier(m, timeline_text(event, "barrier"));
@@ -503,7 +504,7 @@ static void on_finding(struct making *m, const struct timeline_event *event)
     add_mark(m, TIMELINE_MARK_FINDING, TIMELINE_JOB, text);
 }
 
-/* Events without a handler draw nothing. */
+/* Handlers of events. Events without a handler draw nothing. */
 static void (*const handlers[EVENT_N_KINDS])(struct making *m, const struct timeline_event *event) = {
     [EVENT_LAUNCHED] = on_launched,
     [EVENT_JOIN] = on_join,
@@ -560,8 +561,8 @@ void timeline_free(struct timeline *t)
 
 enum { NAME_BYTES = 300, TEXT_BYTES = 600 };
 
-/* text_put leaves ASCII without control characters. '<' is escaped, too, because "</script>" in the trace
- * would end the script of the page. */
+/* Print a JSON string. text_put writes only ASCII without control characters. '<' is escaped, because "</script>" in
+ * the trace would end the script of the page. */
 static bool print_string(struct buf *out, const char *text, size_t most)
 {
     struct buf plain = { 0 };
@@ -578,7 +579,7 @@ static bool print_string(struct buf *out, const char *text, size_t most)
     return ok && buf_append(out, "\"", 1);
 }
 
-/* Process 0 is the job. */
+/* Return the process number of a row in the trace. Process 0 is the job. */
 static size_t trace_pid(const struct timeline *t, size_t row)
 {
     if (row == TIMELINE_JOB)
@@ -592,7 +593,7 @@ static long long trace_tid(const struct timeline *t, size_t row)
     return row != TIMELINE_JOB && t->rows[row].is_rank ? (long long)t->rows[row].number + 1 : 0;
 }
 
-/* Print the beginning of an object. */
+/* Print the first fields of an object. */
 static bool print_head(const struct timeline *t, struct buf *out, const char *phase, size_t row)
 {
     return buf_printf(out, "%s{\"ph\":\"%s\",\"pid\":%zu,\"tid\":%lld,\"name\":",
@@ -633,7 +634,7 @@ static bool print_bar(const struct timeline *t, struct buf *out, const struct ti
     return ok && buf_printf(out, "}}");
 }
 
-/* A mark of the whole job covers all rows ("g"). */
+/* Print a mark. A mark of the whole job is drawn across all rows ("g"). */
 static bool print_mark(const struct timeline *t, struct buf *out, const struct timeline_mark *mark)
 {
     return print_head(t, out, "i", mark->row) &&

@@ -1,8 +1,8 @@
-/* timeline.h -- the activity and the waits of each node and rank: events as rows, bars, marks and bands.
+/* timeline.h -- draw the activity and the waits of each node and rank: events become rows, bars, marks and bands.
  *
  *              |  round 1  |        |  round 2        |      bands
- *     node 0   wwwrrrrrrrrrss.bbbbbb.rrrrrrrrrrrrrrrrr       rows of bars: waits, runs, stops, backs off
- *     rank 0      rrrrrrrr|          rrrrrBBBBBrrrrrr        B: in a barrier, for rank 1
+ *     node 0   wwwrrrrrrrrrss.bbbbbb.rrrrrrrrrrrrrrrrr       rows of bars: waiting, running, stopping, backoff
+ *     rank 0      rrrrrrrr|          rrrrrBBBBBrrrrrr        B: waiting for rank 1 in a barrier
  *     rank 1      rrrrrrr X          rrrrrrrrrrrrrrrr        X: a mark, here a failure
  *
  * Pure. The output is a trace in JSON, or a page that draws the trace. Times are ms from the first event. */
@@ -16,29 +16,30 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs come from several nodes, and from runs that died in the middle of a line. Lines that are not events are
- * reported with file and line, and skipped. Events in two logs are kept once. Lines from before a node met the store
- * are placed by the node's clock, and those of a node that never reached the store by the wall clocks. */
+/* Logs come from several nodes, and from runs that were killed while writing a line. Lines that are not events are
+ * skipped, and reported with file and line. If two logs report an event, it is kept once. Times from before a node
+ * reached the store are converted by the node's clock. Times of a node that never reached the store are converted by
+ * the wall clocks. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
-/* A ddprun process: one node, for the life of that process. */
+/* A ddprun process: one node from the start to the end of that process. */
 struct timeline_agent {
     char *host; /* owned */
     int pid;
-    bool is_chosen; /* it belongs to the drawn life of the job */
+    bool is_chosen; /* the process belongs to the life of the job that is drawn */
     bool has_offset;
-    int64_t ahead_ms; /* offset of the store's clock from its own */
+    int64_t ahead_ms; /* the store's clock minus the process's own clock */
 };
 
 struct timeline_event {
     enum event_kind kind;
     bool is_chosen;
     bool by_store;
-    size_t agent;  /* index: subject or writer of the event; SIZE_MAX = about the whole job */
-    size_t order;  /* order of reading */
+    size_t agent;  /* index of the event's subject or writer; SIZE_MAX = the event is about the whole job */
+    size_t order;  /* position in the order of reading */
     double n;      /* number in the store's log */
-    int64_t at_ms; /* by the store's clock */
+    int64_t at_ms; /* on the store's clock */
     cJSON *o;      /* owned */
 };
 
@@ -47,31 +48,31 @@ struct timeline_events {
     size_t n, room;
     struct timeline_agent *agents; /* owned */
     size_t n_agents, agents_room;
-    char *job, *instance; /* of the drawn job; owned; NULL = unknown */
-    size_t other_lives;   /* lines of other jobs, or of other lives of this one */
+    char *job, *instance; /* of the job that is drawn; owned; NULL = unknown */
+    size_t other_lives;   /* lines of other jobs, or of other lives of this job */
     bool no_memory, is_full;
-    /* Report a skipped line with its place and the reason. NULL = no reports. */
+    /* Called with the place and the reason of each skipped line. NULL = no reports. */
     void (*complain)(void *user, const char *file, size_t line, const char *what);
     void *user;
 };
 
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
-/* Call after the last log: chooses, places and sorts the events. `job` NULL = the latest one. The chosen
- * events are then the first `n`. False if no event was chosen, or memory was short. */
+/* Choose, convert and sort the events, after the last log was read. `job` NULL = the latest job. The chosen events
+ * are then the first `n`. False: no event was chosen, or out of memory. */
 bool timeline_settle(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
 /* Return a member of an event; "" or -1 if it is missing or of another type. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
-/* Return a member in milliseconds, with a limit that leaves room to calculate. */
+/* Return a member in milliseconds. Its limit leaves room for calculations. */
 int64_t timeline_time(const struct timeline_event *event, const char *name);
 
 /* --- the drawing
  * --------------------------------------------------------------------------------------------- */
 
-/* Name, category in the trace (in the page a class), description. */
+/* Name, category in the trace (a class in the page), description. */
 #define TIMELINE_BARS(X)                                      \
     X(LOOKING, "looking", "looks for the store")              \
     X(WAITING, "waiting", "waits for other nodes")            \
@@ -111,7 +112,7 @@ struct timeline_bar {
     enum timeline_bar_kind kind;
     size_t row, waited_for; /* TIMELINE_JOB = no particular row */
     int64_t from_ms, to_ms;
-    uint32_t round; /* 0 = before the first */
+    uint32_t round; /* 0 = before the first round */
     char *text;     /* owned: a sentence */
 };
 
@@ -129,15 +130,15 @@ struct timeline_band {
 
 struct timeline_row {
     bool is_rank;
-    int64_t number; /* rank, or node rank; -1 = none yet */
-    size_t node;    /* of a rank: the row of the node that it last ran on */
-    size_t made_as; /* its index before the rows were sorted */
+    int64_t number; /* rank, or node rank; -1 = not known yet */
+    size_t node;    /* for a rank: row of the node on which it ran last */
+    size_t made_as; /* index before the rows were sorted */
     char *name;     /* owned */
-    /* During the walk: the bar that is open. */
+    /* The open bar, while the events are read. */
     bool open;
     enum timeline_bar_kind kind;
     int64_t since_ms;
-    uint32_t round; /* the round at its begin */
+    uint32_t round; /* the round in which the bar began */
     uint64_t store_id;
     size_t agent;
 };
@@ -149,22 +150,21 @@ struct timeline {
     size_t n_rows;
     struct timeline_bar *bars;
     size_t n_bars;
-    struct timeline_mark *marks; /* by time */
+    struct timeline_mark *marks; /* sorted by time */
     size_t n_marks;
     struct timeline_band *bands;
     size_t n_bands;
 };
 
-/* Make a timeline from settled events. False if memory is short; free it in any case. */
+/* Make a timeline from settled events. False: out of memory. Call timeline_free in any case. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events);
 void timeline_free(struct timeline *t);
 
-/* Append the trace: the Trace Event Format of chrome://tracing and Perfetto, JSON, times in microseconds. A
- * process is a node, its thread 0 the node itself, thread N+1 rank N; process 0 is the job with its attempts.
- * A rank belongs to the node it ran on last, because a viewer cannot move a thread. False if memory is
- * short. */
+/* Append the trace as JSON in the Trace Event Format of chrome://tracing and Perfetto, with times in microseconds. A
+ * process is a node, its thread 0 is the node itself, thread N+1 is rank N. Process 0 is the job with its attempts. A
+ * rank belongs to the node on which it ran last, because a viewer cannot move a thread. False: out of memory. */
 bool timeline_trace(const struct timeline *t, struct buf *out);
-/* Append `page`, which is timeline.html, with the trace in it. False if memory is short. */
+/* Append `page`, which is timeline.html, with the trace inserted. False: out of memory. */
 bool timeline_html(const struct timeline *t, const char *page, struct buf *out);
 
 #endif

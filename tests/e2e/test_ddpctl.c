@@ -181,7 +181,7 @@ Test(ddpctl, says_when_a_store_is_not_ddpruns)
     struct fake_store *genuine =
         fake_store_start((const char *[]){ "< 00 cef7853c 0d ?? ?? ?? ?? > @ < 80 hangup", NULL });
     snprintf(addr, sizeof(addr), "127.0.0.1:%d", fake_store_port(genuine));
-    expect_failure(ask("status", NULL), 1, "but not ddprun's");
+    expect_failure(ask("status", NULL), 1, "store is not ddprun's");
     fake_store_stop(genuine);
 }
 
@@ -317,7 +317,7 @@ Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
     r = CTL("cancel", "name");
     EXPECT(r, 2);
     cr_expect_null(strstr(r.err, "127.0.0.1:29500"), "%s", r.err);
-    cr_expect_not_null(strstr(r.err, "give --addr HOST:PORT"), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "set --addr HOST:PORT"), "%s", r.err);
     run_free(&r);
 }
 
@@ -511,14 +511,14 @@ Test(why, half_a_file_is_none, .fini = remove_hosts)
     write_hosts("a-host-with-a-name-of-thirty-two\n", 32000);
     DDPRUN(ENV("PBS_JOBID=12.head", variable, "PBS_TASKNUM=2"), "--explain");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
-    cr_expect(says(end.out, "cannot be read on this host"));
+    cr_expect(says(end.out, "cannot read PBS_NODEFILE="));
 }
 
 Test(why, what_is_no_file_is_not_waited_for, .fini = why_end)
 {
     DDPRUN(ENV("PBS_JOBID=12.head", "PBS_NODEFILE=/dev/zero", "PBS_TASKNUM=2"), "--explain");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
-    cr_expect(says(end.out, "cannot be read on this host"));
+    cr_expect(says(end.out, "cannot read PBS_NODEFILE="));
 }
 
 #define FLIGHT "tests/data/flight/gloo_rank_"

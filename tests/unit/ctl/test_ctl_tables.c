@@ -62,14 +62,14 @@ Test(ctl_format, why_is_in_the_store_s_own_words)
 {
     expect_text(ctl_format_why, "{\"ok\":true,\"text\":\"job 'j': all is well\",\"findings\":[]}",
                 "job 'j': all is well\n");
-    expect_text(ctl_format_why, "{\"ok\":true}", "the store gives no reason\n");
+    expect_text(ctl_format_why, "{\"ok\":true}", "the store reports no reason\n");
 }
 
 Test(ctl_format, a_store_without_a_job_says_so)
 {
     expect_text(ctl_format_status,
                 "{\"ok\":true,\"keys\":0,\"bytes\":0,\"connections\":1,\"waiters\":0,\"barriers\":0}",
-                "job       none has been declared\n"
+                "job       none yet\n"
                 "store     0 keys, 0 bytes; 1 connection, 0 waiting; 0 open barriers\n");
 }
 
@@ -95,7 +95,7 @@ Test(ctl_format, keys_stand_beside_sizes_and_values)
                 "/a          2  hi\n"
                 "/empty      0  -\n"
                 "/longer   128  0x00ff...\n"
-                "... and more that the store has not listed\n");
+                "... the store has more\n");
 }
 
 Test(ctl_format, waiters_show_who_waits_for_what_since_when)
@@ -241,7 +241,7 @@ Test(ctl_jobs, without_a_job_the_user_reads_what_to_give)
     struct buf list = { 0 };
     cr_assert_eq(choose(0, NULL, &list), DDP_ERR_ARG);
     cr_expect_not_null(strstr(err.msg, "no job of yours runs on this machine"), "%s", err.msg);
-    cr_expect_not_null(strstr(err.msg, "give --addr HOST:PORT (ddprun's default port is 29500"), "%s",
+    cr_expect_not_null(strstr(err.msg, "set --addr HOST:PORT (ddprun's default port is 29500"), "%s",
                        err.msg);
     cr_assert_eq(choose(3, "gamma", &list), DDP_ERR_ARG);
     cr_expect_not_null(strstr(err.msg, "no job 'gamma' of yours"), "%s", err.msg);

@@ -97,7 +97,7 @@ Test(flight_compare, all_at_one_place_is_said_so)
 {
     for (int rank = 0; rank < 4; rank++)
         give(rank, CALL(5, "all_reduce", 8, "started"));
-    expect("behind    none; the last call of all: all_reduce #5 (f32 x 8, sum)\n");
+    expect("behind    none; last call of all ranks: all_reduce #5 (f32 x 8, sum)\n");
     cr_expect_null(strstr(compare(), "missing"));
 }
 
@@ -105,7 +105,7 @@ Test(flight_compare, a_record_without_calls_is_one)
 {
     give(0, "");
     expect("behind    none; no record has a call in the group of all ranks\n");
-    expect("missing   no record of ranks 1-3; look there first\n");
+    expect("missing   no record of ranks 1-3; start with these\n");
     for (int rank = 1; rank < 4; rank++)
         give(rank, "");
     expect("behind    none; no record has a call in the group of all ranks\n");
@@ -174,7 +174,7 @@ Test(flight_compare, json_of_pytorch)
     give_file("gloo_rank_0.json");
     give_file("gloo_rank_1.json");
     expect("differ    rank 0 called all_reduce #4 (Float x 64); rank 1 called broadcast #4 (Float x 8)\n");
-    expect("missing   no record of rank 2; look there first\n");
+    expect("missing   no record of rank 2; start with these\n");
 }
 
 /* An entry of NCCL's recorder, as PyTorch documents it. */
@@ -227,7 +227,7 @@ Test(flight_compare, entries_that_ranks_need_not_share)
     give_nccl(0, NCCL("0", "default_pg", 1, "send", "4", 5,
                       "true") "," WORLD(1, "all_reduce", "4", 10) "," WORLD(1, "all_reduce", "8", 10));
     give_nccl(1, WORLD(1, "all_reduce", "4", 10));
-    expect("behind    none of the ranks with a record: ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
+    expect("behind    no rank with a record: ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
     cr_expect(strstr(compare(), "differ") == NULL);
 }
 
@@ -237,7 +237,7 @@ Test(flight_compare, a_record_of_pytorch_needs_its_rank)
     struct ddp_err err = { 0 };
     struct flight_dump d;
     cr_expect_eq(flight_dump_read(&d, "dump.json", slice_str(json), &err), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, "this name does not end with a number") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "the file's name must end with the rank") != NULL, "%s", err.msg);
     cr_expect_eq(flight_dump_read(&d, "logs/attempt_0/flight_torch_12", slice_str(json), &err), DDP_OK);
     cr_expect_eq(d.rank, 12);
     flight_dump_free(&d);

@@ -77,15 +77,15 @@ Test(pickle, code_is_never_run)
 {
     expect_error(BYTES("\x80\x02"
                        "cos\nsystem\nX\x02\x00\x00\x00id\x85R."),
-                 "offset 3: rejected an opcode that plain data does not need and that may run code");
+                 "offset 3: rejected an opcode that plain data does not need, because it may run code");
     expect_error(BYTES("\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x02id\x85R."), "rejected");
 }
 
 Test(pickle, values_in_the_wrong_place)
 {
-    expect_error(BYTES("\x80\x02."), "more or less than one value");
-    expect_error(BYTES("\x80\x02NN."), "more or less than one value");
-    expect_error(BYTES("\x80\x02(."), "more or less than one value");
+    expect_error(BYTES("\x80\x02."), "must end with exactly one value");
+    expect_error(BYTES("\x80\x02NN."), "must end with exactly one value");
+    expect_error(BYTES("\x80\x02(."), "must end with exactly one value");
     expect_error(BYTES("\x80\x02Ne."), "a mark is missing");
     expect_error(BYTES("\x80\x02(Ne."), "no container below the mark");
     expect_error(BYTES("\x80\x02N(Ne."), "not a list");

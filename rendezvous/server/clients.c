@@ -1,16 +1,16 @@
 /* clients.c -- see clients.h.
  *
- * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> reply -> conn_send, at once or through
+ * Without failures: clients_add -> hub_connect; on_bytes -> hub_feed -> reply -> conn_send, at once or through
  * `replies`; on_end -> hub_disconnect -> (conn flushes and closes) -> on_conn_closed -> free.
  *
  * Failures:
- *   - The peer sends nonsense: the hub closes it (close_client). The client flushes and lingers until the peer has closed
- *     too, at most ENDING_MS.
- *   - The peer does not read, or writing fails: conn_send reports it during a call of the hub, when the hub must not be
- *     called. So the client only moves to the doomed list, gets nothing more, and is cut off at the end of the turn.
+ *   - The peer sends an invalid request: the hub closes its connection (close_client). The client flushes its replies
+ *     and waits until the peer has closed, too, but at most ENDING_MS.
+ *   - The peer does not read, or writing fails: conn_send reports this during a call of the hub, when the hub must not be
+ *     called. So the client is put on the doomed list, gets no more bytes, and is closed at the end of the turn.
  *
- * Once a client is DOOMED or ENDING, the hub's bytes for it are ignored. The struct is small, because every
- * idle connection costs one, beside the hub's session. */
+ * Bytes of the hub for a client that is DOOMED or ENDING are discarded. The struct is small, because every idle
+ * connection has one, in addition to the hub's session. */
 #include "server/clients.h"
 
 #include "base/endpoint.h"
@@ -26,9 +26,8 @@
 
 /* Number  =  serial (44 bits)  |  index (20 bits)
  *
- * A million connections at once is the kernel's limit of descriptors for a process (fs.nr_open). 2^44 serials
- * last five hundred years at a thousand connections a second. A free slot has the number 0, which no lookup
- * matches. */
+ * The kernel limits a process to a million descriptors (fs.nr_open), so 20 bits are sufficient. With a thousand
+ * connections per second, 2^44 serials last five hundred years. A free slot has the number 0, which is never used. */
 
 enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
 
@@ -40,7 +39,7 @@ struct id_slot {
     };
 };
 
-/* Double the slots and put the new ones on the free list. */
+/* Double the number of slots and put the new ones on the free list. */
 static bool grow_map(struct idmap *map)
 {
     size_t cap = map->cap > 0 ? map->cap * 2 : FIRST_CAP;
@@ -131,8 +130,8 @@ void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struc
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
-/* Connections arrive in the order of time, so the list of silent ones stays sorted without work. A connection
- * leaves it with its first request. So the search at a full table visits silent connections only. */
+/* Connections arrive in the order of time, so the list of silent connections is sorted without work. A connection
+ * leaves the list with its first request. So if the table is full, only silent connections are searched. */
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self)
 {
@@ -161,7 +160,7 @@ static bool is_same(const struct admission_key *x, const struct admission_key *y
            memcmp(x->address, y->address, sizeof(x->address)) == 0;
 }
 
-/* Chosen collisions cost a walk over as many sources, and each source needs a different address. */
+/* Return the bucket of a source. An attacker who produces collisions needs a different address for each source. */
 static struct admission_sources *find_bucket(struct admission *a, const struct admission_key *key)
 {
     const uint64_t hash = hash_bytes(HASH_START ^ key->uid, key->address, sizeof(key->address));
@@ -243,36 +242,37 @@ struct admission_entry *admission_oldest_silent(const struct admission *a, enum 
 }
 
 enum {
-    ENDING_MS = 5000, /* time for a client that the store closes to read its replies and close */
-    STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
+    ENDING_MS = 5000, /* time for a client to read its replies and close, after the store has closed
+                       * its side */
+    STALL_MS = 2000,  /* if room for replies is short, each client must read STALL_BYTES within this time */
     STALL_BYTES = 64 << 10,
-    REPLY_MIN = 64 << 10, /* no smaller reply waits for room */
+    REPLY_MIN = 64 << 10, /* a smaller reply never waits for room */
 };
 
 enum place { SERVED, DOOMED, ENDING };
 
 struct client {
-    struct conn conn; /* first: the callbacks get its address */
+    struct conn conn; /* must be first: callbacks get its address */
     struct clients *clients;
     conn_id id;
     TAILQ_ENTRY(client) link;
-    uint64_t ending_until_ms; /* ENDING */
-    uint8_t place;            /* enum place: which list it is in */
+    uint64_t ending_until_ms; /* ENDING: when to abort */
+    uint8_t place;            /* enum place: the list that contains the client */
     uint32_t wants;           /* bytes of the reply that waits for room; 0 = none */
-    uint32_t unread_before;   /* at the last check of readers; 0 = it has read since */
-    uint8_t trouble;          /* DOOMED: enum conn_sent, why */
+    uint32_t unread_before;   /* unread bytes at the last check of readers; 0 = the client has read since */
+    uint8_t trouble;          /* DOOMED: enum conn_sent, the reason */
     struct admission_entry admission;
-    struct sockaddr_in6 peer; /* has room for IPv4 too */
+    struct sockaddr_in6 peer; /* also has room for IPv4 */
 };
 
 static uint64_t now_ms(const struct clients *clients)
 {
-    return uv_now(clients->host.loop); /* of this turn of the loop: no system call */
+    return uv_now(clients->host.loop); /* time of this turn of the loop, without a system call */
 }
 
 /* --- log ----------------------------------------------------------------------------------------------- */
 
-/* Logged because the store ends the connection, and the client's user may look for the reason. */
+/* Log why the store closes a connection, because the client's user may look for the reason. */
 static void log_dropped(struct client *c, const char *why)
 {
     struct clients *clients = c->clients;
@@ -282,13 +282,13 @@ static void log_dropped(struct client *c, const char *why)
         return;
     endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer);
     if (left_out > 0)
-        log_warn("store client %s: dropped: %s (and %u others since the last such line)", peer, why,
-                 left_out);
+        log_warn("store client %s: dropped: %s (%u others were dropped since the last such message)", peer,
+                 why, left_out);
     else
         log_warn("store client %s: dropped: %s", peer, why);
 }
 
-/* Ordinary connects and disconnects are logged on request only. */
+/* Log an ordinary connect or disconnect, if the user requested this. */
 static void log_peer(struct client *c, const char *what)
 {
     char peer[ENDPOINT_TEXT_MAX];
@@ -310,14 +310,14 @@ static void move_to(struct client *c, enum place place)
 
 /* --- replies ------------------------------------------------------------------------------------------- */
 
-/* Return NULL if the client does not exist or is closing. */
+/* Return the client. NULL: it does not exist, or is closing. */
 static struct client *listening(const struct clients *clients, conn_id id)
 {
     struct client *c = idmap_get(&clients->map, id);
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
-/* A quarter of the room is reserved for small replies, which never wait. */
+/* Return whether a large reply may be sent. A quarter of the room is reserved for small replies, which never wait. */
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
@@ -325,7 +325,7 @@ static bool has_room(const struct clients *clients, uint64_t bytes)
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
 
-/* Room is short while a client waits for it, or while a further client would get none. */
+/* Start or stop checking readers. Room is short if a client waits for it, or if another large reply would not fit. */
 static void watch_readers(struct clients *clients)
 {
     if (clients->n_waiting == 0 && has_room(clients, 0))
@@ -356,7 +356,8 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* An effect of the hub. Bytes that are too many to be kept are sent directly, after all kept ones. */
+/* Send a reply, as an effect of the hub. If `replies` has no room for the bytes, send them directly, after all
+ * replies that are kept there. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -383,11 +384,11 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     struct client *c = listening(clients, id);
     if (c == NULL)
         return true;
-    const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX; /* on_drained resumes it */
+    const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX; /* on_drained resumes the client */
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* also when the bytes being processed belong to another client */
+        conn_stop_reading(&c->conn); /* the client may not be the one whose bytes are being processed */
     return !is_full && c->wants == 0;
 }
 
@@ -405,7 +406,7 @@ static void resume(struct client *c)
     stop_if_full(c);
 }
 
-/* Return the client with the smallest reply, because large replies must not delay small ones. */
+/* Return the waiting client with the smallest reply, because large replies must not delay small ones. */
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
@@ -436,7 +437,7 @@ static void on_drained(struct conn *conn)
     watch_readers(c->clients);
 }
 
-/* Close the clients that do not read while room is short. */
+/* Close clients that do not read while room is short. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -455,14 +456,14 @@ static void check_readers(struct clients *clients)
 
 /* --- a client's end ------------------------------------------------------------------------------------ */
 
-/* All clients get the same time, so the list stays sorted without work. */
+/* Start to end a client. All clients get the same time, so the list is sorted without work. */
 static void start_ending(struct client *c)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
     move_to(c, ENDING);
 }
 
-/* The only place where a client is freed. */
+/* Free a client. Only this function does. */
 static void on_conn_closed(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -477,8 +478,8 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* The hub learns of the end at once, although replies may still be flushed, because barriers that wait for
- * this member must not wait for its socket. */
+/* Report the end of a client to the hub at once, even if replies are still being flushed. Barriers that wait for this
+ * member must not wait for its socket. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
@@ -489,14 +490,14 @@ static void on_end(struct conn *conn, const char *why)
 }
 
 static const char *const trouble_words[] = {
-    [CONN_SLOW] = "too many replies wait for it: it does not read them, or asks for too much at once",
-    [CONN_NO_ROOM] = "the unread replies of all clients have reached their limit",
+    [CONN_SLOW] = "too many unread replies; the client does not read, or sends too many requests at once",
+    [CONN_NO_ROOM] = "the unread replies of all clients together have reached their limit",
     [CONN_GONE] = "closed by the peer before its reply",
-    [CONN_BROKEN] = "its replies cannot be written",
+    [CONN_BROKEN] = "cannot write replies to it",
 };
 
-/* A client that died is logged like one that disconnected. A warning would be the first line that a user
- * reads about a job whose worker was killed, and distract from the cause. */
+/* Log why a client was dropped. A client that died is logged as a disconnect, not as a warning. If a worker was
+ * killed, a warning would be the first line that the user reads, and would hide the cause. */
 static void log_trouble(struct client *c)
 {
     if (c->trouble == CONN_GONE)
@@ -505,7 +506,7 @@ static void log_trouble(struct client *c)
         log_dropped(c, trouble_words[c->trouble]);
 }
 
-/* No flush, because flushing is what failed. */
+/* Close a doomed client. Do not flush, because flushing has failed. */
 static void cut_off(struct client *c)
 {
     struct hub *hub = c->clients->hub;
@@ -517,7 +518,7 @@ static void cut_off(struct client *c)
     hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
 }
 
-/* Cutting off one client may send bytes to others, and doom them. */
+/* Repeat until no client is doomed, because closing one client may send bytes to others and make them doomed. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;
@@ -542,7 +543,7 @@ void clients_tick(struct clients *clients, uint64_t now)
     if (clients->stall_ms <= now)
         check_readers(clients);
     while ((c = TAILQ_FIRST(&clients->ending)) != NULL && c->ending_until_ms <= now) {
-        move_to(c, SERVED); /* out of the list; conn swallows what may still be sent */
+        move_to(c, SERVED); /* off the list; conn discards bytes that are still sent */
         conn_abort(&c->conn);
     }
 }
@@ -557,7 +558,7 @@ void clients_end_all(struct clients *clients)
     }
 }
 
-/* Safe during the walk, because clients leave the map only in on_conn_closed. */
+/* Abort all clients. The map does not change during the loop, because clients leave it only in on_conn_closed. */
 void clients_abort_all(struct clients *clients)
 {
     struct client *c;
@@ -573,14 +574,14 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
-    flush(clients); /* its earlier requests have their replies */
+    flush(clients); /* its earlier requests get their replies first */
     if (is_news || clients->log_peers)
         log_dropped(c, why);
     start_ending(c);
     conn_finish(&c->conn, true);
 }
 
-/* Fill `text` with "" if the client is gone. */
+/* Write the local address of a client's connection; "" if the client does not exist. */
 static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
     const struct clients *clients = user;
@@ -617,7 +618,8 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* The hot path: one read, this call, and one write, now or at the end of the turn. */
+/* Process received bytes. In the usual case this is one read, this call, and one write, now or at the end of the
+ * turn. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
@@ -630,7 +632,7 @@ static void on_bytes(struct conn *conn, struct slice bytes)
     stop_if_full(c);
 }
 
-/* The address is stored in the form that struct admission_key describes. */
+/* Return the source of a connection. struct admission_key describes the form of the address. */
 static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
 {
     struct admission_key key = { .is_uid = uid >= 0, .uid = uid >= 0 ? (uint32_t)uid : 0 };
@@ -649,7 +651,7 @@ static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
     return key;
 }
 
-/* No flush, because the descriptor is needed now. */
+/* Close the oldest silent connection without a flush, because its descriptor is needed now. */
 static bool close_oldest_silent(struct clients *clients, enum admission_verdict verdict,
                                 const struct admission_key *key)
 {
@@ -658,9 +660,10 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
     if (e == NULL)
         return false;
     struct client *c = (struct client *)((char *)e - offsetof(struct client, admission));
-    snprintf(why, sizeof(why),
-             "no request for %.3g s while connections run out (limit %u); 'ulimit -n' raises the limit",
-             (double)(now_ms(clients) - e->since_ms) / 1000, clients->admission.max);
+    snprintf(
+        why, sizeof(why),
+        "no request for %.3g s, and few connections are left (limit %u); raise the limit with 'ulimit -n'",
+        (double)(now_ms(clients) - e->since_ms) / 1000, clients->admission.max);
     admission_close(&clients->admission, e);
     log_dropped(c, why);
     move_to(c, SERVED);
@@ -685,14 +688,14 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
         close_oldest_silent(clients, verdict, &key))
         verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
     if (verdict == ADMISSION_FULL)
-        snprintf(why, sizeof(why), "%s has %u connections, its share of %u; 'ulimit -n' raises the limit",
+        snprintf(why, sizeof(why), "%s has %u connections, its share of %u; raise the limit with 'ulimit -n'",
                  key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
                  clients->admission.max);
     else if (verdict == ADMISSION_CROWDED)
         snprintf(
             why, sizeof(why),
-            "%u of %u connections are open, the rest is for root and the store's user; 'ulimit -n' raises "
-            "the limit",
+            "%u of %u connections are open, the rest is for root and the store's user; raise the limit with "
+            "'ulimit -n'",
             clients->admission.limited, clients->admission.max);
     else
         return verdict == ADMISSION_OK;
@@ -700,8 +703,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* If conn_open or hub_connect fails, the connection is closing already and ends like any other in
- * on_conn_closed. The hub never gets a disconnect for a client that it has not accepted. */
+/* Add a client. If conn_open or hub_connect fails, the connection is closing already, and ends as all others do in
+ * on_conn_closed. For a client that the hub has not accepted, the hub gets no disconnect. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

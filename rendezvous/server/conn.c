@@ -1,17 +1,18 @@
 /* conn.c -- see conn.h.
  *
- * The happy path: conn_open -> on_read -> host.on_bytes -> (owner) conn_send -> one write(2) -> on_read ...
+ * Without failures: conn_open -> on_read -> host.on_bytes -> (owner) conn_send -> one write(2) -> on_read ...
  * -> EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed. This path allocates nothing.
  *
  * Failures and ends:
- *   - The socket does not take all bytes: the rest goes to an outbox, which is freed as soon as it is empty. Its first
- *     piece is in flight (one uv_write). Small later replies gather in one piece; long values are held, not copied.
+ *   - The socket does not take all bytes: the rest is queued in an outbox, which is freed as soon as it is empty. Its
+ *     first piece is being written (one uv_write). Small later replies are appended to one piece. Long values are
+ *     not copied but held by reference.
  *   - The peer never reads: conn_send returns CONN_SLOW at max_queue_bytes, and the owner aborts.
  *   - Reading or writing fails: host.on_end, then close.
  *   - The owner closes it: conn_finish flushes, sends FIN and discards input until the peer's FIN.
  *
- * The end is careful because close(2) with unread input, or input after close, makes the kernel send a reset.
- * A torch 1.13 client that gets a reset aborts its whole process. */
+ * Input must be discarded because the kernel sends a reset if input is unread at close(2), or arrives after it. A
+ * torch 1.13 client that gets a reset aborts its whole process. */
 #include "server/conn.h"
 
 #include "base/buf.h"
@@ -26,18 +27,18 @@ enum { SPARE_MAX = 1 << 20 };
 
 struct piece {
     struct piece *next;
-    struct shared *holder; /* of `held`; NULL = the bytes are in `own` */
+    struct shared *holder; /* owner of `held`; NULL = the bytes are in `own` */
     struct slice held;
     struct buf own;
 };
 
 struct outbox {
-    uv_write_t req; /* of the first piece, which must not change */
+    uv_write_t req; /* writes the first piece, which must not change */
     struct conn *conn;
     struct piece *first, *last;
-    struct piece *spare; /* an empty piece for reuse, so that a long backlog of small replies allocates
-                          * nothing */
-    size_t bytes;        /* of all pieces */
+    struct piece *spare; /* an empty piece for reuse, so that a long queue of small replies allocates no
+                          * memory */
+    size_t bytes;        /* bytes of all pieces */
 };
 
 /* --- outbox -------------------------------------------------------------------------------------------- */
@@ -47,8 +48,8 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
-/* The bytes that count against the limit of all connections. A held value counts its whole block, which it
- * keeps alive. */
+/* Return how many bytes a piece adds to the limit of all connections. A held value adds its whole block, because it
+ * keeps that block alive. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -77,8 +78,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* An idle connection must not keep the buffers of its busiest moment, because a store may have thousands of
- * connections. */
+/* Free the outbox. An idle connection must not keep the memory of its busiest time, because a store may have
+ * thousands of connections. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -106,7 +107,7 @@ static bool add_piece(struct outbox *box)
     return true;
 }
 
-/* The first piece is in flight and must not grow. */
+/* Append bytes to the outbox. The first piece is being written, so it must not grow. */
 static bool put_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
@@ -158,7 +159,7 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* The queue is written, or was empty. */
+/* Continue to close after the queue was written, or was empty. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->linger) {
@@ -196,13 +197,13 @@ void conn_finish(struct conn *c, bool linger)
         c->linger = linger;
     if (c->state == CONN_OPEN)
         c->state = CONN_FLUSHING;
-    conn_start_reading(c); /* for the peer's FIN */
+    conn_start_reading(c); /* to read the peer's FIN */
     if (c->outbox == NULL)
-        flushed(c); /* closes now, unless it lingers (already) */
+        flushed(c); /* closes now, unless it has to wait for the peer */
 }
 
-/* The peer has closed its side, or the connection is broken. After a FIN the peer may still read, so the
- * queue is flushed first. No lingering follows, because the peer's FIN has arrived already. */
+/* Handle the end of the peer. After a FIN the peer may still read, so flush the queue first. Do not wait for the
+ * peer's FIN, because it has arrived already. */
 static void ended(struct conn *c, int status)
 {
     if (c->state == CONN_OPEN)
@@ -260,8 +261,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* libuv counts the bytes that it still has to send, so only the unsent part of the buffer in flight counts. A
- * slow peer that reads is never cut off, however many bytes it gets in total. */
+/* Queue bytes. libuv counts bytes that are not sent yet, so only the unsent part of the first piece is added to the
+ * limit. A slow peer that reads is never closed, however many bytes it gets in total. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -286,7 +287,7 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *hold
     if (c->state != CONN_OPEN || bytes.len == 0)
         return CONN_SENT;
     if (c->outbox != NULL)
-        return queue(c, bytes, holder); /* keep the order */
+        return queue(c, bytes, holder); /* keep the order of bytes */
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
     if (n == UV_EPIPE || n == UV_ECONNRESET)
@@ -315,7 +316,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         conn_abort(c);
 }
 
-/* One buffer for all connections: on_bytes consumes everything before libuv asks again. */
+/* Provide the read buffer. All connections share one buffer, because on_bytes uses all bytes before libuv needs the
+ * buffer again. */
 static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -323,9 +325,9 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* A vanished host is noticed only with both keep-alive and the user timeout: the first works on idle
- * connections, the second while data is unsent. They only free the descriptor. Heartbeats of the members
- * decide which ranks are alive. */
+/* Set keep-alive and the user timeout, which detect a host that has disappeared. Keep-alive works on idle
+ * connections, the user timeout while data is unsent. They only free the descriptor. Heartbeats of the members decide
+ * which ranks are alive. */
 static void tune(int fd)
 {
     static const struct {

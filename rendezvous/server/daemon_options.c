@@ -1,40 +1,41 @@
-/* daemon_options.c -- see daemon_options.h. Pure: no printing, no exit.
+/* daemon_options.c -- see daemon_options.h. Pure: it does not print or exit.
  *
- * The default is loopback, because the protocol has no password: every host that reaches the port can write every
- * key. Serving a network takes an explicit --listen, serving other users of this host --insecure. */
+ * The default address is loopback, because the protocol has no password: every host that reaches the port can write
+ * every key. To serve a network, users must set --listen; to serve other users of this host, --insecure. */
 #include "server/daemon_options.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Other daemons accept a port alone; endpoint_parse then leaves the host empty: every address. */
+/* Parse the address. As in other daemons, a port alone is accepted. endpoint_parse then leaves the host empty, which
+ * means every address. */
 static ddp_status parse_listen(const char *value, void *to, struct ddp_err *err)
 {
     return endpoint_parse(value, DAEMON_DEFAULT_PORT, to, err);
 }
 
-/* The limit is half of 2^64, so that sums of sizes cannot overflow anywhere. */
+/* Parse a size. The limit is half of 2^64, so that sums of sizes cannot overflow. */
 static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *err)
 {
     uint64_t bytes;
     const bool ok = options_size(value, UINT64_MAX >> 1, &bytes);
     if (!ok && bytes == UINT64_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is too large", value);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': too large", value);
     if (bytes == 0)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "'%s' is not a size (expected a number, or a number with K, M or G)", value);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected a number, or a number with K, M or G", value);
     *(uint64_t *)to = bytes;
     return DDP_OK;
 }
 
-/* Whole seconds, at most a year. */
+/* Parse whole seconds, at most a year. */
 static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
 {
     enum { SECONDS_MAX = 366 * 24 * 3600 };
     char *end = NULL;
     const unsigned long long n = value[0] >= '0' && value[0] <= '9' ? strtoull(value, &end, 10) : 0;
     if (end == NULL || *end != '\0' || n < 1 || n > SECONDS_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number of seconds from 1 to %d", value, SECONDS_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected a number of seconds from 1 to %d", value,
+                        SECONDS_MAX);
     *(uint64_t *)to = n * 1000;
     return DDP_OK;
 }
@@ -47,18 +48,19 @@ static const struct option_row rows[] = {
       .at = AT(listen),
       .help =
           "address of the store: HOST:PORT, [IPV6]:PORT, :PORT or PORT (every address), HOST (port 29400); "
-          "port 0 = any free one (default: 127.0.0.1:29400)" },
+          "port 0 = any free port (default: 127.0.0.1:29400)" },
     { .name = "max-bytes",
       .value = "N",
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
-      .help = "keep at most N bytes of keys, values and queues (K, M, G) (default: 1G). One user or "
-              "address gets at most half of the memory that others leave, and one job half of that" },
+      .help =
+          "store at most N bytes of keys, values and queues; N may end in K, M or G (default: 1G). A user or "
+          "address gets at most half of the free memory, a job a quarter" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
       .at = AT(keep_ms),
-      .help = "forget a job and its keys after SECONDS without a connection (default: 1800)" },
+      .help = "delete a job and its keys after SECONDS without a connection (default: 1800)" },
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),
@@ -66,7 +68,7 @@ static const struct option_row rows[] = {
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),
-      .help = "opcode 8 of an old client means APPEND, as in torch 2.1" },
+      .help = "treat opcode 8 of an old client as APPEND, as torch 2.1 does" },
     { .name = "events",
       .value = "FILE",
       .type = OPTION_TEXT,
@@ -82,7 +84,7 @@ static const struct option_row rows[] = {
       .type = OPTION_SET,
       .at = AT(action),
       .min = DAEMON_HELP,
-      .help = "print this and exit" },
+      .help = "print this help and exit" },
     { .name = "version",
       .type = OPTION_SET,
       .at = AT(action),
@@ -96,17 +98,17 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 static const char head[] =
     "usage: ddp-rendezvous [options]\n"
     "\n"
-    "A key-value store for the rendezvous of distributed training. It speaks the protocol of\n"
-    "PyTorch's TCPStore, serves many jobs, and runs until SIGTERM or SIGINT (a second one ends\n"
-    "it at once). When it is ready it prints one line on stdout: listening on HOST:PORT\n"
+    "A key-value store for the rendezvous of distributed training. It uses the protocol of\n"
+    "PyTorch's TCPStore, serves many jobs, and runs until SIGTERM or SIGINT; a second signal ends\n"
+    "it at once. When it is ready, it prints one line on stdout: listening on HOST:PORT\n"
     "\n"
     "options:\n";
 
 static const char tail[] =
     "\n"
-    "On this host only processes of the user who runs ddp-rendezvous and of root can connect.\n"
-    "To serve several users of a host, start it with --insecure: then every user can read\n"
-    "and write every key. Other hosts need no password: a HOST that they can reach is open\n"
+    "On this host, only processes of root and of the user who runs ddp-rendezvous can connect.\n"
+    "To serve several users of a host, use --insecure: every user can then read and write\n"
+    "every key. Other hosts need no password: if they can reach HOST, the store is open\n"
     "to them.\n"
     "\n"
     "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong usage\n";

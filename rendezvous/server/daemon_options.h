@@ -17,20 +17,20 @@ struct daemon_options {
     enum daemon_action action;
     struct endpoint listen;
     uint64_t max_bytes; /* 0 = the hub's default */
-    uint64_t keep_ms;   /* the same */
+    uint64_t keep_ms;   /* 0 = the hub's default */
     enum log_level log_level;
     bool log_peers;
     bool torch21;
     bool insecure;
-    bool json;          /* of --version */
+    bool json;          /* print the version as JSON */
     const char *events; /* borrowed from argv; NULL = no event log */
 };
 
-/* Set the defaults, then parse argv[1..]. DDP_ERR_ARG: err is a sentence for the user. */
+/* Set the defaults, then parse argv[1..]. DDP_ERR_ARG: err has a message for the user. */
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 
-/* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. False when memory is short. */
+/* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. False: out of memory. */
 bool daemon_options_text(enum daemon_action action, struct buf *out);
 
 #endif

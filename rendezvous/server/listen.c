@@ -1,5 +1,4 @@
-/* listen.c -- see listen.h. From the kernel's counters to the process that holds a port; each part says which
- * interface it uses and why. */
+/* listen.c -- see listen.h. Each part names the kernel interface that it uses, and why. */
 #include "server/listen.h"
 
 #include "base/buf.h"
@@ -33,7 +32,7 @@ uint64_t listen_queue_drops(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, numbers, &len) == 0 ? numbers[SK_MEMINFO_DROPS] : 0;
 }
 
-/* On a listening socket the field for selectively acknowledged segments holds the limit of its queue, see
+/* On a listening socket, the field for selectively acknowledged segments has the limit of the queue; see
  * tcp_get_info() of the kernel. */
 uint64_t listen_queue_limit(int fd)
 {
@@ -44,16 +43,17 @@ uint64_t listen_queue_limit(int fd)
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
-/* The socket is made here, because libuv always sets SO_REUSEADDR, and between bind and listen that lets another user
- * bind the same port on a more specific address. This code sets it only for a port given by number, so that a
- * restarted daemon need not wait for TIME_WAIT, and listens right after bind.
+/* The socket is created here because libuv always sets SO_REUSEADDR. Between bind and listen, that option lets
+ * another user bind the same port on a more specific address. This code sets SO_REUSEADDR only for a port that was
+ * given by number, so that a restarted daemon need not wait for TIME_WAIT. It calls listen right after bind.
  *
- * SO_REUSEADDR also lets two nodes of a job bind the same port. If both then listen at once, Linux rejects both, and
- * each would join a store that does not exist. So a node whose listen failed, but not its bind, tries again. */
+ * SO_REUSEADDR also lets two nodes of a job bind the same port. If both then call listen at the same time, Linux
+ * rejects both, and each would try to join a store that does not exist. So if bind succeeded but listen failed, the
+ * node tries again. */
 
 enum { TRIES = 12, PAUSE_US = 4000 };
 
-/* Return a descriptor, or -errno. `met`: another socket was about to listen there. */
+/* Return a descriptor, or -errno. `met`: another socket was about to listen on the port. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -65,8 +65,8 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (at->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    /* The kernel cuts the backlog down to net.core.somaxconn. torch 1.13 clients open two connections each,
-     * all at once, and retry only after a second. */
+    /* The kernel limits the backlog to net.core.somaxconn. Each torch 1.13 client opens two connections, all at the
+     * same time, and retries only after a second. */
     const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     if (bound && listen(fd, 65535) == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)); /* for its connections, see above */
@@ -78,7 +78,7 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
     return -error;
 }
 
-/* Sleep for a random time, because two nodes with equal pauses would collide again. */
+/* Sleep for a random time. Two nodes with equal pauses would collide again. */
 static void pause_a_moment(void)
 {
     uint32_t chance = (uint32_t)getpid();
@@ -98,9 +98,9 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* Listen on the first address of `list` that works; return -errno of the last try otherwise. A port in use
- * ends the search, because another address of the same name would be a different service for half of the
- * clients. */
+/* Listen on the first address of `list` that works; otherwise return -errno of the last try. If the port is in use,
+ * stop the search. Another address of the same name would be a different service, which only a part of the clients
+ * would use. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -112,8 +112,9 @@ static int listen_on_first(const struct addrinfo *list, bool reuse)
     return fd;
 }
 
-/* IPv6 first, because its socket accepts IPv4 clients too; IPv4 alone where the kernel has no IPv6. PyTorch's
- * clients try IPv6 first, so an IPv4 socket alone would cost each of them a failed attempt. */
+/* Listen on all addresses. Use IPv6 first, because its socket accepts IPv4 clients, too. Use IPv4 alone if the kernel
+ * has no IPv6. PyTorch's clients try IPv6 first, so with an IPv4 socket alone each client would have one failed
+ * attempt. */
 static int listen_everywhere(int port)
 {
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
@@ -124,7 +125,7 @@ static int listen_everywhere(int port)
     return listen_on_first(&first, port != 0);
 }
 
-/* Format the failure and its remedy into `err`. */
+/* Format the failure and its remedy. */
 static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[400];
@@ -137,8 +138,8 @@ static ddp_status explain(const char *host, int port, int error, struct ddp_err 
                         port, port_holder_words(&holder, who, sizeof(who)));
     }
     const char *remedy = error == EADDRNOTAVAIL
-                             ? "; this machine has no such address ('ip address' lists its own)"
-                         : error == EACCES ? "; choose a port from 1024 up"
+                             ? "; this machine has no such address, 'ip address' lists its addresses"
+                         : error == EACCES ? "; choose a port of at least 1024"
                                            : "";
     return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
 }
@@ -168,7 +169,7 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
         snprintf(service, sizeof(service), "%d", port);
         int rc = getaddrinfo(host, service, &hints, &list);
         if (rc != 0)
-            return ddp_fail(err, DDP_ERR_IO, "cannot listen on '%s': its address cannot be found: %s", host,
+            return ddp_fail(err, DDP_ERR_IO, "cannot listen on '%s': cannot resolve this name: %s", host,
                             rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
         fd = listen_on_first(list, port != 0);
         freeaddrinfo(list);
@@ -178,23 +179,23 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */
 
-/* The happy path: the socket becomes readable -> on_connectable -> accept4 until the queue is empty ->
+/* Without failures: the socket becomes readable -> on_connectable -> accept4 until the queue is empty ->
  * on_client.
  *
- * Failure: no descriptor is left for the next client, because accept4 returns EMFILE or `max` is reached.
- * Then the client stays in the kernel's queue and polling stops, since a readable socket that is not read
- * would make the loop spin. The acceptor tries again when a client leaves, or after a pause. make_room may
- * close clients that have sent no request.
+ * If no descriptor is left for the next client, accept4 returns EMFILE or `max` is reached. The client then stays in
+ * the kernel's queue. Polling stops, because a readable socket that is not read would make the loop run without a
+ * pause. The acceptor tries again when a client leaves, or after a pause. make_room may close clients that have sent
+ * no request.
  *
- * uv_listen is not used, because on EMFILE libuv opens its reserve descriptor, then accepts and closes every
- * waiting client without a report. `max` exists because the store may live inside the launcher, which needs
- * descriptors to start its workers. */
+ * uv_listen is not used: on EMFILE, libuv frees a reserve descriptor and uses it to accept and close every waiting
+ * client, without a report. `max` is needed because the store may run in the launcher, which needs descriptors to
+ * start its workers. */
 
 enum { PAUSE_MS = 100, AT_ONCE = 64, RESERVE = 64 };
 
 static void on_connectable(uv_poll_t *poll, int status, int events);
 
-/* On a listening socket the kernel reports its accept queue in this field. */
+/* Return the number of waiting clients. On a listening socket, the kernel reports its accept queue in this field. */
 static unsigned waiting_clients(const struct acceptor *a)
 {
     struct tcp_info info = { 0 };
@@ -202,7 +203,7 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* One report per shortage, not per attempt, and only while a client waits. */
+/* Pause. Report each shortage once, and only while a client waits. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -215,14 +216,14 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Also called by on_client, because the server's last deadline may pass during it. Then the descriptor's number may
- * already be another file's. */
+/* Return whether the acceptor is closed. on_client may close it, because the server's last deadline may pass
+ * meanwhile. The number of the descriptor may then already belong to another file. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
 }
 
-/* False if no client waits, or no descriptor is free. */
+/* Accept a client. False: no client waits, or no descriptor is free. */
 static bool accept_one(struct acceptor *a)
 {
     struct sockaddr_storage peer = { 0 };
@@ -241,7 +242,7 @@ static bool accept_one(struct acceptor *a)
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
         pause_for(a, strerror(errno));
     else if (errno != EAGAIN)
-        return true; /* for example ECONNABORTED: this client has gone, the next may work */
+        return true; /* for example ECONNABORTED: this client has gone, but the next one may be there */
     return false;
 }
 
@@ -251,12 +252,11 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
-        continue; /* the remaining clients make the socket readable again, after the accepted ones had their
-                   * turn */
+        continue; /* the socket stays readable for the remaining clients; the accepted ones are
+                   * served first */
 }
 
-/* Raise the soft limit to the hard one, because a store of a big job has two sockets for each torch 1.13
- * rank. */
+/* Raise the soft limit of descriptors to the hard limit. A store needs two sockets for each rank of torch 1.13. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -307,22 +307,21 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
 
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
-/* The kernel's tables name a socket by its inode, and every process shows its descriptors as links like
- * "socket:[inode]". Without root, only the links of processes of this user are readable, so the message
- * states as much as was found. A socket that is bound but does not listen is in no table; then nothing is
- * known. */
+/* The kernel's tables identify a socket by its inode. Every process shows its descriptors as links such as
+ * "socket:[inode]". Without root, only the links of this user's processes are readable, so the message names what was
+ * found. A socket that is bound but does not listen is in no table, so its owner is unknown. */
 
-/* A listener and an old connection, as /proc/net/tcp shows them (addresses in the host's byte order; all in
- * hex but the uid and the inode):
+/* A listener and an old connection, as /proc/net/tcp shows them. Addresses are in the host's byte order. All numbers
+ * except uid and inode are hexadecimal:
  *
  *     0: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 31337 1 ...
  *     1: 0100007F:72D8 0100007F:C350 06 00000000:00000000 03:00000B7A 00000000     0        0 0 3 ...
  *
- * Inode 0 means that no process has the socket any more: the kernel waits for stray packets (TIME_WAIT). */
+ * Inode 0 means that no process has the socket any more: the kernel waits for late packets (TIME_WAIT). */
 
 enum { STATE_LISTEN = 0x0a };
 
-/* One line: "sl: LOCAL:PORT REMOTE:PORT STATE queues timer retransmissions uid timeout inode ..." */
+/* Parse a line: "sl: LOCAL:PORT REMOTE:PORT STATE queues timer retransmissions uid timeout inode ...". */
 static bool parse_line(const char *line, int *port, unsigned *state, struct port_holder *out)
 {
     unsigned local_port = 0;
@@ -332,7 +331,8 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Connections of a listener have its port too and may come first, so a line is kept only until a better one is found. */
+/* Find the holder of a port. Connections of a listener have the same port and may come first, so continue until the
+ * listener is found. */
 bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
@@ -354,7 +354,7 @@ bool port_table_find(const char *table, int port, struct port_holder *out)
     return out->inode != 0;
 }
 
-/* Format ", for 45 s", ", for 12 min", ", for 3 h"; "" if the age is unknown. */
+/* Format a process's age as ", for 45 s", ", for 12 min" or ", for 3 h"; "" if it is unknown. */
 static int age_words(char *text, size_t size, long age_s)
 {
     if (age_s <= 0)
@@ -365,8 +365,8 @@ static int age_words(char *text, size_t size, long age_s)
                         : snprintf(text, size, ", for %ld h", age_s / 3600);
 }
 
-/* Format ", rank 1 of ddprun job k3", ", a worker of torchrun job none"; "" if the process belongs to no
- * job. */
+/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job none"; "" if it
+ * has none. */
 static void job_words(char *text, size_t size, const struct port_holder *h)
 {
     if (h->job[0] != '\0')
@@ -374,7 +374,7 @@ static void job_words(char *text, size_t size, const struct port_holder *h)
                  h->by_torchrun ? "torchrun" : "ddprun", h->job);
 }
 
-/* "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)" */
+/* Format "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)". */
 static void put_process(const struct port_holder *h, char *text, size_t size)
 {
     char age[40] = "", job[120] = "";
@@ -384,26 +384,26 @@ static void put_process(const struct port_holder *h, char *text, size_t size)
              h->user, age, job, h->command[0] != '\0' ? ": " : "", h->command);
 }
 
-/* The most exact description comes first; each later one is less certain. */
+/* Describe the holder as exactly as possible. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)
         put_process(holder, text, size);
     else if (holder->inode != 0 && holder->user[0] != '\0')
-        snprintf(text, size, "a process of user %s (its pid cannot be seen by this user)", holder->user);
+        snprintf(text, size, "a process of user %s (its pid is hidden from you)", holder->user);
     else if (holder->inode != 0)
-        snprintf(text, size, "a process of user id %u (its pid cannot be seen by this user)", holder->uid);
+        snprintf(text, size, "a process of user id %u (its pid is hidden from you)", holder->uid);
     else if (holder->leftover)
-        snprintf(text, size, "old connections that are still closing (at most a minute)");
+        snprintf(text, size, "old connections that are still closing, for at most a minute");
     else
-        snprintf(text, size, "a process that cannot be seen from here");
+        snprintf(text, size, "a process that is hidden from you");
     return text;
 }
 
 /* --- port holder, from /proc
  * --------------------------------------------------------------------------------- */
 
-/* Read a whole file of /proc and append a NUL; the caller frees `text`. */
+/* Read a whole file of /proc and append a NUL. The caller frees `text`. */
 static bool read_file(const char *path, struct buf *text)
 {
     enum { STEP = 64 * 1024 };
@@ -425,8 +425,7 @@ static bool in_table(const char *path, int port, struct port_holder *out)
     return found;
 }
 
-/* Check whether the process has the socket open. False if its directory cannot be opened for lack of
- * permission. */
+/* Return whether the process has the socket open. False also without the permission to open its directory. */
 static bool has_socket(const char *pid, const char *link_wanted)
 {
     char path[64], target[64];
@@ -455,7 +454,7 @@ static void name_process(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Find the owner's name. `user` stays empty if the uid has no name; the message then shows the number. */
+/* Find the name of the owner. If the uid has no name, `user` stays empty, and the message shows the uid. */
 static void name_user(struct port_holder *out)
 {
     char space[1024];
@@ -464,7 +463,7 @@ static void name_user(struct port_holder *out)
         snprintf(out->user, sizeof(out->user), "%.31s", found->pw_name);
 }
 
-/* In /proc/PID/cmdline a NUL ends each word. */
+/* Copy the command line. In /proc/PID/cmdline a NUL ends each word. */
 static void put_command(struct port_holder *out)
 {
     char path[64];
@@ -480,7 +479,7 @@ static void put_command(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Copy the value of `name` ("RANK=") from the text of an environment, made printable; nothing if it is
+/* Copy the value of `name` ("RANK=") from an environment, with unprintable characters replaced. Do nothing if it is
  * unset. */
 static void put_variable(const struct buf *text, const char *name, char *out, size_t size)
 {
@@ -492,8 +491,8 @@ static void put_variable(const struct buf *text, const char *name, char *out, si
             *p = '?';
 }
 
-/* A worker's environment names its job, also after its launcher has died. Workers of ddprun have torchrun's
- * variables as well. */
+/* Find the job of a worker in its environment, which names the job even after its launcher has ended. Workers of
+ * ddprun also have torchrun's variables. */
 static void put_job(struct port_holder *out)
 {
     char path[64];
@@ -512,7 +511,8 @@ static void put_job(struct port_holder *out)
     buf_free(&text);
 }
 
-/* The name may hold any byte, so fields are counted after it; "start" is the 20th, in ticks since boot. */
+/* Find the age of the process. Its name may contain any byte, so fields are counted after the name. "start" is the
+ * 20th, in ticks since boot. */
 static void put_age(struct port_holder *out)
 {
     char path[64];
@@ -531,7 +531,8 @@ static void put_age(struct port_holder *out)
     buf_free(&uptime);
 }
 
-/* Slow, because it visits every descriptor of every process, but it runs once, for an error message. */
+/* Find the process that has the socket. This is slow because it visits every descriptor of every process, but it runs
+ * only once, for an error message. */
 static void find_process(struct port_holder *out)
 {
     char wanted[64];
@@ -551,7 +552,8 @@ static void find_process(struct port_holder *out)
     put_age(out);
 }
 
-/* A socket for IPv6 may block the port for IPv4 as well, and is in the other table only. */
+/* Find the holder of a port. An IPv6 socket may block the port for IPv4 as well, but it is only in the table
+ * of IPv6. */
 bool port_holder_find(int port, struct port_holder *out)
 {
     if (!in_table("/proc/net/tcp", port, out)) {

@@ -1,7 +1,7 @@
-/* main.c -- ddp-rendezvous: the store alone, as a daemon.
+/* main.c -- ddp-rendezvous, the store as a daemon.
  *
- * The server has its own thread; this one only waits for a signal. Signals are blocked before that thread exists and
- * read with sigwait, so no handler can interrupt any call. */
+ * The server has its own thread; the main thread only waits for a signal. Signals are blocked before the server's
+ * thread starts and are read with sigwait, so that no handler interrupts a call. */
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/log.h"
@@ -27,7 +27,8 @@ static int print_text(const struct daemon_options *o)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* SIGPIPE too: a lost peer is an error of write, not the end of the store. */
+/* Block the signals that stop the daemon. Ignore SIGPIPE, because a lost peer must be an error of write, not the end
+ * of the store. */
 static void block_stop_signals(sigset_t *set)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -37,8 +38,8 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
-/* The line on stdout is for programs: with port 0 it is the only way to learn the port, and connections are already
- * accepted when it is printed. The warning goes to stderr. */
+/* Report that the store is ready. The line on stdout is for programs: with port 0, only this line shows the port.
+ * Connections are accepted before the line is printed. The warning goes to stderr. */
 static void announce(const struct daemon_options *o, const struct store_server *server)
 {
     const char *host = o->listen.host;
@@ -51,7 +52,7 @@ static void announce(const struct daemon_options *o, const struct store_server *
         log_warn("--insecure: every user of this host can read and write every key");
 }
 
-/* Returns with the first signal; after that the next one has its default effect: the end, at once. */
+/* Wait for the first signal. After that, a second signal has its default effect and ends the process at once. */
 static void wait_for_stop(const sigset_t *set)
 {
     int sig = 0;
@@ -76,7 +77,7 @@ static void warn_of(struct event_log *log, int error)
     log->warned = log->warned || error != 0;
 }
 
-/* Runs on the server's thread; the file has a separate one. */
+/* Write an event. This runs on the server's thread; the file is written by another thread. */
 static void on_event(void *user, const char *json)
 {
     struct event_log *log = user;
@@ -90,7 +91,7 @@ static void on_event(void *user, const char *json)
     warn_of(log, line_file_state(log->file).error);
 }
 
-/* The jobs matter more than a log, so continue without it. */
+/* Open the event log. If this fails, continue without it, because the jobs are more important. */
 static void open_events(struct event_log *log, const char *path)
 {
     int error = 0;
@@ -141,7 +142,7 @@ static int serve(const struct daemon_options *o)
     return EXIT_OK;
 }
 
-/* The log needs a name before the options are parsed, because they may be wrong. */
+/* Set the log's name before parsing, because parsing may report errors. */
 int main(int argc, char **argv)
 {
     struct daemon_options options;

@@ -1,17 +1,17 @@
 /* server.c -- see server.h.
  *
- * One thread and one libuv loop with an acceptor, the clients, one timer, one call before the loop sleeps
- * (on_before_sleep) and one wake-up for the stop. All work of a turn ends before the sleep: kept replies are
- * written, and clients settle what they could not do during calls of the hub. The timer is set to the nearest
- * deadline of hub, acceptor and clients, so one timer serves all features.
+ * The server is one thread and one libuv loop with an acceptor, the clients, one timer, one call before the loop
+ * sleeps (on_before_sleep) and one wake-up for the stop. Before the sleep, kept replies are written, and clients do
+ * what was not possible during calls of the hub. One timer is sufficient: it is set to the nearest deadline of hub,
+ * acceptor and clients.
  *
- * The happy path: store_server_start binds and listens on the caller's thread, so that the caller gets the
+ * Without failures: store_server_start binds and listens on the caller's thread, so that the caller gets the
  * errors, then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends
  * all clients -> the last one's freed() closes timer and before_sleep -> the loop has no handle left and
  * uv_run returns -> joined, freed.
  *
  * Failures:
- *   - No descriptors are left: see listen.c; counted and logged here.
+ *   - No descriptors are left: see listen.c. This file counts and logs it.
  *   - A client does not read its last bytes during the stop: after STOPPING_MS all remaining clients are
  * aborted. */
 #include "server/server.h"
@@ -38,16 +38,16 @@ enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, NONCE_BYTES = 8, QUEUE_LOOK_
 
 struct store_server {
     uv_loop_t loop;
-    uv_async_t stop_request; /* the only field that other threads may touch */
+    uv_async_t stop_request; /* the only member that other threads use */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
     uint64_t timer_at_ms; /* UINT64_MAX = not set */
-    bool caught_up;       /* the timer fired much too late; the input that arrived meanwhile has been read */
+    bool caught_up;       /* the timer fired much too late; the input that arrived meanwhile was read */
     bool stopping;
-    bool stop_asked;         /* used on the caller's thread only */
+    bool stop_asked;         /* used only on the caller's thread */
     uint64_t linger_ms;      /* set before the stop is requested */
     uint64_t linger_at_ms;   /* deadline of the wait for nodes; UINT64_MAX = no wait */
-    uint64_t linger_said_ms; /* when the wait is logged */
+    uint64_t linger_said_ms; /* when to log the wait */
     uint64_t force_at_ms;    /* when to abort clients; UINT64_MAX = not yet, or done */
     struct listener listener;
     struct acceptor acceptor;
@@ -56,9 +56,9 @@ struct store_server {
     struct hub *hub; /* owned */
     struct gate short_of_fds;
     uv_thread_t thread;
-    char instance[2 * NONCE_BYTES + 1]; /* owned by the hub, like the next two */
+    char instance[2 * NONCE_BYTES + 1]; /* owned by the hub, like the next two members */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
-    uint64_t looked_ms; /* of the last check */
+    uint64_t looked_ms; /* time of the last check */
 };
 
 /* --- time ---------------------------------------------------------------------------------------------- */
@@ -81,13 +81,13 @@ static void linger(struct store_server *s, uint64_t now_ms)
         end_all(s);
     } else if (now_ms >= s->linger_said_ms) {
         s->linger_said_ms = UINT64_MAX;
-        log_info("the store waits until %u more node%s learned how the job ended, at most %.3g s",
+        log_info("the store waits until %u more node%s read the job's result, at most %.3g s",
                  hub_nodes(s->hub), hub_nodes(s->hub) == 1 ? " has" : "s have", (double)s->linger_ms / 1000);
     }
 }
 
-/* The last step in a turn of the loop. While thousands of commands arrive, the nearest deadline usually moves later.
- * Then leave the timer alone, because one useless expiry costs less than setting it again. */
+/* Finish a turn of the loop, and set the timer. If thousands of commands arrive, the nearest deadline usually moves
+ * to a later time. Then do not set the timer again, because one useless expiry costs less. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -102,8 +102,8 @@ static void on_before_sleep(uv_prepare_t *prepare)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* True after a much too late wake-up (clock.h). Messages that arrived in time are then still in the sockets,
- * and libuv reads them first only if it slept at that moment. */
+/* Return true after a wake-up that was much too late (clock.h). Messages that arrived in time are then still in the
+ * sockets. libuv reads them before timers only if it slept at that moment. */
 static bool stood_still(struct store_server *s)
 {
     s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
@@ -131,7 +131,8 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* At most once a second, and only while clients connect, because a dropped client tries again. */
+/* Count connections that the kernel dropped. Check at most once a second, and only when a client connects, because a
+ * dropped client tries again. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
@@ -149,7 +150,7 @@ static void refuse_client(struct store_server *s, int fd, const struct sockaddr 
         log_warn("store client %s: rejected: %s", text, why);
 }
 
-/* The two callbacks of the acceptor. */
+/* The callbacks of the acceptor. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
@@ -175,12 +176,12 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
     unsigned left_out;
     hub_count(s->hub, HUB_REFUSED_NO_FD);
     if (gate_pass(&s->short_of_fds, uv_now(&s->loop), &left_out))
-        log_warn("no file descriptors left (%s): %u clients are connected, %u wait until one leaves; "
-                 "'ulimit -n' raises the limit",
+        log_warn("no file descriptors left (%s): %u clients are connected, %u wait until a client leaves; "
+                 "raise the limit with 'ulimit -n'",
                  why, a->open, waiting);
 }
 
-/* These two are the last handles; the loop ends without them. */
+/* Close the last two handles, which ends the loop. */
 static void end_if_empty(struct store_server *s)
 {
     if (!s->stopping || s->clients.map.count > 0)
@@ -196,8 +197,8 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* The hub gets no disconnects here, because it would report the leaving clients as lost to the members of
- * their barriers. */
+/* End all clients. Do not report this to the hub, because it would report them as lost to the members of their
+ * barriers. */
 static void end_all(struct store_server *s)
 {
     s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
@@ -220,17 +221,18 @@ static void on_stop(uv_async_t *async)
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
-/* The thread's main function. */
+/* Run the loop; the main function of the thread. */
 static void run_loop(void *user)
 {
     struct store_server *s = user;
     uv_run(&s->loop, UV_RUN_DEFAULT);
     int left = uv_loop_close(&s->loop);
-    assert(left == 0); /* an open handle is a bug here */
+    assert(left == 0); /* an open handle is a bug */
     (void)left;
 }
 
-/* Block all signals, because the caller's threads handle them. SIGPIPE too: write then returns EPIPE. */
+/* Start the thread with all signals blocked, because the caller's threads handle them. With SIGPIPE blocked, write
+ * returns EPIPE. */
 static int start_thread(struct store_server *s)
 {
     sigset_t all, before;
@@ -247,14 +249,14 @@ static void close_handle(uv_handle_t *handle, void *unused)
     uv_close(handle, NULL);
 }
 
-/* Used when the thread, which otherwise closes the handles, does not run. */
+/* Close the handles without the thread, which would do this otherwise. */
 static void close_handles(struct store_server *s)
 {
     uv_walk(&s->loop, close_handle, NULL);
     run_loop(s);
 }
 
-/* Return 0 if the thread runs, or a libuv error; the loop is then closed. */
+/* Start serving. Return 0 if the thread runs, or a libuv error; after an error the loop is closed. */
 static int serve(struct store_server *s)
 {
     int rc = uv_loop_init(&s->loop);
@@ -275,8 +277,7 @@ static int serve(struct store_server *s)
     return rc;
 }
 
-/* Free the hub before the clients' map, because the hub may still send replies, which the empty map
- * discards. */
+/* Free the hub before the clients' map. The hub may still send replies, which the empty map discards. */
 static void server_free(struct store_server *s)
 {
     if (s == NULL)
@@ -289,8 +290,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
-/* A store that restarts on the same port must not be mistaken for its predecessor. Without random bytes the
- * clock and the pid are used: two lives differ in one of them. */
+/* Make a text that differs between two stores on the same port, so that a restarted store is not mistaken for the
+ * previous one. Without random bytes, use the clock and the pid, one of which always differs. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
@@ -299,7 +300,7 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
 
-/* Once per process, because all its stores share the secret of their tables. */
+/* Make the secret key of hash tables, once for all stores of the process. */
 static void make_hash_key(void)
 {
     uint64_t key[2];
@@ -308,8 +309,8 @@ static void make_hash_key(void)
     table_set_hash_key(key);
 }
 
-/* The hub has the server as its sink; acceptor and clients have it as `user`. No other module uses the
- * server's fields. */
+/* Create the server. The hub uses it as its sink; acceptor and clients have it as `user`. No other module uses the
+ * server's members. */
 static struct store_server *server_new(const struct store_server_options *o)
 {
     static uv_once_t hash_key_made = UV_ONCE_INIT;
@@ -348,7 +349,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     return s;
 }
 
-/* The address that other hosts use. A store that listens on all addresses uses its host name. */
+/* Set the address that other hosts use. A store that listens on all addresses uses its host name. */
 static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;
@@ -393,7 +394,7 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* The thread reads `linger_ms` only after the stop request, so reads and writes never overlap. */
+/* Set the time to wait for nodes. The thread reads `linger_ms` only after the stop request, so no lock is needed. */
 void store_server_linger(struct store_server *server, uint64_t limit_ms)
 {
     server->linger_ms = limit_ms;

@@ -1,8 +1,8 @@
 /* socket_owner.c -- see socket_owner.h.
  *
- * A connection is looked up with both ends and without NLM_F_DUMP: one access to the kernel's hash table, however many
- * connections the host has. sock_diag answers ENOENT for "no such socket" and for "no tcp_diag module", so ENOENT is
- * reliable only after a lookup has succeeded; until then /proc/net/tcp is read, too. */
+ * A connection is looked up by its two ends without NLM_F_DUMP. This is one access to the kernel's hash table,
+ * however many connections the host has. sock_diag answers ENOENT for "no such socket", but also for "no tcp_diag
+ * module". So ENOENT is reliable only after a lookup has succeeded; until then, /proc/net/tcp is read as well. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 /* --- addresses -------------------------------------------------------------------------------------------- */
 
-/* One end of a connection as sock_diag wants it. */
+/* An end of a connection in the form that sock_diag needs. */
 struct end {
     int family;
     uint32_t address[4]; /* network byte order; IPv4 uses the first */
@@ -26,7 +26,7 @@ struct end {
     uint32_t scope;      /* interface of a link-local address, else 0 */
 };
 
-/* Return false for other families. */
+/* Convert an address. False: its family is not supported. */
 static bool end_of(const struct sockaddr *from, struct end *end)
 {
     const struct sockaddr_in *v4 = (const void *)from;
@@ -67,8 +67,8 @@ static int netlink_socket(struct netlink *n, int protocol)
     return n->is_open ? n->fd : -1;
 }
 
-/* Unread answers to earlier questions are dropped first. The reply is there when send returns, because the
- * kernel answers on the sender's thread. */
+/* Send a request. Drop unread answers to earlier requests first. The answer has arrived when send returns, because
+ * the kernel answers on the sender's thread. */
 static bool netlink_ask(int fd, const struct nlmsghdr *question)
 {
     char old[4096];
@@ -77,7 +77,7 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
     return fd >= 0 && send(fd, question, question->nlmsg_len, 0) == (ssize_t)question->nlmsg_len;
 }
 
-/* The same query as `ip route get`. */
+/* Find where an address is, with the same request as `ip route get`. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
     const uint16_t bytes = end->family == AF_INET ? 4 : 16;
@@ -112,17 +112,17 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Check whether the kernel chooses the address itself as the source of packets to it. That needs no netlink,
- * but fails for a second IPv4 address of one network. bind is not a substitute, because it succeeds for any
- * address with net.ipv4.ip_nonlocal_bind=1. */
+/* Return whether the kernel uses the address as the source of packets to that same address. This needs no netlink,
+ * but fails for a second IPv4 address of one network. bind cannot replace this check, because with
+ * net.ipv4.ip_nonlocal_bind=1 it succeeds for any address. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
     struct end chosen;
     socklen_t len = sizeof(from);
     to.ss_family = (sa_family_t)end->family;
-    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* at the same offset in both families; connect needs a
-                                                       * port */
+    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* connect needs a port; its offset is the same in both
+                                                       * families */
     if (end->family == AF_INET)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else
@@ -164,7 +164,7 @@ struct question {
     struct inet_diag_req_v2 body;
 };
 
-/* One datagram from the kernel. A dump of the listeners on one port fits into a few of them. */
+/* One datagram from the kernel. A list of the listeners on one port fits in a few of them. */
 union answer {
     struct nlmsghdr head;
     char room[16384];
@@ -188,12 +188,12 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
     return netlink_ask(netlink_socket(&o->diag, NETLINK_SOCK_DIAG), &q.head);
 }
 
-/* The states of a connection that its process has not closed. After a shutdown of the sending direction
- * (FIN_WAIT) it still has an inode, which a close removes. */
+/* States of a connection that its process has not closed. After a shutdown of the sending direction (FIN_WAIT), the
+ * socket still has an inode; closing it removes the inode. */
 enum { CONNECTED = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 };
 
-/* The socket's owner, when a process holds it in one of `states`. The kernel reads the uid before the inode, so
- * a socket that is closed meanwhile has no inode here. */
+/* Read the owner of a socket that a process holds in one of `states`. The kernel reads the uid before the inode, so a
+ * socket that is closed meanwhile has no inode here. */
 static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct socket_owner *owner)
 {
     const struct inet_diag_msg *msg = NLMSG_DATA(head);
@@ -225,7 +225,8 @@ static enum socket_state diag_find(struct socket_owners *o, const struct end *ne
 
 /* --- /proc/net/tcp ---------------------------------------------------------------------------------------- */
 
-/* "0100007F:72D8": the address as words of the host, the port as a number. `mapped`: an IPv4 address in tcp6. */
+/* Format an end as "0100007F:72D8": the address as words of the host, the port as a number. `mapped`: an IPv4 address
+ * in the table of IPv6. */
 static void print_end(const struct end *end, bool mapped, char text[static 48])
 {
     const uint32_t *a = end->address;
@@ -264,7 +265,7 @@ static enum socket_state table_find(const char *path, const struct end *near, co
     return found;
 }
 
-/* An IPv4 connection of an IPv6 socket is listed in tcp6. */
+/* Find the owner in /proc. An IPv4 connection of an IPv6 socket is listed in tcp6. */
 static enum socket_state tables_find(const struct end *near, const struct end *far,
                                      struct socket_owner *owner)
 {
@@ -289,7 +290,7 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Read one dump to its end. SOCKET_UNKNOWN: the kernel did not answer. */
+/* Read all answers of one request. SOCKET_UNKNOWN: the kernel did not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -315,7 +316,7 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
     }
 }
 
-/* IPv6 sockets are listed separately, including those that accept IPv4 connections. */
+/* Find a listener. IPv6 sockets are listed separately, including those that accept IPv4 connections. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner)
 {
@@ -337,17 +338,17 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* A socket that its owner closed before it was accepted is rejected, because its user is no longer known; a
- * stranger could send a request and close. After a reset the addresses are free again, and the kernel may
- * name the user of a newer connection with the same ones. */
+/* A connection that its owner closed before it was accepted is rejected, because its user is no longer known: another
+ * user could send a request and close. After a reset, the addresses are free again, and the kernel may report the
+ * user of a newer connection with the same addresses. */
 
 static bool is_ours(int64_t uid)
 {
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* The kernel has no peer for a connection that was reset. While this one is not reset, no other has its
- * addresses. So an answer from before this check is about this one. */
+/* Return whether the connection was reset; it then has no peer. Until a reset, no other connection has its addresses.
+ * So an answer before this check belongs to this connection. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;
@@ -375,19 +376,20 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
     if (g->insecure || (state == SOCKET_OPEN && is_ours(owner.uid)))
         return true;
     if (state == SOCKET_OPEN)
-        snprintf(why, UID_GATE_WHY_MAX,
-                 "its owner is uid %u, this store serves uid %u and root; --insecure serves every user",
-                 owner.uid, (unsigned)geteuid());
+        snprintf(
+            why, UID_GATE_WHY_MAX,
+            "its owner is uid %u, but this store serves only uid %u and root; --insecure serves every user",
+            owner.uid, (unsigned)geteuid());
     else if (state == SOCKET_CLOSED && place == THIS_HOST)
-        snprintf(why, UID_GATE_WHY_MAX,
-                 "its owner is not known, because it was closed before it was accepted");
+        snprintf(why, UID_GATE_WHY_MAX, "its owner is unknown, because it was closed before it was accepted");
     else if (place == THIS_HOST)
-        snprintf(why, UID_GATE_WHY_MAX,
-                 "its owner is not known: neither sock_diag nor /proc/net/tcp answers; --insecure serves "
-                 "every user");
+        snprintf(
+            why, UID_GATE_WHY_MAX,
+            "its owner is unknown, because neither sock_diag nor /proc/net/tcp answers; --insecure serves "
+            "every user");
     else
         snprintf(why, UID_GATE_WHY_MAX,
-                 "it is not known whether it comes from this host, because netlink does not answer; "
+                 "its host is unknown, because netlink does not answer; "
                  "--insecure serves every user");
     return false;
 }

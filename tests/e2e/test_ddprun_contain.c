@@ -476,8 +476,7 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     /* The kernel may have given the number of the dead namespace to another test's: then the next start finds it. */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
-        cr_expect_null(strstr(r.err, "has lost its ddprun"), "no process was left to be killed: %s",
-                       r.err);
+        cr_expect_null(strstr(r.err, "has lost its ddprun"), "no process was left to be killed: %s", r.err);
         run_free(&r);
     }
     cr_expect_eq(records(), 0, "the record of a dead job is left");

@@ -229,7 +229,8 @@ Test(scheduler, what_the_user_says_counts_and_what_differs_is_said)
     IN("slurm-one-task-per-node", "--nnodes=5", "--node_rank=4", "--master_port=81", "--nproc_per_node=2",
        "p");
     cr_expect_str_eq(plan_text(), "5 4 node09:81 2 slurm-4711.1");
-    cr_expect_str_eq(scheduler.notes[0], "--nnodes=5 is used, although Slurm provides 4 (SLURM_STEP_NUM_NODES)");
+    cr_expect_str_eq(scheduler.notes[0],
+                     "--nnodes=5 is used, although Slurm provides 4 (SLURM_STEP_NUM_NODES)");
     cr_expect_str_eq(scheduler.notes[1], "--node_rank=4 is used, although Slurm provides 2 (SLURM_NODEID)");
     cr_expect_str_eq(scheduler.notes[2],
                      "--nproc_per_node=2 is used, although Slurm provides 4 GPUs (SLURM_GPUS_ON_NODE)");

@@ -64,10 +64,10 @@ Test(daemon_options, what_is_wrong_is_named)
     expect_error("--quiet=yes", NULL, "--quiet takes no value");
     expect_error("29400", NULL, "'29400': expected only options");
     for (const char *const *bad = (const char *const[]){ "", "0", "-1", "1T", "5MM", "K", NULL }; *bad; bad++)
-        expect_error("--max-bytes", *bad, "is not a size");
+        expect_error("--max-bytes", *bad, ": expected a number, or a number with K, M or G");
     expect_error("--max-bytes", "99999999999999999999", "too large");
-    expect_error("--keep", "0", "is not a number of seconds from 1 to 31622400");
-    expect_error("--keep", "5m", "is not a number of seconds");
+    expect_error("--keep", "0", ": expected a number of seconds from 1 to 31622400");
+    expect_error("--keep", "5m", ": expected a number of seconds");
     expect_error("--max-bytes", "9999999999999G", "too large");
 }
 

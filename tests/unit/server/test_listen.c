@@ -84,9 +84,9 @@ Test(port_table, says_as_much_as_is_known)
         port_holder_words(&h, text, sizeof(text)),
         "redis-server (pid 812, user bob, for 119 s, rank 3 of torchrun job gpt: redis-server *:6379)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .inode = 1, .uid = 1001 }, text, sizeof(text)),
-                     "a process of user id 1001 (its pid cannot be seen by this user)");
+                     "a process of user id 1001 (its pid is hidden from you)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .leftover = true }, text, sizeof(text)),
-                     "old connections that are still closing (at most a minute)");
+                     "old connections that are still closing, for at most a minute");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ 0 }, text, sizeof(text)),
-                     "a process that cannot be seen from here");
+                     "a process that is hidden from you");
 }

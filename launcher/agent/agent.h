@@ -224,11 +224,11 @@ bool agent_is_stuck(const struct agent *agent);
 
 /* Return ddprun's exit code. The first matching row applies:
  *   124       a process could not be killed
- *            the verdict's code for --exit_code, if there is a verdict
+ *             the verdict's code for --exit_code, if there is a verdict
  *   128 + n   the user stopped the job with signal n before a worker failed
  *   123       the store was lost before it received a failure. A later failure here may be a consequence of the
  *             loss, and all nodes must exit with the same code.
- *            the policy's code. `first`: the code of the first failure. `max`: the highest code of all workers that
+ *             the policy's code. `first`: the code of the first failure. `max`: the highest code of all workers that
  *             failed by themselves. `rank0`: the code of local rank 0; if that was stopped by ddprun or never ran,
  *             the code of the first failure.
  * The code of a worker is its exit code, 128 + n for a signal, 126 if it cannot be run, 127 if it was not found. */

@@ -253,7 +253,8 @@ static cJSON *parse_text(struct slice text, struct ddp_err *err)
         return pickle_read(text, err);
     cJSON *json = cJSON_ParseWithLengthOpts(text.data, text.len, &end, 0);
     if (json == NULL)
-        ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu of %zu: neither JSON nor a pickle; was the file cut off?",
+        ddp_fail(err, DDP_ERR_CORRUPT,
+                 "offset %zu of %zu: neither JSON nor a pickle; the file may be truncated",
                  (size_t)(end - (const char *)text.data), text.len);
     return json;
 }

@@ -79,7 +79,7 @@ Test(ddpctl, shows_keys_as_a_table)
     ddp_store_set(s, "other", "\0\xff", 2, NULL);
     expect_answer("keys", "--prefix=/a", "KEY  SIZE  VALUE\n/a      2  hi\n");
     expect_answer("keys", NULL, "0x00ff");
-    expect_answer("keys", "--limit=1", "... and more");
+    expect_answer("keys", "--limit=1", "... the store has more");
     expect_answer("status", NULL, "store     2 keys, ");
     ddp_store_close(s);
 }
@@ -172,7 +172,7 @@ Test(ddpctl, tells_usage_errors_from_failures)
     char closed[32];
     snprintf(closed, sizeof(closed), "127.0.0.1:%d", port);
     const char *refused[] = { bin("ddpctl"), "--timeout=2", "--addr", closed, "status", NULL };
-    expect_failure(run_command(refused, NULL), 1, "refused: no process listens there (after 2 s in all");
+    expect_failure(run_command(refused, NULL), 1, "refused: no process listens there (after 2 s, see --timeout)");
     close(reserved);
 }
 
@@ -312,7 +312,7 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
 Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
 {
     struct run_result r = CTL("status");
-    cr_expect_not_null(strstr(r.err, "default 127.0.0.1:29500"), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "default address 127.0.0.1:29500"), "%s", r.err);
     run_free(&r);
     r = CTL("cancel", "name");
     EXPECT(r, 2);

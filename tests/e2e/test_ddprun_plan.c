@@ -452,7 +452,7 @@ Test(ddprun_torchrun, what_cannot_be_is_exit_2_and_a_way_out)
 Test(ddprun_torchrun, what_does_nothing_is_said)
 {
     expect("$D --standalone --rdzv-endpoint=localhost:0 --nproc_per_node=1 --monitor-interval=5 echo ran", 0,
-           "ran\n", "--rdzv_endpoint has no effect: --standalone");
+           "ran\n", "--rdzv_endpoint has no effect: a --standalone job");
     expect("$D --duplicate-stdout-filters=a --nproc_per_node=1 echo ran", 0, "ran\n",
            "lines that --tee writes");
 }

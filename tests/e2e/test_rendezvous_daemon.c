@@ -214,7 +214,7 @@ Test(rendezvous_daemon, wrong_usage_is_named)
     expect_usage_error("--bogus", NULL, "unknown option '--bogus'; see --help");
     expect_usage_error("--listen", "::1:7", "[::1]:7");
     expect_usage_error("--listen", "here:http", "'http' is not a number");
-    expect_usage_error("--max-bytes", "lots", "'lots' is not a size");
+    expect_usage_error("--max-bytes", "lots", "'lots': expected a number, or a number with K, M or G");
     expect_usage_error("serve", NULL, "'serve': expected only options");
 }
 

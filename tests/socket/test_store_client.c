@@ -100,7 +100,7 @@ Test(store_client, null_is_no_key_and_no_value)
     cr_assert_eq(ddp_store_set(store, NULL, "", 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "a key is NULL") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_set(store, "x", NULL, 5, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "5 bytes at NULL") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "value of 5 bytes is NULL") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_wait(store, NULL, 2, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "the list of keys is NULL") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_wait(store, keys, 2, 0, &err), DDP_ERR_ARG);

@@ -105,7 +105,7 @@ Test(ctl_options, a_port_alone_is_one_of_this_machine)
 Test(ctl_options, mistakes_are_named)
 {
     expect_error("", "a command is missing");
-    expect_error("stats", "unknown command 'stats'; there are: status, jobs");
+    expect_error("stats", "unknown command 'stats'; expected: status, jobs");
     expect_error("status now", "unexpected argument 'now' after 'status'");
     expect_error("cancel", "cancel needs an argument: ddpctl cancel NAME");
     expect_error("cancel a b", "unexpected argument 'b'");

@@ -98,7 +98,7 @@ Test(pickle, values_in_the_wrong_place)
     expect_error(BYTES("\x80\x02Nq\x01."), "the memo has a gap");
     expect_error(BYTES("\x80\x02h\x00."), "no such value");
     expect_error(BYTES("\x80\x02Nq\x00h\x00."), "neither text nor a container");
-    expect_error(BYTES("\x80\x02X\xff\xff\xff\xff"), "cut off");
+    expect_error(BYTES("\x80\x02X\xff\xff\xff\xff"), "may be truncated");
     expect_error(BYTES("\x80\x02X\x01\x00\x00\x00\x00."), "zero byte");
     expect_error(BYTES("\x80\x02\x8a\x09"), "more than 64 bits");
 }

@@ -172,7 +172,8 @@ Test(ddpctl, tells_usage_errors_from_failures)
     char closed[32];
     snprintf(closed, sizeof(closed), "127.0.0.1:%d", port);
     const char *refused[] = { bin("ddpctl"), "--timeout=2", "--addr", closed, "status", NULL };
-    expect_failure(run_command(refused, NULL), 1, "refused: no process listens there (after 2 s, see --timeout)");
+    expect_failure(run_command(refused, NULL), 1,
+                   "refused: no process listens there (after 2 s, see --timeout)");
     close(reserved);
 }
 

@@ -213,18 +213,24 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
+static void name_store(const struct store_host_options *o, const char *address, enum finding_code code,
+                       struct finding *finding)
+{
+    char subject[FINDING_SUBJECT_MAX];
+    snprintf(subject, sizeof(subject), "the store at %.64s:%d", address, o->plan->meeting.port);
+    finding_make(finding, code, subject, NULL);
+}
+
 /* A store of several nodes without a secret: an error, or a warning if the user wants it. An address "" stands for all
  * of this host. */
 static enum finding_code openness(const struct store_host_options *o, const struct hosting *decided,
                                   struct finding *finding)
 {
     const char *address = decided->address[0] != '\0' ? decided->address : decided->dial;
-    char subject[FINDING_SUBJECT_MAX];
     if (o->plan->secret != NULL || o->plan->meeting.nnodes_max == 1 || hosting_is_loopback(address))
         return FINDING_NONE;
     const enum finding_code code = is_open(o->plan) ? FINDING_STORE_IS_OPEN : FINDING_NO_SECRET;
-    snprintf(subject, sizeof(subject), "the store at %.64s:%d", address, o->plan->meeting.port);
-    finding_make(finding, code, subject, NULL);
+    name_store(o, address, code, finding);
     return code;
 }
 
@@ -232,6 +238,13 @@ static void write_finding(char *text, size_t size, const struct finding *f)
 {
     snprintf(text, size, "%s\n  try      %s\n  finding  %s", f->sentence, f->advice,
              finding_code_name(f->code));
+}
+
+static void refuse_to_open(const struct store_host_options *o, const struct finding *finding)
+{
+    char words[HOSTING_WORDS_MAX];
+    write_finding(words, sizeof(words), finding);
+    store_host_fail(o, finding_code_name(finding->code), words);
 }
 
 /* Hosts the store. If the port is in use, a node that must host the store fails, but a node that may host the store
@@ -244,9 +257,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     struct finding finding;
     const enum finding_code open = openness(o, decided, &finding);
     if (open == FINDING_NO_SECRET) {
-        char words[HOSTING_WORDS_MAX];
-        write_finding(words, sizeof(words), &finding);
-        store_host_fail(o, finding_code_name(open), words);
+        refuse_to_open(o, &finding);
         return;
     }
     ddp_status status = listen_on(o->plan, decided->address, o->plan->meeting.port, &place.server, &err);
@@ -285,6 +296,17 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
+/* A node of a job with --master_addr gets the line of node 0, which refuses to open the store without a secret. So this
+ * node refuses, too, and does not wait for node 0. An endpoint may be a ddp-rendezvous, which has no secret. */
+static bool must_wait_in_vain(const struct store_host_options *o, const struct hosting *decided,
+                              const struct name_found *name)
+{
+    const struct plan *plan = o->plan;
+    return decided->choice == HOSTING_JOIN && !plan->meeting.elastic && plan->cli->endpoint.host[0] == '\0' &&
+           plan->cli->host_store == HOST_STORE_AUTO && plan->secret == NULL && !is_open(plan) &&
+           plan->meeting.nnodes_max > 1 && name->n > 0 && !hosting_is_loopback(name->addresses[0]);
+}
+
 /* Collects the facts; hosting.c decides. */
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
@@ -303,7 +325,11 @@ static void decide(const struct store_host_options *o, const struct name_found *
     snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided.local_only);
     if (decided.choice == HOSTING_ERROR)
         store_host_fail(o, decided.code, decided.words);
-    else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
+    else if (must_wait_in_vain(o, &decided, name)) {
+        struct finding finding;
+        name_store(o, name->addresses[0], FINDING_NO_SECRET, &finding);
+        refuse_to_open(o, &finding);
+    } else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
         store_host_join_other(o, &decided);
     else
         host(o, &decided);

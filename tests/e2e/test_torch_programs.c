@@ -1,5 +1,6 @@
 /* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. A row lists the
  * lines that every rank of a program must print. */
+#include "auth/secret.h"
 #include "run.h"
 #include "scene.h"
 #include "job.h"
@@ -269,6 +270,23 @@ static void find_program(const char *program, char path[PATH_MAX])
     cr_assert_not_null(realpath(name, path), "%s", name);
 }
 
+static char secret_option[64]; /* "--secret_file=PATH" */
+
+static void make_secret(void)
+{
+    struct ddp_err err;
+    const char *path = secret_option + sizeof("--secret_file=") - 1;
+    snprintf(secret_option, sizeof(secret_option), "--secret_file=/tmp/ddprun-torch-secret-%d",
+             (int)getpid());
+    unlink(path);
+    cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
+}
+
+static void remove_secret(void)
+{
+    unlink(secret_option + sizeof("--secret_file=") - 1);
+}
+
 typedef struct run_process *start_on(const struct host *host, const char *program, int index);
 
 static struct run_process *start_host(const struct host *host, const char *program, int index)
@@ -276,10 +294,9 @@ static struct run_process *start_host(const struct host *host, const char *progr
     char node_rank[24], path[PATH_MAX];
     find_program(program, path);
     snprintf(node_rank, sizeof(node_rank), "--node_rank=%d", index);
-    const char *argv[] = {
-        bin("ddprun"), "--nnodes=2", "--nproc_per_node=1", "--master_addr=10.9.0.1", node_rank, "--no_prefix",
-        path,          NULL
-    };
+    const char *argv[] = { bin("ddprun"), "--nnodes=2", "--nproc_per_node=1", "--master_addr=10.9.0.1",
+                           secret_option, node_rank,    "--no_prefix",        path,
+                           NULL };
     return host_start(host, argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
 }
 
@@ -324,7 +341,9 @@ Test(torch_programs, run_on_two_hosts)
     torch_skip_without();
     torch_skip_sanitized();
     struct hosts *net = hosts_open(2);
+    make_secret();
     try_rows_on(net, start_host);
+    remove_secret();
     hosts_close(net);
 }
 

@@ -124,10 +124,11 @@ remove_hosts() {
 
 runs_nodes() {
     local i rc=0 node=()
+    rm -f "$out.key" && "$venv/bin/ddprun" --make_secret "$out.key" || return
     for i in 0 1; do
         # shellcheck disable=SC2016  # the worker expands it
         ip netns exec "$host.$i" "$venv/bin/ddprun" --nnodes=2 --node_rank="$i" --master_addr=10.77.0.1 --nproc_per_node=2 \
-            sh -c 'echo $RANK of $WORLD_SIZE' >"$out.$i" 2>"$out.$i.err" &
+            --secret_file="$out.key" sh -c 'echo $RANK of $WORLD_SIZE' >"$out.$i" 2>"$out.$i.err" &
         node+=($!)
     done
     for i in 0 1; do

@@ -213,24 +213,17 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
-static void name_store(const struct store_host_options *o, const char *address, enum finding_code code,
-                       struct finding *finding)
-{
-    char subject[FINDING_SUBJECT_MAX];
-    snprintf(subject, sizeof(subject), "the store at %.64s:%d", address, o->plan->meeting.port);
-    finding_make(finding, code, subject, NULL);
-}
-
-/* A store of several nodes without a secret: an error, or a warning if the user wants it. An address "" stands for all
- * of this host. */
-static enum finding_code openness(const struct store_host_options *o, const struct hosting *decided,
+/* Checks whether a store of several nodes at this address is open to other hosts without a secret: an error, or a warning
+ * if the user wants that. */
+static enum finding_code openness(const struct store_host_options *o, const char *address,
                                   struct finding *finding)
 {
-    const char *address = decided->address[0] != '\0' ? decided->address : decided->dial;
+    char subject[FINDING_SUBJECT_MAX];
     if (o->plan->secret != NULL || o->plan->meeting.nnodes_max == 1 || hosting_is_loopback(address))
         return FINDING_NONE;
     const enum finding_code code = is_open(o->plan) ? FINDING_STORE_IS_OPEN : FINDING_NO_SECRET;
-    name_store(o, address, code, finding);
+    snprintf(subject, sizeof(subject), "the store at %.64s:%d", address, o->plan->meeting.port);
+    finding_make(finding, code, subject, NULL);
     return code;
 }
 
@@ -255,7 +248,9 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     struct ddp_err err;
     struct store_place place = { .here = true };
     struct finding finding;
-    const enum finding_code open = openness(o, decided, &finding);
+    /* The address "" stands for all of this host. */
+    const enum finding_code open =
+        openness(o, decided->address[0] != '\0' ? decided->address : decided->dial, &finding);
     if (open == FINDING_NO_SECRET) {
         refuse_to_open(o, &finding);
         return;
@@ -298,13 +293,11 @@ static void store_host_join_other(const struct store_host_options *o, const stru
 
 /* A node of a job with --master_addr gets the line of node 0, which refuses to open the store without a secret. So this
  * node refuses, too, and does not wait for node 0. An endpoint may be a ddp-rendezvous, which has no secret. */
-static bool must_wait_in_vain(const struct store_host_options *o, const struct hosting *decided,
-                              const struct name_found *name)
+static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
-    const struct plan *plan = o->plan;
-    return decided->choice == HOSTING_JOIN && !plan->meeting.elastic && plan->cli->endpoint.host[0] == '\0' &&
-           plan->cli->host_store == HOST_STORE_AUTO && plan->secret == NULL && !is_open(plan) &&
-           plan->meeting.nnodes_max > 1 && name->n > 0 && !hosting_is_loopback(name->addresses[0]);
+    const struct cli *cli = o->plan->cli;
+    return decided->choice == HOSTING_JOIN && !o->plan->meeting.elastic && cli->endpoint.host[0] == '\0' &&
+           cli->host_store == HOST_STORE_AUTO;
 }
 
 /* Collects the facts; hosting.c decides. */
@@ -313,6 +306,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
     struct own_address own[OWN_ADDRESSES_MAX];
     const char *resolved[RACE_ADDRESSES_MAX];
     struct hosting decided;
+    struct finding finding;
     for (int i = 0; i < name->n; i++)
         resolved[i] = name->addresses[i];
     const struct hosting_facts facts = { .meeting = &o->plan->meeting,
@@ -325,11 +319,10 @@ static void decide(const struct store_host_options *o, const struct name_found *
     snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided.local_only);
     if (decided.choice == HOSTING_ERROR)
         store_host_fail(o, decided.code, decided.words);
-    else if (must_wait_in_vain(o, &decided, name)) {
-        struct finding finding;
-        name_store(o, name->addresses[0], FINDING_NO_SECRET, &finding);
+    else if (follows_node_0(o, &decided) && name->n > 0 &&
+             openness(o, name->addresses[0], &finding) == FINDING_NO_SECRET)
         refuse_to_open(o, &finding);
-    } else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
+    else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
         store_host_join_other(o, &decided);
     else
         host(o, &decided);

@@ -241,23 +241,25 @@ static void identify(struct store_link *link)
     store_link_join(link);
 }
 
-/* With a secret, the store must prove itself before it learns anything of this job. Without random numbers the nonce
- * is 0; the store's makes the connection unique. */
-static void introduce(struct store_link *link)
+/* Queues the first messages. With a secret, the store must prove that it has the secret before this node sends anything
+ * about the job. Returns 0, or a code of libuv when there are no random numbers. */
+static int introduce(struct store_link *link)
 {
     uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
     if (link->options.fd < 0)
         link_queue_validate(&link->out);
     if (!has_secret(link)) {
         identify(link);
-        return;
+        return 0;
     }
-    (void)sys_getrandom(nonce, sizeof(nonce), 0);
+    if (sys_getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce))
+        return UV_EIO;
     auth_hello(&link->auth, link->options.plan->secret, AUTH_AGENT, link->options.plan->job, nonce, hello);
     link_queue_bytes(&link->out, OP_AUTH, slice_of(hello, sizeof(hello)), NULL);
     link->early = cJSON_CreateArray();
     link->out.no_memory = link->out.no_memory || link->early == NULL;
     link->urgent = true;
+    return 0;
 }
 
 /* The store's answer to the first message. Requests that have waited for it follow in their order. */
@@ -473,8 +475,9 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
     uv_prepare_init(options->loop, &link->before_poll);
     uv_prepare_start(&link->before_poll, on_before_poll);
     link->open_handles = 4;
-    introduce(link);
-    int rc = start(link);
+    int rc = introduce(link);
+    if (rc == 0)
+        rc = start(link);
     if (rc == 0) {
         *out = link;
         return DDP_OK;

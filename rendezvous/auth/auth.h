@@ -32,7 +32,8 @@ enum {
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
 };
 
-/* What the peer may do, as it claims before its proof. */
+/* The role that a client claims before its proof. An operator may read, and has no rights of an agent; no program of ours
+ * connects as one yet. */
 enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
 
 /* The number in the store's answer; all but OK end the connection. */

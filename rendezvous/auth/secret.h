@@ -1,4 +1,4 @@
-/* secret.h -- the secret of a job, 32 random bytes that agents, ddpctl and the store share and no worker ever has.
+/* secret.h -- the secret of a job, 32 random bytes that agents and the store share and no worker ever has.
  *
  * A file of it is one line of 64 hexadecimal digits. There is no other format, so a pass phrase, which a listener
  * could guess, is rejected. */

@@ -51,8 +51,8 @@ bool profile_begin(struct profile *p, uint32_t n);
 void profile_free(struct profile *p);
 
 /* Count a sample: rows of record/stacks.h, and the facts of all ranks, which say where ranks of libddp are. `moved_ms` is the time
- * of the job's last sign of progress. All samples of one wait are one piece of evidence,
- * because the same rank is late in all of them. Return true if a rank is slow that was not slow before. */
+ * of the job's last sign of progress. All samples of one wait are one piece of
+ * evidence, because the same rank is late in all of them. Return true if a rank is slow that was not slow before. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms);
 
 /* Add RANK_SLOW for the slow ranks of s->profile, if there are any. */

@@ -3,7 +3,7 @@
  * The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger. Only
  * VALIDATE, PING and AUTH of it are decoded, at most FIRST_BYTES in all; its other bytes are kept unread until
  *
- *     - it proves that it has the secret (an agent, ddpctl), or
+ *     - it proves that it has the secret (an agent), or
  *     - an agent that has proven it answers `vouch`: the connection belongs to a process of the agent's user.
  *
  * Then PyTorch's clients and libddp's, which have no secret, go on as if they had just connected.

@@ -19,6 +19,7 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- a check ------------------------------------------------------------------------------------------------ */
 
@@ -393,14 +394,6 @@ struct findings_now {
 /* --- which findings are new
  * ------------------------------------------------------------------------------ */
 
-/* Adds a text to a digest (FNV-1a). An attacker gains nothing from a collision, so a stronger hash is not needed. */
-static uint64_t mix(uint64_t digest, const char *text)
-{
-    for (; *text != '\0'; text++)
-        digest = (digest ^ (unsigned char)*text) * 0x100000001b3ull;
-    return digest;
-}
-
 /* Returns the digest of a finding, or 0 if the finding causes no report. A note causes no report. A foreign client
  * does, because a node that was started with wrong options looks like a foreign client. The names of missing nodes
  * are not part of the digest, because the push `waiting` shows their number. */
@@ -408,8 +401,9 @@ static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
         return 0;
-    const uint64_t digest = mix(1, finding_code_name(f->code));
-    return finding_is_count(f->code) ? digest : mix(digest, f->subject);
+    const char *code = finding_code_name(f->code);
+    const uint64_t digest = hash_bytes(HASH_START, code, strlen(code));
+    return finding_is_count(f->code) ? digest : hash_bytes(digest, f->subject, strlen(f->subject));
 }
 
 static bool was_told(const struct schedule_state *w, uint64_t digest)
@@ -642,14 +636,14 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Returns the finding that note() reports: the first new one for translated addresses, because users fix such nodes
- * one by one; otherwise the latest. */
+/* Returns the index of the first finding that note() prints. For translated addresses that is 0, because users fix such
+ * nodes one by one; otherwise only the latest finding is new. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
 }
 
-/* Reports one finding in one line if the finding still holds. Examples are different numbers of workers, nodes
+/* Prints the findings with this code, each in one line, if they still hold. Examples are different numbers of workers, nodes
  * behind a router that translates addresses, and a late node. */
 static void note(struct job *job, const struct snapshot *s, struct diagnosis *d, enum finding_code code)
 {

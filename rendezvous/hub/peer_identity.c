@@ -152,13 +152,8 @@ uint64_t peer_deadline(const struct hub *hub)
 /* Moves a held session into its job. hub.c processes the held bytes after the bytes of the current session. */
 static void release(struct session *s, struct job *job)
 {
-    struct hub *hub = job->hub;
     session_enter(s, job);
-    if (!s->is_held)
-        return;
-    s->is_held = false;
-    list_remove(&s->midway);
-    list_insert(&hub->peers.released, &s->midway);
+    session_release(job->hub, s);
 }
 
 /* Records the claim of a job. After CLAIM_MS without a claim of another job, the session enters this job. */

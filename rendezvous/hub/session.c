@@ -164,6 +164,11 @@ void session_leave_line(struct hub *hub, struct session *s)
 void session_admit(struct hub *hub, struct session *s)
 {
     session_leave_line(hub, s);
+    session_release(hub, s);
+}
+
+void session_release(struct hub *hub, struct session *s)
+{
     if (!s->is_held)
         return;
     s->is_held = false;

@@ -321,8 +321,10 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes);
 void hub_flush(struct hub *hub);
 /* session.c: a connection of another host leaves the line in which it waits. */
 void session_leave_line(struct hub *hub, struct session *s);
-/* It is no stranger any more; its held bytes are processed next. */
+/* Ends the state of a stranger and releases the session. */
 void session_admit(struct hub *hub, struct session *s);
+/* Makes hub.c process the held bytes of a session, after the bytes of the current one. */
+void session_release(struct hub *hub, struct session *s);
 /* It ends: leave the line, and free what AUTH has allocated. */
 void session_end_auth(struct hub *hub, struct session *s);
 /* Append a blob to its output, with a tag if it has sent AUTH. */

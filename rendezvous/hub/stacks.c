@@ -213,7 +213,7 @@ void stacks_ask(struct job *job)
         return;
     }
     sample->for_hang = for_hang && sample->ranks[0] == '\0' && !sample->native;
-    sample->for_profile = sample->for_profile || profiles;
+    sample->for_profile = sample->for_profile || (profiles && begins);
     if (begins)
         ask_nodes(job);
 }

@@ -3,8 +3,8 @@
  * formats it as the last line of every node's report.
  *
  * A new fact needs a row of FAILURE_ROWS and the code that fills it. */
-#ifndef BASE_FAILURE_H
-#define BASE_FAILURE_H
+#ifndef RENDEZVOUS_RECORD_FAILURE_H
+#define RENDEZVOUS_RECORD_FAILURE_H
 
 #include "base/limits.h"
 

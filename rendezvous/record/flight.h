@@ -8,8 +8,8 @@
  *
  * The words for kinds, types and operations are in the page, too, because libddp has their table and the
  * launcher does not link it. */
-#ifndef RENDEZVOUS_BASE_FLIGHT_H
-#define RENDEZVOUS_BASE_FLIGHT_H
+#ifndef RENDEZVOUS_RECORD_FLIGHT_H
+#define RENDEZVOUS_RECORD_FLIGHT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  *
  * A plain list of 256 workers is hard to read, so every set that is read or printed has this one form. A zeroed
  * struct is the empty set. */
-#ifndef BASE_RANK_SET_H
-#define BASE_RANK_SET_H
+#ifndef RENDEZVOUS_RECORD_RANK_SET_H
+#define RENDEZVOUS_RECORD_RANK_SET_H
 
 #include "base/buf.h"
 #include "ddp/error.h"

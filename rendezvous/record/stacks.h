@@ -9,8 +9,8 @@
  *
  * Every text comes from another process or host. Texts, frames, threads and rows have limits, and bytes that a terminal would
  * obey are replaced. */
-#ifndef RENDEZVOUS_BASE_STACKS_H
-#define RENDEZVOUS_BASE_STACKS_H
+#ifndef RENDEZVOUS_RECORD_STACKS_H
+#define RENDEZVOUS_RECORD_STACKS_H
 
 #include "base/buf.h"
 #include "ddp/error.h"

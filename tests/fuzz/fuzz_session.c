@@ -1,33 +1,18 @@
-/* Four connections to one hub with a small quota. The input is a list of steps: a byte that selects an action and a
- * connection, a length, and that many bytes to feed. Nothing may be sent to a closed connection, and at the end
+/* Four connections to one hub with a small quota (hub_steps.h). Nothing may be sent to a closed connection, and at the end
  * everything must be freed (LeakSanitizer checks). */
 #include "store/encode.h"
-#include "hub/hub.h"
+#include "hub_steps.h"
 #include "store/ops.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
-enum { CONNS = 4 };
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static struct hub *hub;
-static bool is_open[CONNS + 1];
-static uint64_t now_ms;
 
 static void check_send(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
     (void)holder;
     (void)user;
     assert(is_open[conn] && bytes.len > 0);
-}
-
-static void note_close(void *user, conn_id conn, const char *why, bool is_news)
-{
-    (void)user, (void)is_news;
-    assert(is_open[conn] && why[0] != '\0');
-    is_open[conn] = false;
 }
 
 static void note_log(void *user, const char *line)
@@ -56,45 +41,12 @@ static void open_conn(conn_id conn)
     buf_free(&bytes);
 }
 
-static void take_time(uint64_t ms)
-{
-    now_ms += ms;
-    while (hub_deadline(hub) <= now_ms)
-        hub_tick(hub, now_ms);
-}
-
-/* The lowest two bits choose the connection, the next three what happens to it. */
-static void do_step(uint8_t what, struct slice bytes)
-{
-    conn_id conn = (what & 3u) + 1;
-    unsigned action = what >> 2 & 7;
-    if (!is_open[conn]) {
-        open_conn(conn);
-    } else if (action == 7) {
-        is_open[conn] = false;
-        hub_disconnect(hub, conn, "closed by the peer", now_ms);
-    } else if (action == 6) {
-        take_time(bytes.len * 100);
-    }
-    if (is_open[conn])
-        hub_feed(hub, conn, bytes, now_ms);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
     const struct hub_sink sink = { .send = check_send, .close = note_close, .log = note_log };
     limits.max_bytes = 100000;
-    now_ms = 0;
-    hub = hub_new(&limits, &sink);
-    for (size_t at = 0; at + 2 <= size;) {
-        size_t len = data[at + 1];
-        len = len < size - at - 2 ? len : size - at - 2;
-        do_step(data[at], slice_of(data + at + 2, len));
-        at += 2 + len;
-    }
-    hub_free(hub);
-    for (int i = 0; i <= CONNS; i++)
-        is_open[i] = false;
+    do_steps(&limits, &sink, data, size, open_conn);
+    end_steps();
     return 0;
 }

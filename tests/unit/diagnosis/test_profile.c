@@ -168,7 +168,7 @@ Test(profile, the_finding_names_the_rank_the_shares_and_what_it_does_instead)
     profile_free(&p);
 }
 
-/* It is told once, and no longer shown when it has caught up. */
+/* The rank is reported once, and no longer shown after it has caught up. */
 Test(profile, a_slow_rank_that_recovers_is_forgotten_after_two_windows)
 {
     struct job job = JOB(6, 350, 0.05, 0.3);

@@ -1,11 +1,11 @@
-/* encode.h -- the numbers and blobs of the wire, for both ends.
+/* encode.h -- the numbers and blobs of the wire format, for server and clients.
  *
  *     put_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
  *     put_i64(out, -1)     ->  ff ff ff ff ff ff ff ff
  *
- * Integers are little-endian whatever the machine is; a blob is a u64 length and that many bytes. The put_
- * functions append to a buffer and return false when memory is short (the buffer may then hold half a
- * message: drop it). The get_ functions read from memory that the caller has checked. */
+ * Integers are little-endian on every machine. A blob is a u64 length, followed by that many bytes. The put_ functions
+ * append to a buffer. They return false if memory is short; the buffer may then end with half a message, and the
+ * caller must discard it. The get_ functions read from memory that the caller has checked. */
 #ifndef RENDEZVOUS_ENCODE_H
 #define RENDEZVOUS_ENCODE_H
 
@@ -15,8 +15,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Copied, because integers on the wire are not aligned; a compiler makes one load or store of it. (gcc 12 keeps a
- * loop over the bytes, which took a fifth of the decoding time.) */
+/* Write an integer with memcpy, because integers on the wire are not aligned. The compiler replaces the memcpy by one
+ * store. (gcc 12 does not replace a loop over the bytes, which took a fifth of the decoding time.) */
 static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
 {
     const uint64_t le = htole64(value);
@@ -61,7 +61,7 @@ static inline bool put_i64(struct buf *out, int64_t value)
     return put_u64(out, (uint64_t)value);
 }
 
-/* Two appends: a failure of the second leaves a length without its bytes, see above. */
+/* Append a length and bytes. If the second append fails, the buffer ends with half a message. */
 static inline bool put_blob(struct buf *out, struct slice bytes)
 {
     return put_u64(out, bytes.len) && buf_append(out, bytes.data, bytes.len);

@@ -1,14 +1,14 @@
 /* entry.c -- see entry.h.
  *
- * The quota is charged before malloc and gets back exactly that amount: the charge can always be computed from the
- * entry itself (key length, room, capacity, items), so no second account can drift from it. */
+ * The quota is charged before malloc, and the same amount is returned when the memory is freed. No field stores the
+ * charge: it is computed from the entry (key length, room, capacity, items), so the two amounts cannot differ. */
 #include "store/entry.h"
 
 #include <stdlib.h>
 
 enum {
-    VALUE_MIN = 24, /* holds any counter, so ADD never allocates after the first time */
-    ROOM_MAX = 512, /* a longer value has a separate block, because this room is freed only with the entry */
+    VALUE_MIN = 24, /* the smallest room for a value; any counter fits, so ADD allocates only once */
+    ROOM_MAX = 512, /* a longer value has its own block, because room is freed only with the entry */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "see entry.h");
@@ -20,15 +20,15 @@ static uint16_t room_for(size_t value_len)
     return value_len < VALUE_MIN ? VALUE_MIN : (uint16_t)value_len;
 }
 
-/* The key may exist without a value: an entry also holds waiters and a queue. See entry_is_there. */
+/* Return the entry even if it has no value, because an entry also has waiters and a queue. See entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key)
 {
     struct table_node *node = table_find(&entries->table, key, table_hash(key));
     return node ? TABLE_ENTRY(node, struct entry, node) : NULL;
 }
 
-/* The first node with the hash is nearly always the right one. The processor prefetches the rest of a long value by
- * itself. */
+/* Prefetch the first node with each hash, because it nearly always has the right key. Three lines of a value are
+ * sufficient, because the processor itself prefetches the rest of a long value. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64, LINES = 3 };
@@ -41,7 +41,7 @@ void entries_expect(const struct entries *entries, const uint32_t *hashes, uint3
     }
 }
 
-/* The key's bytes follow the struct: one block for a key, and the table's node points into it. */
+/* Allocate one block for the struct and the key's bytes. The table's node points to these bytes. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len)
 {
     const uint32_t hash = table_hash(key);
@@ -66,8 +66,8 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     return entry;
 }
 
-/* Call it after anything that may have been the last use. A woken connection counts as a use, because it holds a
- * pointer to the entry until it has acted. */
+/* Free an entry without use. Callers call this function after each change that may have removed the last use. A woken
+ * connection is a use, because it has a pointer to the entry until it has acted. */
 void entry_settle(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
@@ -82,8 +82,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Not the entry's own room, which is charged with the entry. Without room, a block may begin exactly where the entry
- * ends. */
+/* Return NULL for a value in the entry's own room, because it is charged and freed with the entry. Check that there is
+ * room: otherwise the bytes of another block could begin at the address where the entry ends. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -97,7 +97,7 @@ static uint32_t block_cost(struct entry *entry)
     return entry_holder(entry) != NULL ? entry->cap : 0;
 }
 
-/* A block of exactly `cap` bytes; the first `keep` bytes of the value stay. */
+/* Replace the value's memory by a block of exactly `cap` bytes. Keep the first `keep` bytes of the value. */
 static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, uint32_t keep)
 {
     const uint32_t old = block_cost(entry);
@@ -118,7 +118,8 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Count existing keys as they change, because GETNUMKEYS must not walk the table. */
+/* Record that the entry has a value. The number of such entries is kept up to date, because GETNUMKEYS must not walk
+ * the table. */
 static void mark_existing(struct entries *entries, struct entry *entry)
 {
     if (!entry->exists)
@@ -126,8 +127,9 @@ static void mark_existing(struct entries *entries, struct entry *entry)
     entry->exists = true;
 }
 
-/* The old buffer is used again when it is not shared, large enough and not far too large: a counter or a heartbeat
- * key never allocates after the first time, and a key that once held 8 MiB does not keep them. */
+/* Provide `cap` bytes for a new value. The old buffer is used again if it is large enough, has no other holder, and is
+ * not more than four times too large. So a counter or a heartbeat key allocates only once, and a key that once held 8
+ * MiB does not keep them. */
 static bool make_room(struct entries *entries, struct entry *entry, uint32_t cap)
 {
     if (entry->value == NULL && cap <= entry->room) {
@@ -150,7 +152,8 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Grow by half, so that many small appends stay cheap. Other holders do not read past the value's end. */
+/* Append in place if there is room; otherwise grow by half, so that many small appends are cheap. Other holders of the
+ * block do not read past the old end of the value. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)
@@ -165,7 +168,7 @@ bool entry_append(struct entries *entries, struct entry *entry, struct slice val
     return true;
 }
 
-/* Also used on an entry without a value, where it does nothing. */
+/* Remove the value. If there is none, do nothing. */
 void entry_unset(struct entries *entries, struct entry *entry)
 {
     entries->existing -= entry->exists;
@@ -186,7 +189,7 @@ static void put_last(struct entry *entry, struct queue_item *item)
     entry->push_end = item;
 }
 
-/* Items are separate blocks: queues are short in practice, and an item is popped once. */
+/* Allocate a separate block for each item, because queues are short in practice and each item is freed on its own. */
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value)
 {
     uint64_t cost = sizeof(struct queue_item) + value.len;
@@ -204,12 +207,12 @@ bool entry_push(struct entries *entries, struct entry *entry, struct slice value
     return true;
 }
 
-/* The caller owns the item, so that its bytes can be sent before they are freed. */
 const struct queue_item *entry_front(const struct entry *entry)
 {
     return entry->push_end != NULL ? entry->push_end->next : NULL;
 }
 
+/* Make the caller the owner of the item, because its bytes must be sent before they are freed. */
 struct queue_item *entry_pop(struct entry *entry)
 {
     struct queue_item *last = entry->push_end;

@@ -2,15 +2,16 @@
  *
  *     entry "/a" --> value "hi"
  *                --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
- *                --> line: link <-> link <-> link     (store.h; woken in order of arrival)
+ *                --> line: link <-> link <-> link     (store.c; woken in order of arrival)
  *
- * The three live in one object because every write needs all of them: the key's presence, and the waiters that it
- * wakes. An entry exists as long as one of them does, or as long as a connection that was woken for its queue has not
- * acted; entry_settle is the one place that frees it.
+ * Value, queue and waiters are in one object, because a write must find the waiters of its key. An entry exists while
+ * it has at least one of the three, or while a connection that was woken for its queue has not acted. Only
+ * entry_settle frees an entry.
  *
- * The first value, if short, lies in the entry's memory, after its key: one block less, and close to the key. The
- * struct has 64 bytes, one cache line, because with a million entries the number of fetched lines limits the request
- * rate. So the rarely used ends of line and queue are found through the other ends. */
+ * If the first value is short, it is stored in the entry's memory, after the key. This saves a block and a fetch from
+ * memory. The struct has 64 bytes, one cache line, because with a million entries the number of fetched lines limits
+ * the request rate. To save space, the last waiter is found through the first one, and the oldest item through the
+ * youngest one. */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 
@@ -23,21 +24,21 @@
 struct wait_link;
 
 struct queue_item {
-    struct queue_item *next; /* `prev` of the first is the last */
+    struct queue_item *next; /* the next younger item; the youngest item refers to the oldest one */
     uint32_t len;
-    uint32_t number; /* 1 + that of the item before; the difference of two is their distance */
+    uint32_t number; /* 1 + the number of the item before; youngest - oldest + 1 is the queue's length */
     uint8_t data[];
 };
 
 struct entry {
     struct table_node node;
-    uint8_t *value; /* NULL, in `key` after the key, or in a separate struct shared */
+    uint8_t *value; /* NULL, or in `key` after the key, or the `bytes` of a struct shared */
     uint32_t len, cap;
     uint32_t woken;              /* connections that were woken for the queue and have not acted yet */
     uint16_t room;               /* bytes for a value after the key */
     bool exists;                 /* the key has a value (which may be empty) */
-    struct wait_link *first;     /* borrowed: the waiters of this key, in order of arrival (store.h) */
-    struct queue_item *push_end; /* owned: the youngest item, and by its `next` the oldest */
+    struct wait_link *first;     /* borrowed: the first waiter of this key (store.c) */
+    struct queue_item *push_end; /* owned: the youngest item; its `next` is the oldest one */
     char key[];
 };
 
@@ -58,7 +59,7 @@ static inline struct slice entry_value(const struct entry *entry)
     return slice_of(entry->value, entry->exists ? entry->len : 0);
 }
 
-/* The meaning of "exists" for CHECK and WAIT. */
+/* Check whether the key exists in the sense of CHECK and WAIT. */
 static inline bool entry_is_there(const struct entry *entry)
 {
     return entry->exists || entry->push_end != NULL;
@@ -70,7 +71,7 @@ static inline uint32_t entry_queue_len(const struct entry *entry)
     return last != NULL ? last->number - last->next->number + 1 : 0;
 }
 
-/* The charge of a new entry, or of a queued value. */
+/* Return the charge of an entry without its value. */
 static inline uint64_t entry_cost(size_t key_len)
 {
     return sizeof(struct entry) + key_len;
@@ -78,29 +79,31 @@ static inline uint64_t entry_cost(size_t key_len)
 
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
-/* Return the holder of the value: a reference to it keeps these bytes after the entry is gone. NULL if they follow
- * the key. */
+/* Return the block that contains the value. With a reference to it, the bytes outlive the entry. Return NULL if there
+ * is no value, or if the value is stored after the key. */
 struct shared *entry_holder(struct entry *entry);
 
-/* Entries with these hashes will be used soon, with their values: see table_expect. */
+/* Prefetch the entries with these hashes, and their values, because they will be used soon: see table_expect. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n);
 
-/* Return the entry of this key, or a new empty one with room for a value of that length; NULL when memory or quota is
- * short. Pass an empty entry that stays unused to entry_settle. */
+/* Return the entry of this key. If there is none, create an empty entry that can store a value of `value_len` bytes.
+ * Return NULL if memory or quota is short. If the new entry remains empty, call entry_settle. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len);
 
-/* Free the entry if it is empty and has no waiters. */
+/* Free the entry if it has no value, no queue, no waiters and no woken connection. */
 void entry_settle(struct entries *entries, struct entry *entry);
 
-/* Replace the value or append to it (copied). False when memory or quota is short: nothing has changed. */
+/* Replace the value by a copy of `value`, or append the copy to the value. Return false if memory or quota is short;
+ * the value is unchanged then. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value);
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value);
-/* Remove the value; the entry itself stays (entry_settle). */
+/* Remove the value. The entry itself stays; call entry_settle to free it. */
 void entry_unset(struct entries *entries, struct entry *entry);
 
-/* Queue a copy; false when memory or quota is short. */
+/* Append a copy of `value` to the queue. Return false if memory or quota is short. */
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value);
-/* Remove and return the oldest item, or NULL; the caller owns it until entry_item_free. */
+/* Return the oldest item of the queue, or NULL. entry_pop also removes the item; the caller then owns it until
+ * entry_item_free. */
 const struct queue_item *entry_front(const struct entry *entry);
 struct queue_item *entry_pop(struct entry *entry);
 void entry_item_free(struct entries *entries, struct queue_item *item);

@@ -1,7 +1,7 @@
 /* ops.c -- see ops.h.
  *
- * The rows are expanded twice: into op_table, and into one array from opcode to row for each dialect, so that
- * decoding is one access. Nothing here is written by hand for a single request. */
+ * The rows of ops.h are expanded into op_table, and into one array for each dialect that maps opcodes to rows. So one
+ * array access finds the request of an opcode. */
 #include "store/ops.h"
 
 #include <string.h>
@@ -20,8 +20,8 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* For each opcode the row + 1. A request that a dialect lacks gets a place after the 256 real ones, so that no two
- * rows share one. */
+/* The row of each opcode, plus 1; 0 = unknown opcode. The index of a request without an opcode in a dialect is greater
+ * than 255, so that no lookup finds it and each index is used once. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
 static const uint8_t row_by_code[DIALECTS][256 + OPS] = {
 #define X(name, c, b, a, ...) [PLACE(a, name)] = OP_##name + 1,

@@ -1,9 +1,8 @@
 /* ops.h -- every request of the protocol, one row each.
  *
- * All that must agree about a request comes from its row: the enum, op_table[] with the opcode in each of
- * PyTorch's three numberings, the decoder (wire.c walks the fields), the dispatch (requests.c), the names
- * in logs, and the table in docs/protocol.md (`make protocol`). A new request is one row here, one handler and
- * one test. */
+ * A row is the only source of all facts about its request: the enum, op_table[] with the opcode in each of PyTorch's
+ * three numberings, the decoder (wire.c walks the fields), the dispatch (requests.c), the names in logs, and the table
+ * in docs/protocol.md (`make protocol`). To add a request, add one row here, one handler and one test. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 
@@ -11,7 +10,7 @@
 
 #include <stdint.h>
 
-/* A: torch up to 2.0, B: torch 2.1, C: torch 2.2 and newer, and all our extensions. */
+/* A: torch up to 2.0; B: torch 2.1; C: torch 2.2 and newer, with all extensions of ddprun. */
 enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 #define WIRE_MAGIC       0x3C85F7CEu /* follows the opcode 0 of VALIDATE; as a length it would be over 1 GB */
@@ -25,8 +24,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 /* clang-format off */
 
-/* The fields of a request. `limit` is the most bytes of a blob, or the most items of a list; PAIRS are keys and
- * values in turn. */
+/* The fields of a request. `limit` is the largest number of bytes in a blob, or of items in a list. In PAIRS, keys and
+ * values alternate. */
 #define WIRE_FIELDS(X)                                                                                       \
     /* name    shape     limit             on the protocol page */                                           \
     X(NIL,      NOTHING, 0,                "")                                                               \
@@ -47,8 +46,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* NO: this dialect has no such request. A request that waits may be answered much later; CANCEL_WAIT or the next
- * request ends the wait. One that wakes may answer another session's. */
+/* NO: the dialect does not have this request. waits: the reply may be sent much later; CANCEL_WAIT or the next request
+ * ends the wait. wakes: the request may end waits of other sessions. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
@@ -137,7 +136,7 @@ struct op {
 extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
-/* Return the request of an opcode, NULL if the dialect has none. */
+/* Return the request of an opcode, or NULL if the dialect does not have this opcode. */
 const struct op *op_by_code(enum dialect dialect, uint8_t code);
 
 #endif

@@ -1,13 +1,13 @@
-/* quota.h -- one memory limit for everything that peers can make the store keep, and the shares of sources and jobs
- * in it.
+/* quota.h -- a limit of the memory that peers can make the store allocate, and the shares of sources and jobs.
  *
- * Keys, values, queues, waits, barriers and half-received requests are charged *before* memory is allocated, so a
- * full store rejects requests instead of growing. The charge is the allocated size and not only the bytes sent, so a
- * flood of one-byte keys is charged in full.
+ * Keys, values, queues, waits, barriers and half-received requests are charged *before* memory is allocated, so a full
+ * store rejects requests instead of growing. The charge is the allocated size, because a one-byte key needs much more
+ * memory than one byte.
  *
- * A share may hold at most half of what its siblings leave of the whole. In ddp-rendezvous the jobs that one source
- * declared share the source's share of the store, so more job names give a source no more room. A share's `floor` is
- * reserved for it in the whole, hence no sibling and no other source can prevent it from holding that much. */
+ * A quota may be a share of another quota, its `whole`. A share is limited to half of the memory that the other shares
+ * leave. In ddp-rendezvous, each source has a share of the store, and each job has a share of its source's share. So a
+ * source gets no more memory by declaring more jobs. `floor` bytes are reserved for a share, so no other share can use
+ * them. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 
@@ -18,11 +18,11 @@
 struct quota {
     uint64_t used;
     uint64_t max;
-    uint64_t floor;      /* reserved in `whole` even if it is not used */
-    struct quota *whole; /* borrowed; this quota is a share of it. NULL: `max` is its limit */
+    uint64_t floor;      /* bytes that are reserved in `whole`, used or not */
+    struct quota *whole; /* borrowed. Not NULL: this quota is a share of it; NULL: `max` is the limit */
 };
 
-/* Return the part of `whole` that this share uses or reserves. */
+/* Return the number of bytes that this share uses or reserves in `whole`. */
 static inline uint64_t quota_held(const struct quota *q)
 {
     return q->used > q->floor ? q->used : q->floor;
@@ -43,7 +43,7 @@ static inline uint64_t quota_left(const struct quota *q)
     return limit > q->used ? limit - q->used : 0;
 }
 
-/* Charge memory that is already allocated, even past the limit. */
+/* Charge memory that is already allocated, even if the charge exceeds the limit. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {
@@ -70,7 +70,7 @@ static inline void quota_give(struct quota *q, uint64_t bytes)
     }
 }
 
-/* Make `q`, with its charges, a share of `whole`, or of nothing if that is NULL. */
+/* Make `q`, with its charges, a share of `whole`. If `whole` is NULL, `q` is no longer a share. */
 static inline void quota_move(struct quota *q, struct quota *whole)
 {
     quota_give(q->whole, quota_held(q));

@@ -1,8 +1,10 @@
 /* store.c -- see store.h.
  *
- * Wake-ups: any write (SET, ADD, APPEND, MULTI_SET) wakes all waiters of its key, COMPARE_SET if it creates
- * the key, the last BARRIER its waiters. The waiters of an existing key can only be BARRIER callers and
- * requests that waited when the first of them arrived; all others were answered at once. */
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET does so if it creates the key, BARRIER if
+ * its caller is the last one. QUEUE_PUSH wakes one waiter for each item.
+ *
+ * An existing key can have two kinds of waiters: BARRIER callers, and WAIT requests that began before the first
+ * BARRIER caller created the key. A WAIT request for an existing key is answered at once. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -12,15 +14,16 @@
 
 #include <stdlib.h>
 
-/* Not strtoll: the bytes have no final NUL, its blanks depend on the locale, and a pure module should not use errno. */
+/* The parser does not use strtoll, for three reasons: the bytes have no final NUL, strtoll's blanks depend on the
+ * locale, and a pure module should not use errno. */
 
 static bool is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* The limit differs by one between the signs, so choose it before the first digit; comparing with (limit - digit) /
- * 10 keeps the product from overflowing. */
+/* Choose the limit by the sign, because INT64_MIN is further from zero than INT64_MAX. Compare with (limit - digit) /
+ * 10 first, so that the multiplication cannot overflow. */
 bool decimal_parse(struct slice text, int64_t *value)
 {
     const char *p = text.data, *end = p + text.len;
@@ -41,8 +44,8 @@ bool decimal_parse(struct slice text, int64_t *value)
     return p > digits;
 }
 
-/* Written from the end of the buffer, where the last digit goes; the magnitude is unsigned, because INT64_MIN has no
- * positive counterpart. */
+/* Write the digits from the end of the buffer, the last digit first. The magnitude is unsigned, because INT64_MIN has
+ * no positive counterpart. */
 struct slice decimal_print(int64_t value, char *text)
 {
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -57,7 +60,7 @@ struct slice decimal_print(int64_t value, char *text)
 
 /* --- waits ------------------------------------------------------------------------------------------------ */
 
-/* The bookkeeping behind store_wait: one wait, one link for each key it misses.
+/* A wait has one link for each key that it misses.
  *
  *                    entry "/a"   entry "/b"   entry "/c"
  *     wait of conn 1:  link -------link                   misses 2
@@ -65,33 +68,34 @@ struct slice decimal_print(int64_t value, char *text)
  *                                   |
  *                         the line of "/b", from top to bottom
  *
- * A link sits in the entry's line and in the wait's array, so both ends find it without searching: a key that
- * arrives walks its line, a connection that leaves walks its own array. */
+ * A link is in the line of its entry and in the array of its wait. So neither end needs a search: when a key arrives,
+ * the store walks the line of its entry; when a connection leaves, the store walks the array of its wait. */
 
 struct wait_link {
     struct entry *entry; /* NULL once the key has arrived */
     struct wait *wait;
-    struct wait_link *prev, *next; /* `prev` of the first is the last */
+    struct wait_link *prev, *next; /* `prev` of the first link is the last link */
 };
 
 struct wait {
     struct store_waiter *owner;
     uint32_t missing; /* links that still have an entry */
     uint32_t links;
-    uint32_t room; /* links there is memory for */
+    uint32_t room; /* capacity of `link` */
     struct wait_link link[];
 };
 
-/* A link has three states: in line (entry set), satisfied (entry NULL, its wait still misses others), and gone with
- * its wait. `missing` counts the first kind; a wait is freed when it reaches zero, or when its owner leaves. */
+/* A link is either in line (`entry` is set) or satisfied (`entry` is NULL, and the wait still misses other keys).
+ * `missing` is the number of links in line. A wait is freed with its links when `missing` becomes zero or its owner
+ * leaves. */
 
 static uint64_t wait_cost(uint32_t links)
 {
     return sizeof(struct wait) + links * sizeof(struct wait_link);
 }
 
-/* Allocate a wait of `owner` with room for `links`; NULL when memory or quota is short. Room for all links at once: a
- * connection that waits for 100,000 keys costs one block and one free. */
+/* Allocate a wait with capacity for `links`. Return NULL if memory or quota is short. All links are in one block, so
+ * that a connection that waits for 100,000 keys costs one malloc and one free. */
 static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
 {
     if (!quota_take(entries->quota, wait_cost(links)))
@@ -105,8 +109,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Append to the line of `entry`, unless this wait is in it already (a key named twice). All links of one wait are
- * added together, so a key named twice finds its own wait at the end of the line. */
+/* Append a link to the line of `entry`, unless the request has named the same key before. All links of a wait are
+ * added together, so a link from an earlier mention of the key is still the last in line. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
@@ -122,7 +126,7 @@ static void wait_add(struct wait *wait, struct entry *entry)
     wait->missing++;
 }
 
-/* Remove a link from anywhere in the line, without a walk, thanks to its two pointers. */
+/* Remove a link from its line. The link's two pointers make a walk unnecessary. */
 static void unlink_from_line(struct wait_link *link)
 {
     struct entry *entry = link->entry;
@@ -138,8 +142,8 @@ static void unlink_from_line(struct wait_link *link)
     link->wait->missing--;
 }
 
-/* Leave all lines and free the wait; unused entries are freed with it. The entry of a missing key lives only as long
- * as it has waiters. */
+/* Remove the wait from all lines and free it. Also free each entry that has no other use: the entry of a missing key
+ * exists only while it has waiters. */
 static void wait_free(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -153,9 +157,9 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* The key of this link has arrived. Return the waiter when it was the last missing key of its wait; the wait is freed
- * then. The entry is not settled. The owner is notified only after the wait is gone, so its next call finds no
- * half-freed wait. */
+/* Mark the key of this link as arrived. If no other key of the wait is missing, free the wait and return its owner;
+ * otherwise return NULL. The entry is not settled. The caller notifies the owner, because only then the wait is fully
+ * removed. */
 static struct store_waiter *wait_satisfy(struct entries *entries, struct wait_link *link)
 {
     struct wait *wait = link->wait;
@@ -172,7 +176,7 @@ struct store {
     struct entries entries;
     store_wake wake;
     void *user;
-    struct store_observer observer; /* no prefixes: no observer */
+    struct store_observer observer; /* `prefixes` is NULL if there is no observer */
 };
 
 struct store *store_new(struct quota *quota, store_wake wake, void *user)
@@ -194,7 +198,7 @@ void store_observe(struct store *s, const struct store_observer *observer)
     s->observer = *observer;
 }
 
-/* True if an observer has subscribed to the key. */
+/* Check whether the observer has subscribed to the key. */
 static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
@@ -225,7 +229,8 @@ static void empty_entry(struct entries *entries, struct entry *entry)
     end_line(entries, entry);
 }
 
-/* An entry that was offered to a connection stays until that connection has acted (store_acted). */
+/* Empty and free all entries. If the queue of an entry was offered to a connection, the empty entry remains until that
+ * connection has acted (store_acted). */
 void store_clear(struct store *s)
 {
     struct table_node *node = table_next(&s->entries.table, NULL);
@@ -246,8 +251,7 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* The key of all waiters in line has arrived; wake those that miss no other key. Each turn removes one link, so a
- * callback that adds a new wait here could not make the loop endless. */
+/* Mark the entry's key as arrived in all waits of its line. Wake the waiters that miss no other key. */
 static void wake_line(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -257,7 +261,7 @@ static void wake_line(struct store *s, struct entry *entry)
     }
 }
 
-/* The end of a write: wake waiters after success; after failure free an entry that was made for it. */
+/* Finish a write. After success, wake the waiters; after failure, free the entry if it was created for this write. */
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)
@@ -267,7 +271,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* The hot path: one lookup, one copy, and no allocation when the key exists and the value fits. */
+/* Set a value. This request is the most frequent one, so it needs only one lookup, one copy, and no allocation if the
+ * key exists and the value fits its buffer. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -302,8 +307,8 @@ struct shared *store_holder(const struct store *s, struct slice key, struct slic
     return entry != NULL && entry->value == value.data ? entry_holder(entry) : NULL;
 }
 
-/* A missing key equals an empty `expected`; with any other one the caller gets `expected` back, which PyTorch's
- * clients read as "missing". */
+/* Treat a missing key like an empty value, so an empty `expected` matches it. If `expected` is not empty and the key
+ * is missing, return `expected`, because PyTorch's clients understand this as "missing". */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)
 {
@@ -318,7 +323,8 @@ enum store_status store_compare_set(struct store *s, struct slice key, struct sl
     return store_set(s, key, desired);
 }
 
-/* Add `delta` to the counter at `entry`, as PyTorch does: decimal text, 64 bits that wrap around. */
+/* Add `delta` to the counter of `entry`, as PyTorch does: the counter is decimal text, and the sum wraps around at 64
+ * bits. */
 static enum store_status add_to_entry(struct store *s, struct entry *entry, int64_t delta, int64_t *sum)
 {
     char text[DECIMAL_MAX];
@@ -329,7 +335,7 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* A value that is not a number stays unchanged, and so does its entry: it existed before, so nothing is settled. */
+/* Add to a counter. If the value is not a number, the entry needs no entry_settle, because it has a value. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
@@ -343,7 +349,8 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     return status;
 }
 
-/* No value grows past the limit of a single SET, otherwise COMPARE_SET could not restore it. */
+/* Append to a value. A value that becomes longer than WIRE_MAX_VALUE is rejected, because no SET or COMPARE_SET could
+ * send it. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -353,8 +360,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Waits that counted this key as present are not armed again: PyTorch's server does not, and clients do not rely on
- * it. A queue of the same name stays. */
+/* Delete a value. A wait that has already found the key does not wait for it again: PyTorch's server behaves so, and
+ * clients do not need more. A queue of the same name stays. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -365,14 +372,15 @@ bool store_delete(struct store *s, struct slice key)
     return true;
 }
 
-/* The result of GETNUMKEYS; kept up to date by mark_existing in entry.c. */
+/* Return the result of GETNUMKEYS. mark_existing and entry_unset in entry.c update the number. */
 uint64_t store_count(const struct store *s)
 {
     return s->entries.existing;
 }
 
-/* All or nothing: compare the most that the pairs could need with the quota before setting the first. Keys that exist
- * need less, so a nearly full store may reject a request that would just have fitted. */
+/* Set all pairs or none. First compare the quota with the most memory that the pairs could need. Existing keys need
+ * less, so a nearly full store may reject pairs that would have fitted. Only a failing malloc can leave a part of the
+ * pairs set. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {
     struct slice key, value;
@@ -387,7 +395,7 @@ enum store_status store_multi_set(struct store *s, struct slice pairs)
     return status;
 }
 
-/* For CHECK and WAIT a queue that is not empty counts like a key. */
+/* Check whether a key exists in the sense of CHECK and WAIT: a non-empty queue is sufficient. */
 static bool is_there(const struct store *s, struct slice key)
 {
     const struct entry *entry = entry_find(&s->entries, key);
@@ -402,7 +410,7 @@ static uint32_t count_missing(const struct store *s, struct slice keys)
     return missing;
 }
 
-/* Stop at the first missing key: a poll of 1,000 missing keys costs one lookup. */
+/* Stop at the first missing key, so that a poll of 1,000 missing keys costs one lookup. */
 bool store_check(const struct store *s, struct slice keys)
 {
     for (struct slice key; wire_next(&keys, &key);)
@@ -418,8 +426,9 @@ static enum store_status begun(struct store *s, struct store_waiter *w)
     return STORE_WAITS;
 }
 
-/* Two walks over the list: the first only checks, so that the common case (all keys exist) allocates nothing, and the
- * wait gets exactly the room it needs. The link in its line keeps the entry of a missing key alive. */
+/* Walk the list twice. The first walk only counts the missing keys: usually there are none, and nothing is allocated.
+ * The second walk adds a link for each missing key. An entry without a value exists as long as it has a link in its
+ * line. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
@@ -445,7 +454,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
     return begun(s, w);
 }
 
-/* Make the wait before the count, so that the counter is not one too high when memory is short. */
+/* Allocate the wait before adding to the counter, so that a failed allocation leaves the counter unchanged. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);
@@ -467,7 +476,7 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
     return status;
 }
 
-/* O(own): the wait knows its links, and each link knows its place in line. */
+/* Remove only the wait's own links, without a search: each link has a pointer to its entry. */
 void store_leave(struct store *s, struct store_waiter *w)
 {
     if (w->wait == NULL)
@@ -481,7 +490,7 @@ uint32_t store_awaited_count(const struct store_waiter *w)
     return w->wait ? w->wait->missing : 0;
 }
 
-/* A walk over the wait's own links, fine for the few that a diagnosis prints. */
+/* Walk the links of the wait. This is fast enough, because a diagnosis prints only a few keys. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n)
 {
     const struct wait_link *link = w->wait->link;
@@ -490,8 +499,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* One item wakes one connection: the first in line that misses nothing else. Earlier ones that wait for more keys
- * count the queue as present and keep waiting for the rest. */
+/* Wake one connection for one item: the first in line that misses no other key. Waiters before it miss other keys:
+ * mark this one as arrived for them, and let them wait for the rest. */
 static bool wake_one(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -506,15 +515,15 @@ static bool wake_one(struct store *s, struct entry *entry)
     return false;
 }
 
-/* Wake one waiter for each item that has no woken waiter yet. `woken` are promises: no item is promised twice. */
+/* Wake one waiter for each item that is not offered yet. `woken` is the number of offered items; no item is offered
+ * twice. */
 static void offer(struct store *s, struct entry *entry)
 {
     while (entry_queue_len(entry) > entry->woken && wake_one(s, entry))
         ;
 }
 
-/* The connection has popped its item or left it: in both cases the promise is over, and the present items of the
- * queue count. */
+/* End the offer to this connection, whether it has popped an item or not. Offer the items that the queue has now. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;
@@ -538,7 +547,6 @@ enum store_status store_push(struct store *s, struct slice queue, struct slice v
     return pushed ? STORE_OK : STORE_FULL;
 }
 
-/* The length before the pop separates an empty queue from an empty item. */
 const struct queue_item *store_front(const struct store *s, struct slice queue)
 {
     const struct entry *entry = entry_find(&s->entries, queue);
@@ -571,7 +579,7 @@ uint32_t store_queue_len(const struct store *s, struct slice queue)
     return entry ? entry_queue_len(entry) : 0;
 }
 
-/* Entries that only have a queue or waiters are not keys. */
+/* Skip entries that have only a queue or waiters, because they are not keys. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;

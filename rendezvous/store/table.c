@@ -1,8 +1,8 @@
 /* table.c -- see table.h.
  *
- * Chained, because a chain costs one pointer in an existing object, and because nodes then never move: waits point to
- * entries, and members to sessions. The node keeps its hash, so growing and most failing comparisons never touch a
- * key. */
+ * The table uses chains for two reasons: a chain costs one pointer in an existing object, and nodes never move. Other
+ * structs can therefore point to the objects: waits to entries, members to sessions. The node stores its hash, so
+ * growing the array and most failing comparisons do not read a key. */
 #include "store/table.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
-/* Process-wide, because the same key names entries, barriers and jobs in many tables. */
+/* One secret for all tables, because the same key may be in several tables: entries, barriers, jobs. */
 static uint64_t hash_key[2];
 
 void table_set_hash_key(const uint64_t key[2])
@@ -58,8 +58,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the last 0 to 7 bytes of a key as a word. An overlapping load replaces a call of memcpy with a variable
- * length. */
+/* Return the last 0 to 7 bytes of a key as a word. If the key is long enough, load its last 8 bytes, because this is
+ * faster than a memcpy of variable length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);
@@ -75,8 +75,9 @@ static inline uint64_t sip_tail(const uint8_t *key, size_t len)
     return word;
 }
 
-/* SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf) with words in the order of a
- * little-endian machine. Clients choose the keys; a hash without a secret lets them put all keys into one chain. */
+/* Compute SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf). Words have the byte order
+ * of the machine. The hash needs a secret, because clients choose the keys: without the secret, a client could put all
+ * keys into one chain. */
 uint64_t table_siphash(struct slice key)
 {
     const uint8_t *p = key.data;
@@ -115,8 +116,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
     return node;
 }
 
-/* Each round waits once for the memory that the previous round has requested: the chains, then the first node of each
- * with the key that usually follows it. */
+/* Prefetch in two rounds: first the chains, then the first node of each chain, with the key that usually follows it. A
+ * round waits only once for the memory that the previous round has requested. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };
@@ -131,7 +132,7 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
     }
 }
 
-/* Equal keys are in one chain, so the first of them leads to all others. */
+/* Search only the rest of the chain, because equal keys are in the same chain. */
 struct table_node *table_find_same(const struct table_node *node)
 {
     struct table_node *next = node->next;
@@ -141,8 +142,8 @@ struct table_node *table_find_same(const struct table_node *node)
     return next;
 }
 
-/* Grow at once: a million keys take a few tens of milliseconds, once. Clients can wait that long, and growing step by
- * step needs much more code. */
+/* Double the array in one step. This takes a few tens of milliseconds for a million keys. Clients can wait that long,
+ * and growing in small steps needs much more code. */
 static void grow_chains(struct table *t)
 {
     uint32_t mask = t->mask * 2 + 1;
@@ -161,8 +162,8 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* With as many nodes as chains every second lookup fetches a node of another key. Tables of idle connections, which
- * only need to be small, may be that dense. */
+/* Insert a node; grow the array first if it is too dense. With as many nodes as chains, every second lookup fetches a
+ * node of another key. Tables of idle connections may be that dense, because they should be small. */
 void table_put(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
@@ -173,7 +174,7 @@ void table_put(struct table *t, struct table_node *node)
     t->count++;
 }
 
-/* The node must be in the table, otherwise the walk does not end. */
+/* Remove a node. It must be in the table, because otherwise the loop does not end. */
 void table_remove(struct table *t, struct table_node *node)
 {
     struct table_node **at = &t->chain[node->hash & t->mask];
@@ -183,7 +184,7 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* No cursor is kept: the node's hash is the position of the walk, so the walk survives growth of the array. */
+/* Compute the position of the walk from the node's hash, so that no cursor is needed. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

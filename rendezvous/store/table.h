@@ -1,8 +1,8 @@
-/* table.h -- a hash table of byte strings whose nodes live inside the objects they find.
+/* table.h -- a hash table with byte strings as keys. A node of the table is a member of the object that it finds.
  *
- * Used for keys, barrier names and connection ids. The table never allocates or frees an object; it owns only its
- * array of chains, which doubles with the number of nodes. If memory for a larger array is short, the chains get
- * longer instead. */
+ * The table is used for keys, barrier names and connection ids. The table never allocates or frees an object. It owns
+ * only its array of chains, which grows with the number of nodes. If memory for a larger array is short, the chains
+ * become longer instead. */
 #ifndef RENDEZVOUS_TABLE_H
 #define RENDEZVOUS_TABLE_H
 
@@ -21,46 +21,46 @@ struct table {
     struct table_node **chain;
     uint32_t mask; /* number of chains - 1 */
     uint32_t count;
-    bool is_busy; /* a table with frequent lookups: at least a quarter of its chains stay empty */
+    bool is_busy; /* lookups are frequent: at least a quarter of the chains stay empty */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
-/* False when memory is short. */
+/* Create an empty table. Return false if memory is short. */
 bool table_init(struct table *t);
-/* Free the array, not the objects. */
+/* Free the array of chains, but not the objects. */
 void table_free(struct table *t);
 
-/* Set the secret of all tables of this process: random, and before the first table_hash. Until then it is 0, so that
- * unit tests are repeatable. */
+/* Set the secret of all tables of this process. The caller passes random numbers, before the first call of table_hash.
+ * The default is 0, which makes unit tests repeatable. */
 void table_set_hash_key(const uint64_t key[2]);
 
-/* Return SipHash-1-3 of `key` under the secret, and its lower half, which the tables use. */
+/* Return SipHash-1-3 of `key` with the secret. table_hash returns the lower half of this hash, which the tables use. */
 uint64_t table_siphash(struct slice key);
 uint32_t table_hash(struct slice key);
 
 /* Return the node with this key, or NULL. `hash` is table_hash(key). */
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
 
-/* Return the first node with this hash, whatever its key. */
+/* Return the first node with this hash, without comparing keys. NULL if there is none. */
 const struct table_node *table_first(const struct table *t, uint32_t hash);
 
-/* Return the next node with the key of `node`, for tables where keys may repeat; NULL = no more. */
+/* Return the next node with the same key as `node`, or NULL. Tables with repeated keys need this. */
 struct table_node *table_find_same(const struct table_node *node);
 
-/* Keys with these hashes will be looked up soon: prefetch them all at once, because a table of a million keys is far
- * from the processor, and separate lookups would wait for each. */
+/* Prefetch the nodes of these hashes together, because they will be looked up soon. A table of a million keys exceeds
+ * the processor's caches, and without prefetching each lookup would wait for memory. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 
-/* Insert a node whose key and hash are set. */
+/* Insert a node. Its key and hash are set. */
 void table_put(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 
-/* Walk all nodes: start with NULL, ends with NULL; a table that was never made has none. The caller may remove the
- * returned node only after fetching its successor. */
+/* Walk all nodes: NULL starts the walk, and NULL is returned at the end. A zeroed table has no nodes. If the caller
+ * removes the returned node, it must fetch the next one before. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
 
-/* EACH_NODE (node, &table) ... for walks that remove no node. */
+/* Walk all nodes with `EACH_NODE (node, &table)`. The loop must not remove nodes. */
 #define EACH_NODE(node, table) \
     for (struct table_node *node = table_next(table, NULL); node != NULL; node = table_next(table, node))
 

@@ -1,10 +1,10 @@
 /* wire.c -- see wire.h.
  *
- * A request is an opcode and up to three fields; op_table lists them, and field_table has the form of each. One scan
- * step reads one unit: the opcode, an integer, a count, or one blob with its length. A step without enough bytes sets
- * `need` and changes nothing else, so it can be repeated.
+ * A request is an opcode and up to three fields. op_table lists the fields of each request, and field_table the format
+ * of each field. One scan step reads one unit: the opcode, an integer, a count, or one blob with its length. A step
+ * that needs more bytes sets `need` and changes nothing else, so that it can be repeated.
  *
- * The scan handles every request. Complete ones are read without it in half the time. */
+ * The scan can decode every request. take_request decodes complete requests without the scan, in half the time. */
 #include "store/wire.h"
 
 #include "store/encode.h"
@@ -16,21 +16,21 @@ void wire_init(struct wire *w, bool dialect_b)
     *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
 }
 
-/* Keep offsets instead of pointers, because the caller's buffer moves when it grows. */
+/* Return the address of an offset. The parser stores offsets, because the caller's buffer moves when it grows. */
 static const uint8_t *byte_at(struct slice in, size_t at)
 {
     return (const uint8_t *)in.data + at;
 }
 
-/* The only place that returns MORE. `need` always exceeds the present length; otherwise the caller would read
- * zero bytes. */
+/* Request more bytes: return WIRE_MORE until `need` bytes are there. `need` is always greater than the present length,
+ * because otherwise the caller would call again with the same bytes. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;
     return WIRE_MORE;
 }
 
-/* "GET: a key or name of 9000 bytes, no more than 8192 allowed" */
+/* Fail with a text like "GET: a key or name of 9000 bytes, no more than 8192 allowed". */
 static enum wire_status bad(struct ddp_err *err, const struct wire *w, const char *what, uint64_t got,
                             const char *unit, uint64_t limit)
 {
@@ -39,8 +39,8 @@ static enum wire_status bad(struct ddp_err *err, const struct wire *w, const cha
     return WIRE_BAD;
 }
 
-/* The first byte decides, except that 0 is both VALIDATE (then the magic follows) and an old SET (then the lower half
- * of a key length follows, which is never the magic: such a key would be over 1 GB). */
+/* Detect dialect C. If the first byte is 0, read four more. VALIDATE of dialect C is 0 and the magic. SET of an old
+ * dialect is 0 and a key length, whose lower half is never the magic, because such a key would be over 1 GB. */
 static enum wire_status greet(struct wire *w, struct slice in)
 {
     if (*byte_at(in, 0) == 0) {
@@ -53,8 +53,9 @@ static enum wire_status greet(struct wire *w, struct slice in)
     return WIRE_OK;
 }
 
-/* A and B differ from opcode 7 on: A's callback connection begins with 7 and sends nothing else, while B deletes keys
- * with it; 9 to 11 exist only in B. 8 proves nothing, so the assumption stays. */
+/* Change the dialect from A to B if an opcode proves B. Opcodes 9 to 11 exist only in B. Opcode 7 deletes a key in B;
+ * in A, only the callback connection sends it, and that connection sends no other opcode. Opcode 8 exists in both
+ * dialects and proves nothing. */
 static void tell_a_from_b(struct wire *w, uint8_t code)
 {
     if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
@@ -63,8 +64,8 @@ static void tell_a_from_b(struct wire *w, uint8_t code)
         w->settled = true;
 }
 
-/* The first byte of every request. On a new connection it decides the dialect, too. If an old-dialect connection
- * begins with an unknown byte, it is usually foreign: an HTTP probe, a port scanner, a TLS hello. */
+/* Scan the first byte of a request. On a new connection, detect the dialect first. If a connection begins with an
+ * unknown byte, the peer is usually not a store client, but an HTTP probe, a port scanner or a TLS client. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;
@@ -82,7 +83,7 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     return WIRE_OK;
 }
 
-/* Read one blob: *length is its length field, and `at` moves past it once it is complete. */
+/* Scan one blob. Once it is complete, set *length to the length of its content and move `at` past it. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -100,8 +101,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* A list begins with its count. Each item has at least the 8 bytes of its length, so an impossible count can be
- * rejected before the first item arrives. */
+/* Scan the count of a list. Each item has at least the 8 bytes of its length, so an impossible count can be rejected
+ * before the first item arrives. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -121,8 +122,8 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* Items one after the other; `left` counts the missing ones, so a resumed scan continues at the right item. In pairs,
- * keys and values alternate. */
+/* Scan the items of a list. `left` is the number of blobs that have not been scanned, so a resumed scan continues at
+ * the right blob. In pairs, keys and values alternate. */
 static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                   struct ddp_err *err)
 {
@@ -166,8 +167,8 @@ static enum wire_status scan_field(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* The request is complete: its fields become views. Lists stay in wire format and are walked with wire_next, so that
- * 131,072 keys need no array. */
+/* Fill *req with views of the fields of a complete request. Lists stay in wire format, to be read with wire_next, so
+ * that 131,072 keys need no array. */
 static void fill_request(const struct wire *w, struct slice in, struct request *req)
 {
     *req = (struct request){ .op = w->op, .count = w->count };
@@ -182,7 +183,7 @@ static void fill_request(const struct wire *w, struct slice in, struct request *
     }
 }
 
-/* Back to the start of the next request; the dialect stays known. */
+/* Prepare the scan of the next request. The dialect is kept. */
 void wire_rewind(struct wire *w)
 {
     w->op = NULL;
@@ -206,7 +207,7 @@ static void advance(struct cursor *in, size_t bytes)
     in->left -= bytes;
 }
 
-/* True if the 8 bytes of its length have arrived. */
+/* Read one blob whose 8 length bytes have arrived. Return false if it is incomplete or too long. */
 static bool take_blob(const struct field *f, struct cursor *in, struct slice *blob)
 {
     const uint64_t n = get_u64(in->at);
@@ -218,7 +219,7 @@ static bool take_blob(const struct field *f, struct cursor *in, struct slice *bl
     return true;
 }
 
-/* False: it is incomplete, too long, or a list. */
+/* Read one field. Return false if it is incomplete, too long, or a list. */
 static bool take_field(const struct field *f, struct cursor *in, struct slice *blob, int64_t *number)
 {
     const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
@@ -233,9 +234,9 @@ static bool take_field(const struct field *f, struct cursor *in, struct slice *b
     return true;
 }
 
-/* Most requests arrive complete, and then no state is needed. Return the bytes used, or 0 for all unusual ones
- * (incomplete, too long, a list, the first of its connection, an old dialect, invalid), which the scan handles with
- * its error texts. */
+/* Decode a complete request, as most are, without the state of a scan. Return the length of the request. Return 0 for
+ * all others, which the scan decodes or rejects with an error text: incomplete, too long, with a list, first of its
+ * connection, of an old dialect, or invalid. */
 static size_t take_request(const struct wire *w, struct slice in, uint64_t max_bytes, struct request *req)
 {
     const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;
@@ -275,7 +276,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
-/* Lengths in a decoded list have been checked by the scan. */
+/* Read the length without a check, because the scan has checked it. */
 bool wire_next(struct slice *list, struct slice *item)
 {
     if (list->len == 0)

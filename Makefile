@@ -302,8 +302,16 @@ ubsan: ## all tests under UndefinedBehaviorSanitizer
 
 # One build with both finds the same as two builds, in half of the time.
 asan-ubsan: ## all tests under both at once
-	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan-ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
-		SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined' sanitized-test
+	+@$(ASAN_UBSAN) sanitized-test
+
+ASAN_UBSAN = $(MAKE) --no-print-directory BUILD=$(BUILD)/asan-ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
+	SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+TSAN = $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CFLAGS='$(GCC_SAN_CFLAGS)' SANITIZE=-fsanitize=thread
+
+# scripts/test.sh builds them while other tests run, because these mostly wait.
+sanitizer-builds:
+	+@$(ASAN_UBSAN) test-programs
+	+@$(TSAN) tsan-programs
 
 sanitized-test: test-programs
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN))
@@ -312,7 +320,7 @@ sanitized-test: test-programs
 # and the end-to-end tests of the normal build start them. Two suites at a time: one may sleep while the other computes. More would
 # lose races against a terminal's timing.
 tsan: test-programs ## the end-to-end tests with all programs under ThreadSanitizer
-	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CFLAGS='$(GCC_SAN_CFLAGS)' SANITIZE=-fsanitize=thread tsan-programs
+	+@$(TSAN) tsan-programs
 	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan JOBS=2 TEST_JOBS=$$(nproc) scripts/run-tests.sh \
 		$(call pick,$(filter $(BUILD)/tests/e2e/%,$(TEST_BIN)))
 
@@ -480,7 +488,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile scripts/package/package.mk | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches hangs nodes interop interop-nolibuv frontends mutants soak bench probes format \
+.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitizer-builds sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches hangs nodes interop interop-nolibuv frontends mutants soak bench probes format \
 	check-format man install install-torchrun-alias deb uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -111,10 +111,20 @@ else
 fi
 # `make test` installs it in virtual environments.
 [ "$quick" = yes ] || step_with package wheel make -j"$jobs" wheel ARCH="$(uname -m)"
+# The tests mostly wait, so the sanitizers' programs are compiled meanwhile, at the lowest priority. The steps asan-ubsan and tsan
+# print what failed here.
+ahead=
+if [ "$quick" = no ] && [ -z "$(missing test)" ]; then
+    nice -n 19 make -k sanitizer-builds >build/sanitizer-builds.log 2>&1 &
+    ahead=$!
+    trap '[ -z "$ahead" ] || kill "$ahead" 2>/dev/null' EXIT
+fi
 # Ten times as many operations against a genuine PyTorch store as in `make test`.
 DDP_OPERATIONS=100000 step_with test test make test
 step_with test purity make purity
 if [ "$quick" = no ]; then
+    [ -z "$ahead" ] || wait "$ahead" || true
+    ahead=
     step_with test asan-ubsan make -j"$jobs" asan-ubsan
     step_with test tsan make -j"$jobs" tsan
     step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-4}"

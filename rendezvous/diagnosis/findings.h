@@ -318,7 +318,7 @@
       "${words}",                                                                                           \
       "raise --nnodes, or stop a node that does not belong: one of an earlier start, or of another "        \
       "job",                                                                                                \
-      "n3 (pid 99) is one node too many: job 'none' has 2 of 2 already, as n0 requires",                    \
+      "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes, as required by n0", \
       "More nodes joined than --nnodes allows.")                                                            \
     X(VERSION_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -329,7 +329,7 @@
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --rdzv_id on every node, or give each job its own port",                               \
-      "a node was rejected 2.0 s ago: n1 belongs to job 'b', this is the rendezvous of job 'a'",            \
+      "a node was rejected 2.0 s ago: n1 belongs to job 'b', but this is the rendezvous of job 'a'",            \
       "A node joined with another job id. Typical cause: two jobs share a host and a port.")                \
     X(NNODES_DIFFERS, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -349,8 +349,8 @@
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "start this ddprun again",                                                                            \
-      "a node was rejected 2.0 s ago: n1 knew an earlier life of job 'a': the job has ended and "           \
-      "started again since",                                                                                \
+      "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (its instance: 4f, "           \
+      "present instance: 7a): the job has ended and was started again",                                                                                \
       "The agent has the instance id of an earlier start of this job.")                                     \
     X(JOB_OVER, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -360,7 +360,7 @@
     X(STORE_FULL, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
       "raise the store's --max_bytes",                                                                      \
-      "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 of its nodes are here",        \
+      "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before",        \
       "Registering the node would exceed the store's memory limit.")                                        \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \

@@ -1,13 +1,13 @@
 /* admission.c -- the checks before a node may join.
  *
- * The first node sets the rules of the job. Every later one is compared with them, and a difference that would
- * split the job is rejected with both values and both hosts, because the user sees one terminal and the mistake may
- * be at the other. The checks are rows of a table, in the order in which they help: fundamental differences before
- * details.
+ * The first node sets the rules of the job, and every later node is compared with them. A difference that would split
+ * the job is rejected. The rejection names both values and both hosts, because the user sees one terminal and the
+ * mistake may be on the other node. The checks are rows of a table. Fundamental differences are checked before
+ * details, because only the first difference is reported.
  *
- * A member that was asked to join again is known already: only its instance is checked.
- * Nothing is stored before all checks have passed, so a rejection only leaves its line in the log. A check
- * reads the join, the rules and the present nodes; it changes nothing, and formats its sentence only when it objects. */
+ * When a member joins again, only its job and its instance are checked. Nothing is stored before all checks have
+ * passed, so a rejection only leaves its line in the log. A check reads the join, the rules and the present nodes. It
+ * changes nothing, and it formats its sentence only if it rejects the node. */
 #include "job/rendezvous_core.h"
 
 #include "base/version.h"
@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #define TEN_YEARS_MS \
-    (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this, so that sums stay small */
+    (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this, so that sums cannot overflow */
 
 /* The input of a check. Borrowed for the call; only `refusal` is written. */
 struct check {
@@ -24,7 +24,7 @@ struct check {
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal;
     enum rdzv_admission as;
-    who_name self, first; /* the node that joins, and the node that set the rules, as named in sentences */
+    who_name self, first; /* names for sentences: the node that joins, and the node that set the rules */
 };
 
 static void name_both(struct check *c)
@@ -37,7 +37,7 @@ static void name_both(struct check *c)
 static bool word_refusal(const struct check *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Returns false, so that a check can end with it. */
+/* Format the sentence of a rejection. Return false, so that a check can end with this call. */
 static bool word_refusal(const struct check *c, const char *format, ...)
 {
     va_list args;
@@ -47,9 +47,10 @@ static bool word_refusal(const struct check *c, const char *format, ...)
     return false;
 }
 
-/* --- checks: true = no objection ------------------------------------------------------------------------ */
+/* --- checks: true = accepted --------------------------------------------------------------------------- */
 
-/* First, because later code relies on it: places are indexed by ranks below nnodes_max. */
+/* Reject numbers beyond their limits. This check is the first, because later code relies on the limits: places are
+ * indexed by ranks below nnodes_max. */
 static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -65,22 +66,22 @@ static bool is_sound(const struct check *c)
     return true;
 }
 
-/* Names are cut at 200 bytes in the sentence, so that a long one cannot push the second name out of it. */
+/* Reject a node of another job. The names are cut at 200 bytes, so that a long name leaves room for the second one. */
 static bool same_job(const struct check *c)
 {
     return strcmp(c->r->job, c->join->job) == 0 ||
-           word_refusal(c, "%s belongs to job '%.200s', this is the rendezvous of job '%.200s'", c->self,
+           word_refusal(c, "%s belongs to job '%.200s', but this is the rendezvous of job '%.200s'", c->self,
                         c->join->job, c->r->job);
 }
 
-/* A new agent has none: it may join any life of the job. */
+/* Reject an agent of an earlier run of the job. A new agent has no instance and may join any run. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
            word_refusal(
                c,
-               "%s belongs to an earlier run of job '%.200s' (instance %.60s, this is %.60s): the job ended "
-               "and started again since",
+               "%s belongs to an earlier run of job '%.200s' (its instance: %.60s, present instance: "
+               "%.60s): the job has ended and was started again",
                c->self, c->r->job, c->join->instance, c->r->instance);
 }
 
@@ -90,9 +91,9 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s', which %s joins, is over", c->r->job, c->self);
 }
 
-/* An agent of another minor version may not understand every message, which shows only when something fails. An update that
- * has reached half of a cluster is common. The first node is named, because its user can look at it; before it is here, and
- * with a store that serves for years, the store's own version counts. */
+/* Reject an agent of another minor version, because it may not understand every message, and the error would appear
+ * only later. Half-updated clusters are common. Compare with the first node first, because its user can check its
+ * version. Then compare with the store, because there may be no first node yet, and the store may be years older. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -105,7 +106,8 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* As the user has typed it, with the mode, because one number does not show it. */
+/* Format --nnodes as the user has typed it. If min and max are equal, add the mode, because one number does not show
+ * it. */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
 {
     if (min == max)
@@ -115,7 +117,7 @@ static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t m
     return room;
 }
 
-/* Two sizes of one job can never both be reached: one node would run while the other waits. */
+/* Reject a different size of the job. Two sizes can never both be reached: one node would run while the other waits. */
 static bool same_nnodes(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -128,7 +130,8 @@ static bool same_nnodes(const struct check *c)
                         c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
 
-/* Another role is a different program on purpose, with as many workers as it needs. */
+/* Check whether the node has the role of the first node. Nodes of another role may run another program, with another
+ * number of workers. */
 static bool same_role(const struct check *c)
 {
     char theirs[sizeof(c->r->rules.role)];
@@ -136,8 +139,8 @@ static bool same_role(const struct check *c)
     return strcmp(theirs, c->r->rules.role) == 0;
 }
 
-/* Static nodes may differ: their user has given each its own command line. Counts that the nodes have found
- * out themselves (gpu, auto) may, too. */
+/* Reject a different number of workers. Static nodes may differ, because each has its own command line. Numbers that
+ * nodes determine themselves (gpu, auto) may differ, too. */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -151,9 +154,9 @@ static bool same_nproc(const struct check *c)
                         rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
 }
 
-/* The most common stray node is a launcher of another job with the default port and the default id. Its program
- * usually has another name. Compare only names, because paths of the same program may differ between machines.
- * --uneven means that the nodes differ on purpose. */
+/* Reject a different program. The most common stray node is a launcher of another job with the same default port and
+ * default id, and its program usually has another name. Compare only names, because the path of a program may differ
+ * between machines. Compare nothing with --uneven, because the nodes then differ on purpose. */
 static bool same_program(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -164,7 +167,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Compared with its own --nnodes, which same_nnodes has found to be the job's. */
+/* Reject a node rank that is not below --nnodes. Compare with the node's own --nnodes, because same_nnodes has checked
+ * that it is the job's. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -174,15 +178,15 @@ static bool rank_is_there(const struct check *c)
                         c->r->rules.known ? c->first : "");
 }
 
-/* Find the node that has the requested node rank. */
+/* Return the node that has the requested node rank, or NULL. */
 static const struct node *holder_of(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* The three ways to request a node rank that is taken: tasks of a scheduler that start one ddprun each, a job that is
- * started again while it still runs, and the same number on two machines. */
+/* Reject several tasks of a scheduler on one host that each start ddprun. This check and the next two reject a node
+ * rank that another node has; each names a different reason. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -195,8 +199,8 @@ static bool one_task_a_node(const struct check *c)
                j->task, j->host, holder->pid, j->pid, j->node_rank);
 }
 
-/* Compared by host name, because boot ids are equal in two containers that are two nodes on purpose; their names
- * differ. */
+/* Reject a second start of a job on a host where the job still runs. Compare host names, because two containers have
+ * equal boot ids but different names, and both may be nodes of one job. */
 static bool launched_once(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -208,7 +212,8 @@ static bool launched_once(const struct check *c)
                         j->host, j->pid, j->node_rank, holder->pid);
 }
 
-/* The last of the three, because the other two name a more exact reason. */
+/* Reject a node rank that another host has. This check is the last of the three, because the other two name a more
+ * exact reason. */
 static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -218,16 +223,17 @@ static bool rank_is_free(const struct check *c)
                         j->pid, j->node_rank, holder->host, holder->pid);
 }
 
-/* An elastic job accepts more nodes than it needs, as spares. Nodes that have finished count for memory until their
- * connections end, because a node that joins and leaves in a loop would otherwise pile up. */
+/* Reject a node if the job has enough nodes. An elastic job accepts more nodes than it needs, as spares. Finished
+ * nodes use memory until their connections end, so their number is limited, too: otherwise a node that joins and
+ * leaves in a loop would use up the memory. */
 static bool has_room(const struct check *c)
 {
     const struct rdzv *r = c->r;
     uint32_t limit = r->rules.elastic ? RDZV_NODES_MAX : r->rules.max;
     return (r->n_live < limit && r->by_id.count < 2 * RDZV_NODES_MAX) ||
            word_refusal(c,
-                        "%s is one node too many: job '%.200s' has %" PRIu32 " of %" PRIu32
-                        " already, as %s requires",
+                        "%s is one node too many: job '%.200s' already has %" PRIu32 " of %" PRIu32
+                        " nodes, as required by %s",
                         c->self, r->job, r->n_live, limit, c->first);
 }
 
@@ -236,7 +242,7 @@ typedef bool (*check_call)(const struct check *c);
 static const struct {
     check_call passes;
     enum rdzv_refused code;
-    bool needs_rules; /* compares with the first node */
+    bool needs_rules; /* the check needs the rules of the first node */
 } checks[] = {
     { is_sound, RDZV_REFUSED_BAD_JOIN, false },
     { same_job, RDZV_REFUSED_JOB_DIFFERS, false },
@@ -255,16 +261,16 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
-/* Times are sent by a peer and added to the clock. 2^64 - 1 ms, meant as "without limit", would wrap to a
- * deadline in the past. */
+/* Limit a time that a peer has sent, because it is added to the clock. 2^64 - 1 ms, meant as "without limit", would
+ * wrap around to a deadline in the past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Store the rules before the node, because it needs the places. For rules that are not compared (times, restarts) the
- * first node's values count for all; nodes start in any order, so any may be first. The time to gather starts here,
- * because before the first node no user waits. */
+/* Store the rules of the first node. This comes before adding the node, because that step needs the places. Times and
+ * restarts are not compared between nodes: the first node's values apply to all, and any node may be the first. The
+ * time to gather starts here, because before the first node no user waits. */
 static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -294,7 +300,7 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
     return true;
 }
 
-/* Rules that the first node left open come from the first node that sets them. */
+/* Complete the rules: a rule that the first node left open is set by the first node that has a value for it. */
 static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -310,7 +316,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 
 /* --- joining -------------------------------------------------------------------------------------------- */
 
-/* Logged here as well as sent, because the user of the waiting node reads this side's log. */
+/* Log a rejection, although the answer also has it, because the user of the waiting nodes reads this log. */
 static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum rdzv_refused code)
 {
     c->refusal->code = code;
@@ -319,7 +325,7 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
     return code;
 }
 
-/* Report only the first objection, because the user fixes one thing at a time, and the rest is often fixed with it. */
+/* Return only the first objection, because the user corrects one mistake at a time, and this often corrects others. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -328,9 +334,8 @@ static enum rdzv_refused find_objection(const struct check *c)
     return RDZV_WELCOME;
 }
 
-/* The answer has its instance; a second `join` of a waiting node changes nothing. Its rules are not compared
- * again, because it is the same process. A node in a round is rejected, because its workers would be counted
- * twice. */
+/* Let a known node join again. A second `join` of a waiting node changes nothing. The rules are not compared again,
+ * because the node is the same process. A node in a round is rejected, because its workers would be counted twice. */
 static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -354,7 +359,8 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
-/* A spare gets a separate message, because its user would otherwise wonder why the count does not grow. */
+/* Log a join. The line for a spare has the reason, because its user would otherwise wonder why the number of nodes
+ * does not grow. */
 static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -371,7 +377,7 @@ static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admissio
                   r->n_waiting, rules->min, rules->max);
 }
 
-/* Different counts may be intended, but a typing error looks the same. */
+/* Log a different number of workers, because it may be intended or a typing error. */
 static void note_uneven(struct rdzv *r, const struct node *node)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -380,8 +386,8 @@ static void note_uneven(struct rdzv *r, const struct node *node)
                   rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_from.host, r->rules.nproc);
 }
 
-/* Store the rules before the node, and drop them if the node cannot be stored: rules without a node would bind the
- * next one to a node that never joined. */
+/* Store the rules before the node. Remove them if the node cannot be stored, because otherwise the next node would be
+ * compared with a node that never joined. */
 static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
 {
     bool fresh = !r->rules.known;
@@ -392,8 +398,8 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     if (node == NULL) {
         if (fresh)
             rdzv_forget_rules(r);
-        word_refusal(c, "the store has no memory left for %s: %" PRIu32 " of its nodes %s here", c->self,
-                     r->n_live, r->n_live == 1 ? "is" : "are");
+        word_refusal(c, "the store has no memory left for %s: %" PRIu32 " node%s of the job joined before",
+                     c->self, r->n_live, r->n_live == 1 ? "" : "s");
         return refuse_join(r, c, RDZV_REFUSED_STORE_FULL);
     }
     add_to_rules(r, c->join);

@@ -1,8 +1,8 @@
 /* members.c -- see members.h.
  *
- * One array for the world, made when an attempt is declared: a rank is an index, and an unknown rank is a row of
- * zeros. Host names are copied for each rank: in a world of 100,000 ranks that is 2 MB, which is cheaper than code
- * that shares them. */
+ * The facts of all ranks are one array, allocated when an attempt is declared. The index is the rank, and the row of
+ * an unknown rank is zero. Each rank has its own copy of the host name. In a world of 100,000 ranks these copies need
+ * 2 MB, but code that shares them would cost more. */
 #include "job/members.h"
 
 #include "base/text.h"
@@ -29,7 +29,7 @@ void members_free(struct members *m)
     m->known = false;
 }
 
-/* The new array is allocated before the old one is freed, so that a failure changes nothing. */
+/* Allocate the new array before freeing the old one, so that a failure changes nothing. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent)
 {
     if (!quota_take(m->quota, members_cost(name->world_size)))
@@ -50,13 +50,14 @@ bool members_begin(struct members *m, const struct job_name *name, bool by_agent
     return true;
 }
 
-/* Also the bounds check for ranks from a peer. */
+/* Check the bounds here, because a peer may send any rank. */
 struct member *members_at(const struct members *m, uint32_t rank)
 {
     return rank < m->world_size ? &m->member[rank] : NULL;
 }
 
-/* The latest source is right, because a worker knows its pid better than the agent that started a wrapper around it. */
+/* Replace the earlier report. A later report is more exact: the agent reports the pid that it has started, which may
+ * be a wrapper, and the worker then reports its own pid. */
 bool member_place(struct member *member, const char *host, int pid)
 {
     if (pid != 0)
@@ -83,7 +84,7 @@ void member_look(struct member *member, char proc_state, int cpu_percent, const 
     member->looked_ms = now_ms;
 }
 
-/* A peer's text: cut, and harmless for a terminal. */
+/* Copy the text of a peer: cut it, and replace bytes that could control a terminal. */
 void member_error(struct member *member, const char *error)
 {
     free(member->error);
@@ -94,7 +95,7 @@ void member_error(struct member *member, const char *error)
     text_disarm(member->error, strlen(member->error), '\0');
 }
 
-/* The name is sent by a worker through its agent, so unprintable bytes become '?'. */
+/* Replace unprintable bytes of the name by '?', because a worker has sent it through its agent. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms)
 {
     member->has_steps = true;

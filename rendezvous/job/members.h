@@ -1,8 +1,8 @@
 /* members.h -- the job that the store serves, and the facts about each of its ranks.
  *
- * Two sources: the rank itself (IDENTIFY, its bytes) and the agent that started its process. Only the agent can end a
- * rank: a closed connection is evidence, not proof, since a worker may close its store and continue to compute, or
- * open a second connection before it closes the first. */
+ * The facts have two sources: the rank itself (IDENTIFY and other requests) and the agent that started its process.
+ * Only the agent reports the end of a rank. A closed connection is no proof of an end: a worker may close its store
+ * and continue to compute, or open a second connection before it closes the first. */
 #ifndef RENDEZVOUS_MEMBERS_H
 #define RENDEZVOUS_MEMBERS_H
 
@@ -19,38 +19,38 @@ enum {
 };
 
 struct member {
-    struct list sessions; /* its open connections (session.by_rank) */
+    struct list sessions; /* open connections of the rank (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
-    char *error;          /* owned: last line of a traceback, after which it has not moved; NULL = none */
-    int pid;              /* from itself, else from its agent */
-    int process_pid;      /* of the process its agent has started; 0 = no agent has reported one */
+    char *error;          /* owned: last line of a traceback, if the rank has not moved since; else NULL */
+    int pid;              /* as reported last, by the rank or its agent */
+    int process_pid;      /* pid of the process that the agent has started; 0 = not reported */
     bool met, exited;
     int exit_code, signal;
-    bool told;           /* ... after its agent had sent it a stop signal */
-    uint64_t gave_up_ms; /* when it last gave up the setup of a PyTorch group; 0 = never */
-    uint64_t tried_ms;   /* when closed connections of it were last at a setup (torch_client) */
-    char proc_state;     /* as its agent last saw it, the letter of /proc/PID/stat; 0 = never seen */
-    int16_t cpu_percent; /* -1 = not known */
+    bool told;           /* the rank exited after its agent had sent a stop signal */
+    uint64_t gave_up_ms; /* when the rank last gave up the setup of a PyTorch group; 0 = never */
+    uint64_t tried_ms;   /* when a closed connection of the rank last took part in a setup (torch_client) */
+    char proc_state;     /* letter of /proc/PID/stat, as the agent last read it; 0 = never */
+    int16_t cpu_percent; /* -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX];
-    uint64_t looked_ms;         /* time of that report */
-    uint64_t state_since_ms;    /* since when it is in that state */
-    bool stop_told;             /* that it is stopped was reported */
-    bool has_steps;             /* it reports its progress: */
+    uint64_t looked_ms;         /* when the agent last read the state */
+    uint64_t state_since_ms;    /* when the process entered this state */
+    bool stop_told;             /* the stopped process was reported */
+    bool has_steps;             /* the rank reports its progress, in these fields: */
     int64_t step;               /* last finished step; -1 = none */
-    uint64_t call_seq;          /* number of its last collective */
-    char call[MEMBER_CALL_MAX]; /* name of the collective that it is in now; "" = none */
-    uint64_t stepped_ms;        /* time of its last movement */
+    uint64_t call_seq;          /* number of the rank's last collective */
+    char call[MEMBER_CALL_MAX]; /* name of the collective that the rank is in now; "" = none */
+    uint64_t stepped_ms;        /* when the rank last moved */
     uint64_t heard_ms;          /* time of the last byte from closed connections */
 };
 
 struct members {
     struct quota *quota; /* borrowed */
-    bool known;          /* a job has been declared: */
-    bool by_agent;       /* by an agent, or else by the first worker that sent IDENTIFY */
+    bool known;          /* a job has been declared, */
+    bool by_agent;       /* by an agent; false: by the first worker that sent IDENTIFY */
     int64_t attempt;
     uint32_t world_size;
     uint32_t connected;    /* open connections of all ranks together */
-    struct member *member; /* world_size of them, owned */
+    struct member *member; /* one for each rank, owned */
 };
 
 struct job_name {
@@ -59,27 +59,30 @@ struct job_name {
     uint32_t world_size;
 };
 
-/* Start a new attempt (or the first): no rank is known. No session may be attached. False when memory or quota is
- * short; then the old one is kept. */
+/* Start a new attempt, or the first one: all facts of ranks are unknown. No session may be attached to a rank. Return
+ * false if memory or quota is short; the old attempt is kept then. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 void members_free(struct members *m);
 
-/* Return NULL when the rank is outside the world. */
+/* Return the facts of a rank, or NULL if the rank is outside the world. */
 struct member *members_at(const struct members *m, uint32_t rank);
 
-/* Record where the rank runs, from its agent or itself; `host` NULL = unknown. False: memory is short. */
+/* Record where the rank runs, as the rank or its agent has reported; `host` NULL = unknown. Return false if memory is
+ * short. */
 bool member_place(struct member *member, const char *host, int pid);
 
-/* True if it has ended with 0 by itself: a rank that was stopped may also end with 0. */
+/* Check whether the rank ended with 0 by itself. A rank that was stopped may also end with 0. */
 bool member_has_left(const struct member *member);
 
-/* Record the state that its agent has just seen of its process; `wchan` NULL = none. */
+/* Record the state of the rank's process, as its agent has just read it; `wchan` NULL = none. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
 
-/* It has printed a traceback with this last line; NULL or "" = it has moved since. Dropped when memory is short. */
+/* Record the last line of the rank's traceback; NULL or "" = the rank has moved since. The line is discarded if memory
+ * is short. */
 void member_error(struct member *member, const char *error);
 
-/* It has moved: `call` is the name of the collective that it is in, number `call_seq`; "" or NULL = none. */
+/* Record that the rank has moved. `call_seq` is the number of its last collective; `call` is the name of the
+ * collective that the rank is in, "" or NULL = none. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);
 
 #endif

@@ -1,28 +1,28 @@
-/* nodes.c -- nodes join, move between lists, get their ranks, send heartbeats, leave.
+/* nodes.c -- the nodes of a job: they join, move between lists, get ranks, send heartbeats, and leave.
  *
- * Memory is allocated when a node joins, never later. The arrays of a round grow with the number of nodes, so
- * completing a round, stopping it and ending the job cannot fail for lack of memory.
+ * Memory is allocated when a node joins, never later. The arrays of a round grow with the number of nodes that have
+ * joined. So completing a round, stopping it and ending the job need no memory.
  *
- * Every move goes through a function of this file, because each changes a count as well (n_live, n_waiting,
- * n_back, n_resting, n_members, n_open). So a comparison of numbers shows whether a round is complete,
- * without a walk over 16,384 nodes at every event. */
+ * Nodes move only in functions of this file, because each move also changes a count (n_live, n_waiting, n_back,
+ * n_resting, n_members, n_open). So comparing numbers is sufficient to check whether a round is complete. A walk over
+ * 16,384 nodes at every event would be slow. */
 #include "job/rendezvous_core.h"
 
 #include <stdlib.h>
 
 /* --- heartbeats ------------------------------------------------------------------------------------------ */
 
-/* Nodes are in one list, the longest silent first: a heartbeat moves its node to the end, so it costs the same with
- * ten thousand nodes as with two, and the silent ones are at the front.
+/* All nodes are in one list, the longest silent first. A heartbeat moves its node to the end, which costs the same
+ * with ten thousand nodes as with two. Silent nodes are at the front.
  *
- * A suspended server (a VM moved, a laptop's lid, SIGSTOP) finds all nodes silent when it continues, with their
- * heartbeats unread in its sockets. So it checks twice a second, and if a check is more than half a second late, no
- * node's silence counts from before it. A silence times out exactly when it is too long and not at the next check,
- * because with --node_timeout=fast that would be a third more.
+ * When a suspended server (a moved VM, a closed laptop, SIGSTOP) continues, all nodes seem silent, because their
+ * heartbeats are unread in its sockets. So the server checks itself twice a second. If a check is more than half a
+ * second late, the silence of every node starts again at this check. The timeout of a silence has its own deadline and
+ * does not wait for the next check, because this would add a third to --node_timeout=fast.
  *
- * A busy server is always late. So one silence is excused at most PARDONS times: between two late checks the sockets
- * are read, so messages of a living node have arrived. A silence times out at the latest with the third late check,
- * or node_timeout_ms after the second. */
+ * A busy server is late at every check, so one silence is excused at most PARDONS times. Between two late checks the
+ * server reads its sockets, so it receives the messages of a living node. After the last excuse, a silence times out
+ * after node_timeout_ms, even if the server is suspended again. */
 
 enum { LOOK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
 
@@ -50,7 +50,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* A node that has been silent longer is never excused longer, so the list stays in order. */
+/* Restart the silence of each node that was not excused too often. A node that has been silent longer has at least as
+ * many excuses, so the list stays in order. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -93,19 +94,20 @@ struct node *rdzv_silent_node(const struct rdzv *r)
 
 /* The assignment of ranks to nodes.
  *
- * Static: the user's numbers, and free ones for nodes without a number. Elastic, the first time: the natural order of
- * host names, so that neighbours in a rack, which have similar names, are neighbours in rings of ranks; then the pid.
- * Later: a node of the last round keeps its node rank; a gap is closed by moving the highest down; newcomers go to
- * the end. So rank 0 is never a newcomer while a node is left that knows the progress of the job.
+ * In a static job, nodes get the ranks that the user gave, and nodes without a given rank get free ones. In the first
+ * round of an elastic job, nodes are sorted by the natural order of their host names, then by pid. Neighbours in a
+ * rack have similar names, so they become neighbours in rings of ranks. In a later round, nodes of the last round keep
+ * their node ranks, and a gap is filled by the node with the highest rank. Newcomers are added at the end. So rank 0
+ * is never a newcomer while a node is left that has the progress of the job.
  *
- * Everything here is n log n of the nodes in the round, and allocates no memory. */
+ * All functions need n log n steps for n nodes of the round, and allocate no memory. */
 
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-/* Compare runs of digits by value: without leading zeros the longer one is larger. */
+/* Compare runs of digits by value. Without leading zeros, the longer run is larger. */
 static int compare_numbers(const char **a, const char **b)
 {
     size_t len_a = 0, len_b = 0;
@@ -140,7 +142,7 @@ int rdzv_compare_names(const char *a, const char *b)
     return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" are not the same host */
 }
 
-/* For qsort; the id makes the order total and repeatable. */
+/* Compare by name for qsort. The id makes the order total and repeatable. */
 static int by_name(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -150,7 +152,8 @@ static int by_name(const void *left, const void *right)
     return order != 0 ? order : a->id < b->id ? -1 : 1;
 }
 
-/* Compare and do not subtract; -1, "no rank", does not occur among survivors. */
+/* Compare by node rank for qsort, without a subtraction, which could overflow. All survivors have a rank, so -1 does
+ * not occur. */
 static int by_rank(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -162,7 +165,7 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* A node that requested no rank gets one here and keeps it from now on. */
+/* Fill r->run.member by rank. A node that requested no rank gets one here and keeps it from now on. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -180,8 +183,8 @@ void rdzv_order_static(struct rdzv *r)
     }
 }
 
-/* The first `n` of r->run.order are survivors, sorted by rank: they will have the ranks 0 to n - 1. Those whose
- * rank is among these keep it, the others fill the gaps, the highest first. */
+/* Assign the ranks 0 to n - 1 to the first `n` nodes of r->run.order, which are survivors, sorted by rank. Nodes with
+ * a rank below n keep it. The others fill the gaps, the highest first. */
 static void close_gaps(struct rdzv *r, uint32_t n)
 {
     uint32_t last = n;
@@ -195,7 +198,8 @@ static void close_gaps(struct rdzv *r, uint32_t n)
             r->run.member[rank] = r->run.order[--last];
 }
 
-/* Newcomers are accepted in order of arrival; their numbers are assigned separately. */
+/* Fill r->run.member by rank: survivors first, then newcomers. Newcomers are accepted in order of arrival, but get
+ * their ranks in the order of names. */
 void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 {
     uint32_t old = 0, taken = r->n_back;
@@ -216,13 +220,13 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 
 enum { ROOM_MIN = 8 };
 
-/* The charge for the three arrays. One formula, because the same amount must be returned. */
+/* Return the charge of the three arrays. One function computes it, because the same amount must be returned later. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
 }
 
-/* The charge of a job before the first node. */
+/* Return the charge of a job without nodes. */
 static uint64_t own_bytes(void)
 {
     return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);
@@ -293,8 +297,8 @@ bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
 
 /* --- room for all of them ------------------------------------------------------------------------------- */
 
-/* `array` is the address of a pointer of any type; memcpy avoids a cast of it. On failure the old array
- * stays. */
+/* Enlarge an array. `array` is the address of a pointer of any type; memcpy avoids a cast of this pointer. If memory
+ * is short, the old array is unchanged. */
 static bool grow_array(void *array, size_t size, uint32_t room)
 {
     void *old, *bigger;
@@ -305,9 +309,9 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* An array that has grown alone does no harm, because `room` is the smallest of the three. Doubling keeps joining
- * cheap: n nodes copy 2n pointers in total. The quota is charged before malloc, so that one job cannot take the
- * memory of the others. */
+/* Enlarge the three arrays for `nodes` nodes. If only some of them have grown, `room` remains the smallest size.
+ * Doubling is cheap: n joins copy at most 2n pointers in each array. The quota is charged before malloc, so that one
+ * job cannot use the memory of the others. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
     if (nodes <= r->run.room)
@@ -326,8 +330,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* As many as --nnodes, not as many as have joined, because a free rank must be found in one step. At most 16,384
- * pointers, see is_sound in admission.c. */
+/* Allocate a place for each rank of --nnodes, so that a free rank is found in one step. At most 16,384 pointers are
+ * needed: is_sound in admission.c checks the limit. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -352,7 +356,7 @@ void rdzv_forget_rules(struct rdzv *r)
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Copy the texts, because those of the join are freed with its message, while a node lives as long as its connection. */
+/* Copy the texts of the join, because they are freed with its message. The node exists as long as its connection. */
 static void fill_node(struct node *node, const struct rdzv_join *join)
 {
     text_copy(node->host, sizeof(node->host), join->host);
@@ -368,8 +372,7 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
-/* All memory is allocated first, so nothing can fail after that. It is charged to the quota, and returned in
- * rdzv_remove_node. */
+/* Allocate all memory first, so that nothing can fail after that. rdzv_remove_node returns its charge to the quota. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_take(r->quota, sizeof(struct node)))
@@ -381,7 +384,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     }
     fill_node(node, join);
     node->id = id;
-    node->state = RDZV_NODE_RESTING; /* until rdzv_node_waits; not one of n_resting, since `round` is 0 */
+    node->state = RDZV_NODE_RESTING; /* until rdzv_node_waits; not counted in n_resting, since `round` is 0 */
     node->node_rank = -1;
     node->wanted = r->rules.elastic ? -1 : join->node_rank;
     node->joined_ms = r->now_ms;
@@ -401,7 +404,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
 
 /* --- move ----------------------------------------------------------------------------------------------- */
 
-/* True if it was in the last round. Then it keeps its rank in the next. */
+/* Check whether the node was in the last round. If so, it keeps its rank in the next one. */
 static bool is_survivor(const struct rdzv *r, const struct node *node)
 {
     return node->round != 0 && node->round == r->run.round;
@@ -414,7 +417,8 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
     return in_one && is_survivor(r, node);
 }
 
-/* Appended at the end: if newcomers outnumber the places, an elastic round accepts the earliest. */
+/* Append the node to the waiting nodes. If there are more newcomers than places, an elastic round accepts the
+ * earliest. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {
@@ -435,13 +439,14 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
-/* A DONE node is still open, because its `stopped` must arrive before the verdict of the round. */
+/* Check whether a member is open: its `stopped` must arrive before the verdict of the round. A DONE node is still
+ * open. */
 static bool is_open(enum rdzv_node_state state)
 {
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
 }
 
-/* Never back to RUNNING: within a round a member only moves towards its end. */
+/* Change the state of a member, never back to RUNNING: within a round, a member only moves towards its end. */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next)
 {
     r->run.n_done += (next == RDZV_NODE_DONE) && node->state != RDZV_NODE_DONE;
@@ -449,9 +454,9 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
     node->state = next;
 }
 
-/* --- go ------------------------------------------------------------------------------------------------- */
+/* --- leave ---------------------------------------------------------------------------------------------- */
 
-/* The place keeps its numbers, because a rank in it may be asked for later. */
+/* Remove a member from the round. Its seat keeps its ranks, because the hub may ask later for a rank in it. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->run.n_open -= is_open(node->state);
@@ -460,7 +465,7 @@ static void leave_round(struct rdzv *r, struct node *node)
     r->run.seats[node->node_rank].node = 0;
 }
 
-/* Its rank was fixed from the start if it requested one, otherwise since its first round. */
+/* Free the node rank of a static node: the requested one, or the one that it got in its first round. */
 static void leave_place(struct rdzv *r, const struct node *node)
 {
     int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;
@@ -468,8 +473,8 @@ static void leave_place(struct rdzv *r, const struct node *node)
         r->place[held] = NULL;
 }
 
-/* Remove the node from all counts, once. It stays in `nodes` until its connection closes. From now on its silence
- * does not count as a loss. */
+/* Remove the node from all counts, once. The node stays in `nodes` until its connection closes. From now on, its
+ * silence is no loss. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)
@@ -495,8 +500,8 @@ void rdzv_remove_node(struct rdzv *r, struct node *node)
     free(node);
 }
 
-/* Called before the node is finished, while its rank and round are known. A ring, because in a job of months
- * more nodes leave than anyone can read. */
+/* Record a node that leaves. Call this before the node is finished, while its rank and round are known. The records
+ * are a ring, because in a job of months more nodes leave than any user can read. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words)
 {

@@ -1,15 +1,15 @@
 /* rendezvous.c -- see rendezvous.h.
  *
- * The machine is the table below. A cell does its work and returns the next state, which rdzv_step stores.
- * Every cell is filled: `ignore` marks the cells without an action, so that a missing one is visibly
- * intended. Messages about a round reach the table only from a member of the present round; hear_member
- * answers "stale" to the others.
+ * The state machine is the table below. The function in a cell does the work and returns the next state, which
+ * rdzv_step stores. Every cell has a function: `ignore` shows that an event is ignored on purpose. Messages about a
+ * round reach the table only from members of the present round; hear_member rejects all others.
  *
- * An accepted node waits, in every state (admission.c). The consequences follow with SETTLE, after the answer
- * has been sent: a round in GATHERING, a key for the workers in RUNNING.
+ * In every state, an accepted node first waits (admission.c). After the answer has been sent, SETTLE does the rest: in
+ * GATHERING, a round may begin; in RUNNING, the key for the workers is updated.
  *
- * The next round begins only when no member of the last one is open any more: each has sent `stopped`, or is
- * lost and so can harm only itself. So two rounds never run at a time. */
+ * The next round begins only when no member of the last one is open: each has sent `stopped`, or is lost. So two
+ * rounds never run at the same time. The workers of a lost node cannot disturb the others, because its connection is
+ * closed. */
 #include "job/rendezvous.h"
 
 #include "base/text.h"
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETURN_MS = 10000 }; /* for a node that was asked to join again; it only has to send the join */
+enum { RETURN_MS = 10000 }; /* time for a node to join again; it only has to send the join */
 
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
@@ -43,7 +43,7 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e);
-/* It is being stopped: */
+/* A round is being stopped: */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e);
@@ -63,7 +63,7 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* A job without nodes is over, unless it has not begun: then it returns to the state before the first join. */
+/* End a job without nodes. Before its first round, return to the state before the first join instead. */
 static enum rdzv_state nobody_left(struct rdzv *r)
 {
     r->say_ms = UINT64_MAX;
@@ -104,7 +104,7 @@ static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
-/* A node that joins now would wait for a round that never begins. */
+/* Reject a node, because it would wait for a round that never begins. */
 static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_admit(r, node, e->joining, RDZV_NOBODY);
@@ -113,8 +113,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* A limit for nodes of the last round that have not returned yet, never shorter than RETURN_MS, because they have to
- * reap their workers first. With a last call of 0 the round begins with the nodes that are present. */
+/* Begin the last call. If nodes of the last round have not returned yet, it lasts at least RETURN_MS, because they
+ * must first reap their workers. If it would last 0 ms, begin the round with the present nodes instead. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     uint64_t call_ms = r->rules.last_call_ms;
@@ -130,8 +130,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* A node has joined or left: is the round complete now? A newcomer does not restart a running last call, because a
- * steady trickle would postpone it forever. */
+/* Check after a join or a leave whether the round is complete. A newcomer does not restart a running last call,
+ * because a steady stream of newcomers would postpone the round forever. */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -156,7 +156,7 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* A member of the last round that has not returned has lost its place to a spare. */
+/* Begin the round after the last call. A member of the last round that has not returned loses its place to a spare. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -164,7 +164,7 @@ static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_begin_round(r);
 }
 
-/* The pause is over; check the nodes that joined during it. */
+/* End the pause, and check the nodes that joined during it. */
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -172,7 +172,7 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format "SIGTERM from pid 77 (bash) of bob"; an agent that gives up has no signal, only a text. */
+/* Format "SIGTERM from pid 77 (bash) of bob". If an agent gives up, there is no signal but only a text. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -192,8 +192,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Between two attempts of a static job its user has stopped all of it; before the first, this node may be started
- * again. */
+/* Let a node leave while no worker of it runs. If a static job is between two attempts, its user has stopped the whole
+ * job, so the job ends. Before the first attempt, the user may start this node again. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -205,8 +205,8 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, NO_RESTART_STOPPED);
 }
 
-/* All losses of a node pass here, by its connection or by its silence. Record the loss before freeing the node,
- * because the diagnosis reports lost nodes. */
+/* Remove a lost node, whether its connection closed or it was silent. Record the loss before freeing the node, because
+ * the diagnosis reports lost nodes. */
 static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -225,15 +225,15 @@ static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct r
 
 /* --- a round runs --------------------------------------------------------------------------------------- */
 
-/* The first reported failure. If that worker is only the victim of another, better_cause replaces it when the other's
- * report arrives. */
+/* Stop the round after the first reported failure. If its worker is only the victim of another worker, better_cause
+ * replaces the failure when the other worker's failure is reported. */
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_set_failure(r, node, e->failure);
     return rdzv_stop_round(r);
 }
 
-/* No worker has ended, so every node has to be stopped. */
+/* Stop the round of a job that hangs. No worker has ended, so every node is asked to stop. */
 static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node;
@@ -241,7 +241,8 @@ static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_stop_round(r);
 }
 
-/* Nodes that are done stay until all are, because another one may still fail, and then the whole round is repeated. */
+/* Record that a node is done. The node stays in the round until all nodes are done. If another node fails before that,
+ * the whole round is repeated. */
 static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -256,7 +257,8 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
     return rdzv_end_job(r, RDZV_WHY_DONE, NO_RESTART_NONE);
 }
 
-/* An unkillable process on a leaving node does not block the next round, which is without that node. */
+/* Record the exit codes of a node. An unkillable process on a leaving node does not prevent the next round, because
+ * that round is without the node. */
 static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv_stopped *how)
 {
     r->end.unkillable = r->end.unkillable || (how->unkillable && !node->leaving);
@@ -267,7 +269,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
     r->end.rank0_code = how->rank0_code;
 }
 
-/* The node stopped without a reason. A node that is done has nothing left to stop. */
+/* Treat `stopped` without an earlier `stop` as a failure. A node that is done has nothing left to stop. */
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -282,7 +284,7 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
     return rdzv_stop_round(r);
 }
 
-/* Spares leave without an effect on the round; if the node is done, the round is done. */
+/* Stop the round because a member leaves. A spare, or a member that is done, leaves without an effect on the round. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -307,7 +309,8 @@ static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_
     r->end.cause.silent = how->silent;
 }
 
-/* A spare takes no worker with it, and a node that was done has done its part. */
+/* Stop the round because a member is lost. The loss of a spare, or of a member that is done, has no effect on the
+ * round. */
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
@@ -317,8 +320,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* It ends a round, which costs the work since the last checkpoint. So grow only when the rules or the workers
- * themselves request it. */
+/* Stop the round if the job can grow, and only if the rules or the workers request this. The stop costs the work since
+ * the last checkpoint. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -333,16 +336,17 @@ static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct r
     return rdzv_stop_round(r);
 }
 
-/* Keep the agreement, because the awaited node may leave and another one may join. */
+/* Record the agreement, and keep it for later nodes: the waiting node may leave and another one may join. */
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     r->grow_agreed = true;
     return grow_if(r, node, e);
 }
 
-/* --- while it is being stopped -------------------------------------------------------------------------- */
+/* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* A worker that has lost its peer reports it before that peer's own end is known. */
+/* Replace the failure of a victim by the failure of its peer. The victim may report first, before the end of the peer
+ * is known. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -350,7 +354,7 @@ static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const str
     return r->state;
 }
 
-/* More about the same worker; the order and the time stay as the store recorded them. */
+/* Replace the failure by a more detailed report about the same worker. Its time stays as the store recorded it. */
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.why == RDZV_WHY_FAILED && r->end.cause.failure.node_rank == node->node_rank &&
@@ -359,7 +363,7 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
-/* Its connection may close right after this, which then is not a cause. */
+/* Record that a member has stopped. If its connection closes right after this, the close is no cause of the end. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -368,7 +372,7 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
     note_exit(r, node, e->how);
     rdzv_member_becomes(r, node, RDZV_NODE_STOPPED);
     rdzv_note(r, RDZV_RECORD_NODE_STOPPED, node, "%s has stopped%s", rdzv_name(node, name, sizeof(name)),
-              e->how->unkillable ? ", but something on it cannot be killed" : "");
+              e->how->unkillable ? ", but one of its processes cannot be killed" : "");
     if (node->leaving)
         rdzv_dismiss(r, node, node->leave_signal);
     return rdzv_judge_if_stopped(r);
@@ -411,14 +415,13 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
     return rdzv_judge_if_stopped(r);
 }
 
-/* Each call below records the time, checks whether the message is valid now, steps the machine, and settles the
- * consequences. */
+/* Each call below records the time, checks whether the message is valid now, steps the machine, and settles. */
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
-/* Return the member of a message, or NULL with the answer. The message counts as a heartbeat even if it is
- * rejected, because a node that sends about an old round is alive. STALE is checked before NO_MEMBER, because
- * it is more informative for the agent. */
+/* Return the member that has sent a message. If the message is not valid, return NULL and set *answer. The message is
+ * a heartbeat even if it is rejected, because a node that sends messages about an old round is alive. STALE_ROUND is
+ * checked before NO_MEMBER, because it is more exact. */
 static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
@@ -445,8 +448,7 @@ static bool has_rank(const struct node *node, int64_t rank)
     return rank >= node->first_rank && rank - node->first_rank < node->nproc;
 }
 
-/* Step and settle are separate, because a cell must not begin a round while another one ends: it only records that
- * something has changed. */
+/* Step the machine, then settle. A cell must not begin a round while another one ends, so it only sets must_settle. */
 static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
                                     const struct rdzv_event *event, uint64_t now_ms)
 {
@@ -461,7 +463,8 @@ static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
     return RDZV_OK;
 }
 
-/* Do not settle here: the consequences (the round may be complete now) wait until the answer to the join is sent. */
+/* Let a node join, without settling: a round that may be complete now must wait until the answer to the join is
+ * sent. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal)
 {
@@ -504,7 +507,7 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* A node that has received the end has nothing more to report. */
+/* Apply a leave or a loss. A finished node causes no event, because its leave and its loss change nothing. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)
@@ -513,7 +516,7 @@ static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *eve
         rdzv_remove_node(r, node);
 }
 
-/* Without a round number, because a user's stop applies to every round. */
+/* Let a node leave. The message has no round number, because a user's stop applies to every round. */
 void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -548,7 +551,7 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
     rdzv_settle(r, now_ms);
 }
 
-/* Called for every request of every node, so it does only this. */
+/* Record a sign of life and nothing else, because this function is called for every request of every node. */
 void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -559,7 +562,8 @@ void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* A loop, because settling may change something again; a cell sets the mark again only after progress. */
+/* Repeat until nothing is left to settle, because a step may set must_settle again. The loop ends, because a cell sets
+ * must_settle only after progress. */
 void rdzv_settle(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -569,7 +573,7 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms)
     }
 }
 
-/* One time for the shell's one timer. An open SETTLE is due now. */
+/* Return one deadline, because the shell has one timer. If something is left to settle, the deadline is now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_settle)
@@ -577,8 +581,7 @@ uint64_t rdzv_deadline(const struct rdzv *r)
     return earlier_of(earlier_of(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
 }
 
-/* Each node is dropped before its loss takes effect, so that it can send nothing after the others
- * continue. */
+/* Drop each silent node before its loss takes effect, so that the node can send nothing after the others continue. */
 static void drop_silent_nodes(struct rdzv *r)
 {
     char how[64];
@@ -590,8 +593,8 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* Silent nodes are dropped first, because a round must not include them. Messages to waiting nodes are sent
- * last, when it is clear whether they still wait. */
+/* Drop silent nodes first, because a round must not include them. Send messages to waiting nodes last, because only
+ * then it is clear whether they still wait. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

@@ -1,19 +1,19 @@
 /* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, when they stop, and whether another round
  * follows.
  *
- * Pure: no socket, no clock, no JSON. The hub passes in the agents' messages with the time; answers go through the
- * callbacks of rdzv_env. The whole machine is the table at the top of rendezvous.c.
+ * The module is pure: it uses no socket, no clock, no JSON. The hub passes in each message of an agent with the time.
+ * Answers are sent through the callbacks of rdzv_env. The table at the top of rendezvous.c is the whole state machine.
  *
  *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
  *
- * A round is one completed rendezvous; its nodes are its members. Every member gets `round` once, `stop` at most once
- * (not when all workers ended with 0), and `verdict` once; a verdict "restart" makes it join again. After a verdict
- * "finish" a node gets no more messages. A node that its user stops sends `leave`, stops its workers, sends
- * `stopped`, and gets its verdict "finish" at once.
+ * A round is one completed rendezvous; its nodes are its members. Each member receives `round` once, `stop` at most
+ * once (never if all workers ended with 0), and `verdict` once. After the verdict "restart", the node joins again.
+ * After the verdict "finish", the node receives no more messages. If a user stops a node, the node sends `leave`,
+ * stops its workers and sends `stopped`. It then receives the verdict "finish" without waiting for other nodes.
  *
- * Nodes have an id that the caller gives (its connection), never 0. Times are ms of one monotonic clock; every call
- * takes `now_ms`. Callbacks must not call back into the rendezvous. Pointers passed to callbacks are valid during the
- * call only; arguments are copied, longer text is cut. */
+ * The caller gives each node an id (its connection), which is never 0. Times are in ms of one monotonic clock; every
+ * call takes `now_ms`. Callbacks must not call back into the rendezvous. Pointers that are passed to callbacks are
+ * valid only during the call. Texts in arguments are copied, and cut if they are too long. */
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
 #define RENDEZVOUS_JOB_RENDEZVOUS_H
 
@@ -23,28 +23,28 @@
 
 #include <stddef.h>
 
-/* Reasons for the end of a round, reasons against a restart, and rejections. The enums below and the words of the
- * protocol and of messages are made from the rows. */
+/* Reasons for the end of a round, reasons against a restart, and rejections. The enums below, the words of the
+ * protocol and the texts of messages are made from these rows. */
 #include "diagnosis/findings.h"
 #include "base/events.h"
 
 #define RDZV_STATES(X)                                                                                     \
     X(GATHERING, "gathering") /* waits for more nodes */                                                   \
-    X(LAST_CALL, "last call") /* enough have joined; waits a little longer for those on their way */       \
+    X(LAST_CALL, "last call") /* enough nodes have joined; waits a little longer for others */             \
     X(RUNNING, "running")     /* a round is complete: workers run */                                       \
     X(STOPPING, "stopping")   /* all nodes were asked to stop; waits until nothing of the round is left */ \
-    X(BACKING_OFF, "backing off") /* another attempt will follow, not before the back-off is over */       \
+    X(BACKING_OFF, "backing off") /* another attempt follows after the back-off */                         \
     X(OVER, "over")               /* all nodes have been notified of the end */
 
 /* Why a round ends. */
-#define RDZV_WHYS(X)                                                             \
-    X(DONE, "done")           /* every worker of every node ended with 0 */      \
-    X(FAILED, "failed")       /* a worker failed by itself */                    \
-    X(NODE_LOST, "node_lost") /* a node's connection is gone, or it is silent */ \
-    X(NODE_LEFT, "node_left") /* a user or a scheduler stopped a node */         \
-    X(GROW, "grow")           /* there are more nodes now */                     \
-    X(HANGS, "hangs")         /* a rank keeps all others waiting (--on_hang) */  \
-    X(TIMEOUT, "timeout")     /* not enough nodes in time */                     \
+#define RDZV_WHYS(X)                                                                  \
+    X(DONE, "done")           /* every worker of every node ended with 0 */           \
+    X(FAILED, "failed")       /* a worker failed by itself */                         \
+    X(NODE_LOST, "node_lost") /* a node's connection closed, or the node is silent */ \
+    X(NODE_LEFT, "node_left") /* a user or a scheduler stopped a node */              \
+    X(GROW, "grow")           /* more nodes can join */                               \
+    X(HANGS, "hangs")         /* a rank keeps all others waiting (--on_hang) */       \
+    X(TIMEOUT, "timeout")     /* too few nodes joined in time */                      \
     X(REFUSED, "refused")     /* the store could not begin the attempt */
 
 /* The records of an event log. */
@@ -60,10 +60,11 @@ enum {
     RDZV_NPROC_MAX = LIMIT_NPROC,
     RDZV_TEXT_MAX = LIMIT_TEXT,
     RDZV_WORDS_MAX = LIMIT_WORDS,
-    RDZV_LIST_MAX = LIMIT_LISTED, /* nodes listed in `round`, if it has at most that many; else */
-    RDZV_SHORT_LIST_MAX = 32,     /* ... so many; and nodes, or missing ranks, in `waiting` */
+    RDZV_LIST_MAX = LIMIT_LISTED, /* a round of at most this many nodes lists them all in `round` */
+    RDZV_SHORT_LIST_MAX = 32,     /* a larger round lists this many; so does `waiting` */
     RDZV_GONE_MAX = 32,           /* number of nodes that have left and are kept for a diagnosis */
-    RDZV_CODE_NO_NODE = 125, /* exit code when a node is lost or never joined, because no worker has a code */
+    RDZV_CODE_NO_NODE =
+        125, /* exit code if a node is lost or never joined, because no worker has an exit code */
     RDZV_STOP_EXTRA_MS = 10000 /* time for a node to send `stopped`, beyond its own grace time */
 };
 
@@ -95,21 +96,20 @@ struct rdzv_join {
     const char *job, *instance,
         *version; /* `instance`: "" from a new agent, else the value of rdzv_instance() */
     const char *host, *boot_id, *addr;
-    const char *own; /* its own end of the connection to the store; NULL or "" = unknown */
-    const char
-        *task; /* the scheduler ("Slurm") that started it as one of several tasks of a node; "" = none */
-    const char *role;    /* role of its workers; NULL or "" = the default role */
-    const char *program; /* name of the program that its workers run; "" = not compared */
-    uint32_t
-        store_port; /* port at which its rank 0 would host a store for all workers; 0 = they use this one */
+    const char *own; /* address of the node's end of its connection to the store; NULL or "" = unknown */
+    const char *
+        task; /* the scheduler ("Slurm") that started the agent as one of several tasks on a node; "" = none */
+    const char *role;    /* role of the node's workers; NULL or "" = the default role */
+    const char *program; /* name of the program that the workers run; "" = not compared */
+    uint32_t store_port; /* port of a store that rank 0 of this node would host; 0 = workers use this store */
     int pid;
     uint64_t pid_start;
     bool elastic;
     uint32_t nnodes_min, nnodes_max; /* static: the same for all nodes */
-    int32_t node_rank;               /* static; -1 = any free one */
+    int32_t node_rank;               /* static; -1 = any free rank */
     uint32_t nproc;
     bool nproc_given, uneven;
-    /* Rules for the whole job, from the first node that joins; those of later nodes are ignored. */
+    /* Rules for the whole job. The first node that joins sets them; the values of later nodes are ignored. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms, last_call_ms, join_timeout_ms;
     const char *join_knob;    /* the option that sets join_timeout_ms, for messages; "" or NULL = --timeout */
@@ -118,57 +118,57 @@ struct rdzv_join {
     uint64_t grace_ms; /* grace period of this node, between SIGTERM and SIGKILL */
 };
 
-/* The effect of a message. */
+/* The effect of a message. Except for OK, the message changes nothing. */
 enum rdzv_answer {
     RDZV_OK,
-    RDZV_STALE_ROUND, /* of an older round: nothing has changed */
-    RDZV_NO_MEMBER,   /* this node is not in a round: nothing has changed */
-    RDZV_OTHER_RANK,  /* the rank is not on this node: nothing has changed */
+    RDZV_STALE_ROUND, /* the message is about another round */
+    RDZV_NO_MEMBER,   /* the node is not in a round */
+    RDZV_OTHER_RANK,  /* the rank is not on the node */
 };
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* The first known cause of a round's end. */
+/* The cause of a round's end, as far as it is known. The cause of a victim may be replaced. */
 struct rdzv_cause {
     enum rdzv_why why;
-    enum no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: a restart would fail again; else NONE */
-    bool silent;              /* a lost node: it was silent, else its connection closed */
+    enum no_restart no_retry; /* CANNOT_START, USAGE, IMPORT or HANGS: a restart would not help; else NONE */
+    bool silent;              /* NODE_LOST: true = the node was silent, false = its connection closed */
     struct failure failure;
 };
 
-/* A member of a round, as sent to all others. */
+/* A member of a round, in the list that all members receive. */
 struct rdzv_seat {
     uint64_t node;
     uint32_t node_rank, first_rank, nproc;
-    uint32_t store_port; /* workers it joined with */
+    uint32_t store_port; /* as in struct rdzv_join */
     const char *host, *addr, *own;
 };
 
-/* A round, when it begins. */
+/* A round that begins. */
 struct rdzv_round {
     uint32_t round;    /* from 1 */
-    uint32_t attempt;  /* round - 1: the number of its key space */
-    uint32_t restarts; /* restarts so far, as counted by --max_restarts */
+    uint32_t attempt;  /* round - 1; also the number of the round's key space */
+    uint32_t restarts; /* restarts so far that use up --max_restarts */
     uint32_t nnodes, world_size;
-    const struct rdzv_seat *seats; /* by node rank; nnodes of them for rdzv_env.begin ... */
-    uint32_t n_seats;              /* ... and the first few of a large job's in messages to nodes */
+    const struct rdzv_seat *seats; /* in the order of node ranks */
+    uint32_t n_seats;              /* nnodes in rdzv_env.begin; fewer in the messages of a large job */
 };
 
 /* The nodes that a job waits for. Lists are cut to RDZV_SHORT_LIST_MAX; the counts are complete. */
 struct rdzv_waiting {
     enum rdzv_state state;
     uint32_t joined, min, max;
-    uint32_t spare;        /* while a round runs: nodes that wait for the next one */
+    uint32_t spare;        /* nodes that wait for the next round while one runs */
     uint32_t returning;    /* members of the last round that have not joined again yet */
     uint64_t left_ms;      /* time until the job gives up; UINT64_MAX = never */
-    uint64_t last_call_ms; /* time until it continues with the present nodes; UINT64_MAX = no last call */
+    uint64_t last_call_ms; /* time until the round begins with the present nodes; UINT64_MAX = no last call */
     uint64_t backoff_ms;   /* time until the next round may begin; 0 = now */
     uint32_t n_hosts, n_missing, n_missing_listed;
     const char *hosts[RDZV_SHORT_LIST_MAX];
     uint32_t missing[RDZV_SHORT_LIST_MAX]; /* static: missing node ranks */
 };
 
-/* Codes for --exit_code. */
+/* The exit codes that --exit_code selects from. */
 struct rdzv_exit {
     int first, max, rank0;
 };
@@ -177,24 +177,24 @@ enum rdzv_tell_kind { RDZV_TELL_ROUND, RDZV_TELL_WAITING, RDZV_TELL_STOP, RDZV_T
 
 struct rdzv_tell {
     enum rdzv_tell_kind kind;
-    /* ROUND: the receiver's own place. */
+    /* ROUND: the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
     uint32_t role_rank,
-        role_size; /* its first rank among, and the number of, workers of its role; size 0 = all are of one */
+        role_size; /* the receiver's first rank among the workers of its role, and their number; 0 = only one role */
     /* WAITING */
     const struct rdzv_waiting *waiting;
-    /* STOP, VERDICT: their round; 0 = the job ended before its first. */
+    /* STOP, VERDICT: the round that ends; 0 = the job ended before its first round. */
     uint32_t round;
     enum rdzv_why why;
-    const struct rdzv_cause *cause; /* NULL = none: success, or no worker ever ran */
+    const struct rdzv_cause *cause; /* NULL = success, or no worker ever ran */
     /* VERDICT */
-    bool restart;        /* join again; false: finish */
+    bool restart;        /* true: join again; false: finish */
     uint32_t attempt;    /* number of the next round, if one follows */
-    uint64_t backoff_ms; /* before it */
+    uint64_t backoff_ms; /* pause before the next round */
     enum no_restart no_restart;
     int64_t step,
-        best_step; /* progress of the round, and the best of all; -1 = not reported, or not requested */
+        best_step; /* progress of the round, and best progress of all rounds; -1 = not reported, or not requested */
     struct rdzv_exit exit;
 };
 
@@ -202,28 +202,29 @@ struct rdzv_tell {
 struct rdzv_record {
     enum rdzv_record_kind kind;
     uint64_t now_ms;
-    uint32_t round;    /* 0 = before the first */
+    uint32_t round;    /* 0 = before the first round */
     uint64_t node;     /* 0 = about the whole job */
     int32_t node_rank; /* rank of the node; -1 = none yet */
     const char *host;  /* "" = about the whole job */
     int pid;
     uint32_t nnodes, world_size; /* ROUND */
-    const char *words;           /* the same as the log line */
+    const char *words;           /* the text of the log line */
 };
 
 struct rdzv_env {
     void *user;
-    const char *version; /* of the store, static; NULL = not compared with the nodes' */
+    const char *version; /* version of the store, borrowed; NULL = not compared with the nodes' versions */
     void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
-    /* A round is complete: empty the key space, reset the ranks of the last round and set the new ones. Called before
-     * any node gets `round`. False (memory is short): the job ends with NOT_READY. */
+    /* Empty the key space, forget the ranks of the last round and store the new ranks. Called when a round is
+     * complete, before any node receives `round`. If the result is false because memory is short, the job ends with
+     * NOT_READY. */
     bool (*begin)(void *user, const struct rdzv_round *world);
-    /* Return the progress of the round as reported by its workers (a key); -1 = unknown. */
+    /* Return the progress that the workers of the round have reported in a key; -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* This many nodes could join another round; set the key that workers read. NULL = no key. */
+    /* Set the key with the number of nodes that could join another round; workers read this key. NULL = no key. */
     void (*waiting_nodes)(void *user, uint32_t count);
-    /* The node is dropped (silent, or it never stopped): close its connection now, before the others continue. It
-     * gets no more messages, and rdzv_lost need not be called for it. `why` ends a sentence. */
+    /* Close the connection of a node that is silent or never stopped, before the other nodes continue. The node
+     * receives no more messages, and rdzv_lost need not be called for it. `why` ends a sentence. */
     void (*drop)(void *user, uint64_t node, const char *why);
     void (*log)(void *user, const char *line);                    /* NULL = no log */
     void (*record)(void *user, const struct rdzv_record *record); /* NULL = no event log */
@@ -231,10 +232,10 @@ struct rdzv_env {
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
-/* `instance` is a nonce that separates agents of an earlier life of this job from agents of this one. Everything is
- * copied except `quota`, which is borrowed. NULL when memory or quota is short. */
+/* Create a rendezvous. `instance` is a nonce that distinguishes agents of this run of the job from agents of an
+ * earlier run. Everything is copied except `quota`, which is borrowed. Return NULL if memory or quota is short. */
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance);
-/* Frees it without sending messages. */
+/* Free the rendezvous without sending messages. */
 void rdzv_free(struct rdzv *r);
 const char *rdzv_instance(const struct rdzv *r);
 
@@ -243,77 +244,80 @@ struct rdzv_refusal {
     char sentence[2 * RDZV_WORDS_MAX]; /* both values and both hosts; rdzv_refused_advice has the remedy */
 };
 
-/* A node joins, or joins again after a verdict "restart". RDZV_WELCOME, or the reason for the rejection (`refusal` is
- * filled). rdzv_settle sends the consequences (perhaps a round); call it when the answer has been sent. Otherwise the
- * next rdzv_tick does it, and rdzv_deadline is "now". */
+/* Let a node join, or join again after a verdict "restart". Return RDZV_WELCOME, or the reason for the rejection, with
+ * its sentence in `refusal`. Then send the answer and call rdzv_settle, which sends what follows from the join
+ * (perhaps a round). Without this call, rdzv_deadline returns "now" and the next rdzv_tick settles. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
 void rdzv_settle(struct rdzv *r, uint64_t now_ms);
-/* After rdzv_join: true if it has joined, but a round runs, or it is one too many. */
+/* Check after rdzv_join whether the node is a spare: a round runs, or the job has more nodes than it may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
-/* A worker has failed by itself; its node stops its others. */
+/* Report that a worker has failed by itself. Its agent stops the other workers of the node. */
 enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                              uint64_t now_ms);
-/* More details of the failure that this node has reported. */
+/* Report more details of the failure that this node has reported. */
 enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                               uint64_t now_ms);
-/* All workers of the node have ended with 0. */
+/* Report that all workers of the node have ended with 0. */
 enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64_t now_ms);
 
-/* Does this node run this rank in the current round? OK, NO_MEMBER or OTHER_RANK. */
+/* Check whether this node runs this rank in the current round: OK, NO_MEMBER or OTHER_RANK. */
 enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t rank);
 
 struct rdzv_stopped {
     bool unkillable;
     int max_code;   /* highest exit code of the node's workers that ended by themselves, 0 = none */
-    bool has_rank0; /* this node has worker 0, and it ended by itself: */
+    bool has_rank0; /* worker 0 was on this node and ended by itself, with this code: */
     int rank0_code;
 };
-/* Nothing of the round is left on the node. */
+/* Report that nothing of the round is left on the node. */
 enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
                               uint64_t now_ms);
 
-/* The node leaves for good: its user or its scheduler sent `signal`; `by` may be "". */
+/* Report that the node leaves for good. Its user or its scheduler sent `signal`, and `by` names the sender ("" =
+ * unknown). If `signal` is 0, the agent gives up, and `by` is its reason. */
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
-/* Its connection is gone. `how` ends the sentence "node 1 (n1) is lost: ...". */
+/* Report that the node's connection is closed. `how` ends the sentence "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Every rank of the world has agreed to a larger one. */
+/* Report that every rank of the world has agreed to a larger world. */
 void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
-/* A rank keeps all others waiting, and the round is to end for it. Of the failure its code, its words, which name the rank, and the
- * reason against a retry count. */
+/* End the round because a rank keeps all others waiting. Only three fields of `failure` are used: the code, the words,
+ * which name the rank, and the reason against a restart. */
 void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms);
-/* This server was suspended until now and received nothing: excuse the silence during that time, with a limit
- * (nodes.c). */
+/* Excuse the silence of all nodes until now, because this server was suspended and received nothing. nodes.c limits
+ * how often a node is excused. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
-/* Any message of the node counts as a sign of life. */
+/* Record a message of any kind as a sign of life of the node. */
 void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
 
-/* Return when rdzv_tick must be called; UINT64_MAX = never. Check it after every call. */
+/* Return the time at which rdzv_tick must be called; UINT64_MAX = never. Every call of the rendezvous may change this
+ * time. */
 uint64_t rdzv_deadline(const struct rdzv *r);
-/* Pass in the received messages first, because a suspended server must not count its own pause as the nodes' silence. */
+/* Carry out what is due. First pass in all received messages: otherwise, after a pause of this server, all nodes would
+ * seem to have been silent. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms);
 
 /* --- queries
  * --------------------------------------------------------------------------------------------- */
 
 enum rdzv_node_state {
-    RDZV_NODE_WAITING,  /* has joined, but is in no round */
+    RDZV_NODE_WAITING,  /* has joined and is in no round */
     RDZV_NODE_RUNNING,  /* a member; its workers run */
     RDZV_NODE_DONE,     /* a member; all its workers ended with 0 */
     RDZV_NODE_STOPPING, /* a member; has been asked to stop, or leaves */
     RDZV_NODE_STOPPED,  /* a member; nothing of the round is left on it */
-    RDZV_NODE_RESTING,  /* was asked to join again, has not yet */
-    RDZV_NODE_FINISHED, /* was notified that the job is over */
+    RDZV_NODE_RESTING,  /* was asked to join again, but has not joined yet */
+    RDZV_NODE_FINISHED, /* has received its last verdict */
 };
 const char *rdzv_node_state_word(enum rdzv_node_state state);
 
 struct rdzv_node_facts {
     uint64_t node;
     enum rdzv_node_state state;
-    int32_t node_rank; /* its rank in the round; else the requested one; -1 = none */
+    int32_t node_rank; /* rank in the round; else the requested rank; -1 = none */
     uint32_t first_rank, nproc;
-    /* Borrowed, until the next call that changes something. */
+    /* Borrowed until the next call that changes the rendezvous. */
     const char *host, *addr, *own, *version, *boot_id;
     int pid;
     uint64_t pid_start, joined_ms, heard_ms;
@@ -327,40 +331,41 @@ struct rdzv_gone {
     int pid;
     uint32_t round;
     uint64_t joined_ms, gone_ms;
-    bool lost;   /* else it left by itself */
-    bool silent; /* lost because it was silent too long */
+    bool lost;   /* false: the node left by itself */
+    bool silent; /* the node was lost because it was silent for too long */
 };
 
 struct rdzv_facts {
     const char *job, *instance;
     enum rdzv_state state;
-    uint32_t round, restarts, max_restarts; /* `round` 0 = none has been complete yet */
+    uint32_t round, restarts, max_restarts; /* `round` 0 = no round has begun yet */
     bool elastic;
     uint32_t min, max;                               /* 0 = no node has joined yet */
-    uint32_t nodes, members, waiting, done, stopped; /* how many */
-    uint32_t returning;                              /* of the last round, that have not joined again yet */
+    uint32_t nodes, members, waiting, done, stopped; /* numbers of nodes */
+    uint32_t returning; /* nodes of the last round that have not joined again yet */
     uint32_t world_size;
-    uint64_t since_ms;    /* time in this state */
+    uint64_t since_ms;    /* when this state began */
     uint64_t deadline_ms; /* deadline of this state, UINT64_MAX = none */
     uint64_t join_timeout_ms, node_timeout_ms, last_call_ms;
     const char *join_knob; /* option that sets join_timeout_ms, "--timeout" */
     enum no_restart no_restart;
-    const struct rdzv_cause *cause; /* of the last round's end; NULL = none */
+    const struct rdzv_cause *cause; /* cause of the last round's end; NULL = none */
     const struct rdzv_gone
-        *gone;       /* the last ones, ring: entry (n_gone - 1 - i) % RDZV_GONE_MAX is the i-th latest */
-    uint32_t n_gone; /* all nodes that left, may be more than the ring holds */
+        *gone; /* ring of the latest nodes that left: entry (n_gone - 1 - i) % RDZV_GONE_MAX is i-th latest */
+    uint32_t n_gone; /* number of all nodes that left; may exceed RDZV_GONE_MAX */
 };
 
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
-/* False when there is no such node. */
+/* Fill *facts. Return false if there is no such node. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
-/* Return the node that joined next after `after`. 0 as argument: the first node; 0 as result: there is no more. */
+/* Return the node that joined after the node `after`. The argument 0 asks for the first node; the result 0 means that
+ * there are no more nodes. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
-/* Return the node that runs this rank of the world, 0 = none (no round runs, or the node has left). */
+/* Return the node that runs this rank of the world; 0 = no round runs, or the node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);
-/* Static jobs: check whether a node with this rank waits or runs. */
+/* Check whether a node with this node rank waits or runs. Only for static jobs. */
 bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank);
-/* True if the job is over and all nodes have been notified: a job of the same name may begin. */
+/* Check whether the job is over and all nodes have been notified. A job of the same name may begin then. */
 bool rdzv_is_over(const struct rdzv *r);
 
 #endif

@@ -1,21 +1,23 @@
-/* round.c -- when a round is complete, its beginning; its stop, the verdict, the end of the job.
+/* round.c -- completes, begins and stops rounds, decides on restarts, and ends the job.
  *
- * Static: all node ranks have joined. Elastic, the first time: MAX nodes have joined, or MIN have and the last call
- * is over. Later rounds expect no newcomers: one is complete when every member of the last one that has not left is
- * back, and these and the spares are at least MIN. If too few were left and newcomers had to be awaited, there is a
- * last call again, because newcomers rarely come alone.
+ * A static round is complete when all node ranks have joined. The first round of an elastic job is complete when MAX
+ * nodes have joined, or when MIN nodes have joined and the last call is over. A later round does not wait for
+ * newcomers: it is complete when each member of the last round has returned or left, and these members and the spares
+ * are at least MIN nodes. If they are fewer, newcomers are needed, and there is a last call again, because newcomers
+ * rarely come alone.
  *
- * A verdict needs every member's answer: only when nothing of a round is left on any node may the next begin, and
- * only then are the exit codes known. Whether there is a next one:
+ * The verdict waits for the answers of all members, for two reasons: the next round must not begin while a part of the
+ * last one is left on any node, and only then all exit codes are known. The end of a round decides whether another one
+ * follows:
  *
  *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
- *     a node is lost, static       the same, and it has to come again
+ *     a node is lost, static       the same; the node must join again
  *     a node is lost or left, elastic, or the job grows      always, at once: no worker has failed
  *     a node has left, static      never: its user has stopped the job
  *     something cannot be killed   never: it would disturb the next attempt
  *
- * The states ensure "once": a member with a `stop` is STOPPING and gets no second one; a node with its verdict is
- * RESTING or FINISHED, and no longer a member. */
+ * States ensure that a node receives `stop` and its verdict only once: after `stop`, a member is STOPPING; after the
+ * verdict, a node is RESTING or FINISHED, and no longer a member. */
 #include "job/rendezvous_core.h"
 
 #include "ddp/error.h"
@@ -26,9 +28,9 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* Do not retry a permanent failure, which the agent detects and reports: a missing program, a usage error, or an
- * import error. Out of memory is retried: a worker that leaks for hours continues from its last checkpoint, and a
- * worker that is too large from the start is ended by the rule about progress or by --max_restarts. */
+/* A permanent failure is not retried. The agent detects and reports it: a missing program, a usage error, or an import
+ * error. Out of memory is retried, because a worker that leaks for hours continues from its last checkpoint. A worker
+ * that is too large from the start is ended by the rule about progress or by --max_restarts. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 {
@@ -40,8 +42,8 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* The reason that helps the user most comes first, and the budget last. `failed` stops counting one above the budget,
- * so that it cannot wrap. */
+/* Return the reason of the failure itself before the used-up budget, because it helps the user more. `failed` grows to
+ * one above the budget at most, so that it cannot overflow. */
 enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;
@@ -54,8 +56,8 @@ enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cau
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* The rule about progress does not apply to workers that never report any. Once one attempt has reported, another
- * that ends before its report counts as without progress. */
+/* Apply the rule about progress. It begins when an attempt has reported progress for the first time. From then on, an
+ * attempt that ends before its report is one without progress. */
 enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -70,8 +72,9 @@ enum no_restart restarts_progress(struct restarts *a, int64_t step)
     return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
-/* Doubled with each attempt without progress, so a job that makes progress keeps short pauses. Compare with half of
- * the cap instead of doubling the pause, which could overflow. */
+/* Double the pause with each attempt without progress, so that a job that makes progress has short pauses. If no
+ * attempt ever reported progress, double it with each failed attempt. Compare with half of the cap before doubling, so
+ * that the pause cannot overflow. */
 uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -85,15 +88,15 @@ uint64_t restarts_backoff(const struct restarts *a)
 
 /* --- rounds ------------------------------------------------------------------------------------------------- */
 
-/* A member that has not returned yet keeps its place: a spare must not replace a survivor. A survivor has its rank,
- * and perhaps a checkpoint on its disk; a spare starts from nothing. */
+/* Return the number of places for newcomers. A member that has not returned yet keeps its place, because a spare must
+ * not replace it: the member has its rank, and perhaps a checkpoint on its disk. A spare starts from nothing. */
 static uint32_t places_for_newcomers(const struct rdzv *r)
 {
     uint32_t held = r->n_back + r->n_resting;
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* Return how many nodes a round would have now: all survivors that are back, and newcomers as far as there are
+/* Return how many nodes a round would have now: all survivors that are back, and as many newcomers as there are
  * places. */
 uint32_t rdzv_takes(const struct rdzv *r)
 {
@@ -101,7 +104,8 @@ uint32_t rdzv_takes(const struct rdzv *r)
     return r->n_back + (new < places ? new : places);
 }
 
-/* Static jobs wait for exactly all, because their ranks are set by hand and a gap cannot be assigned. */
+/* Check whether a round can begin. A static job needs exactly all nodes, because the user assigns the ranks and a gap
+ * cannot be filled. */
 bool rdzv_is_complete(const struct rdzv *r)
 {
     if (!r->rules.known)
@@ -112,15 +116,16 @@ bool rdzv_is_complete(const struct rdzv *r)
     return rdzv_takes(r) == r->rules.max || (all_back && rdzv_takes(r) >= r->rules.min);
 }
 
-/* Waiting nodes beyond max stay spares: restarting the workers for them would be useless. */
+/* Return the number of places for which nodes wait. Other waiting nodes stay spares, because a restart would not
+ * include them. */
 uint32_t rdzv_can_grow_by(const struct rdzv *r)
 {
     uint32_t places = r->rules.elastic && r->rules.max > r->run.nnodes ? r->rules.max - r->run.nnodes : 0;
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
-/* The key space was emptied when the round began, so a missing key reads as 0. Only a change is passed on, because
- * the callback writes a key. */
+/* Write the key with the number of waiting nodes if the number has changed. At the beginning of a round the key space
+ * is empty, and a missing key means 0. */
 void rdzv_tell_workers_who_waits(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
@@ -130,7 +135,7 @@ void rdzv_tell_workers_who_waits(struct rdzv *r)
     r->env.waiting_nodes(r->env.user, count);
 }
 
-/* Ranks in the order of node ranks, so that those of a node are neighbours. */
+/* Assign ranks in the order of node ranks, so that the ranks of a node are consecutive. */
 static void take_seats(struct rdzv *r, uint32_t n)
 {
     r->run.world_size = 0;
@@ -152,12 +157,12 @@ static void take_seats(struct rdzv *r, uint32_t n)
     r->run.round++;
     for (uint32_t i = 0; i < n; i++)
         r->run.member[i]->round = r->run.round;
-    r->n_back = r->n_resting = 0; /* a node that misses this round joins as a newcomer */
+    r->n_back = r->n_resting = 0; /* a node that is not in this round will be a newcomer */
     r->run.nnodes = r->run.n_members = r->run.n_open = n;
     r->run.n_done = 0;
 }
 
-/* Reset members by name and not by memset, because the counts of restarts and progress continue from round to round. */
+/* Reset the fields that describe the end of the last round. Restarts and progress are counted over all rounds. */
 static void forget_last_end(struct rdzv *r)
 {
     r->end.has_cause = r->end.unkillable = r->end.stopped_by_user = r->end.has_rank0 = false;
@@ -167,7 +172,7 @@ static void forget_last_end(struct rdzv *r)
     r->run.began_ms = r->now_ms;
 }
 
-/* True if members have different roles, which is rare. */
+/* Check whether members have different roles, which is rare. */
 static bool has_roles(const struct rdzv *r)
 {
     for (uint32_t i = 1; i < r->run.nnodes; i++)
@@ -176,7 +181,7 @@ static bool has_roles(const struct rdzv *r)
     return false;
 }
 
-/* Compute the place of each node's workers among those of one role; node `first` is the first that has it. */
+/* Compute role_rank and role_size of all nodes with the role of node `first`, which is the first node of this role. */
 static void count_role(const struct rdzv *r, uint32_t first)
 {
     const char *role = r->run.member[first]->role;
@@ -192,7 +197,8 @@ static void count_role(const struct rdzv *r, uint32_t first)
             r->run.member[i]->role_size = size;
 }
 
-/* One walk over the nodes for each role, of which there are few. A size of 0 = all have the same role. */
+/* Compute the places of all nodes within their roles, with one walk for each role, because there are few roles. The
+ * size 0 means that all nodes have the same role. */
 static void count_roles(const struct rdzv *r)
 {
     for (uint32_t i = 0; i < r->run.nnodes; i++)
@@ -204,8 +210,8 @@ static void count_roles(const struct rdzv *r)
             count_role(r, i);
 }
 
-/* One struct for all nodes, with the differences beside it: a copy of the list for each node would grow with the
- * square of their number. */
+/* Send the round to all members. All messages share one list of nodes, because a copy for each node would grow with
+ * the square of their number. */
 static void tell_all(struct rdzv *r, struct rdzv_round *world)
 {
     count_roles(r);
@@ -223,9 +229,9 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
     }
 }
 
-/* The key space is emptied before any node gets the round, because a worker's first request may follow at
- * once. Places are assigned before that, because `begin` needs their list. Without memory for it the job
- * ends here, because a round over old keys would find its barriers used up. */
+/* Begin a round. The key space is emptied before any node receives the round, because the first request of a worker
+ * may follow at once. Seats are assigned before that, because `begin` needs their list. If there is no memory for the
+ * new key space, the job ends here: in a round with old keys, barriers would be used up. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_takes(r);
@@ -272,15 +278,16 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->end.has_cause = true;
 }
 
-/* A worker that gave up because of another rank shows it by its exit code, or a PyTorch worker by its output. It is
- * not the cause but only the first report, and a later one replaces it. */
+/* Check whether a worker gave up because of another rank. Its exit code shows this, or its output if it is a PyTorch
+ * worker (`victim`). Such a failure is not the cause but only the first report, so a later one replaces it. */
 bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* Only an agent's own reasons count; an unknown word allows another attempt. */
+/* Return the reason against a restart that an agent has found. Another word, or an unknown one, allows another
+ * attempt. */
 static enum no_restart find_no_retry(const char *word)
 {
     const enum no_restart why = no_restart_find(word);
@@ -297,7 +304,8 @@ void rdzv_set_hang(struct rdzv *r, const struct failure *failure)
     text_copy(r->end.cause.failure.code, sizeof(r->end.cause.failure.code), failure->code);
 }
 
-/* A cause that replaces another keeps its time: the round failed when the first failure was noticed. */
+/* Set a failure as the cause. If it replaces another cause, keep the time of the first one, because the round failed
+ * then. */
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure)
 {
     const uint64_t after_ms = r->end.has_cause ? r->end.cause.failure.after_ms : r->now_ms - r->run.began_ms;
@@ -311,8 +319,9 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
     r->end.has_cause = true;
 }
 
-/* A failure is never 0, whatever a peer sends. Numbers are those of a shell, so that scripts around ddprun need no
- * table; errno takes precedence, because a program that was never started has no exit code. */
+/* Return the exit code of a failure, which is never 0, even if a peer has sent 0. The codes are those of a shell, so
+ * that scripts around ddprun need no table. errno takes precedence over the exit code, because a program that was
+ * never started has none. */
 static int code_of(const struct rdzv_cause *cause)
 {
     const struct failure *failure = &cause->failure;
@@ -339,9 +348,9 @@ static void log_stop(struct rdzv *r)
                   failure->words);
 }
 
-/* One deadline for all, by the longest grace period: a node that has not answered by then never will.
- * RDZV_STOP_EXTRA_MS is time for a node to kill, reap and report, on a machine that may be the reason for the
- * failure. If all members have gone already, there is nothing to wait for, so end at once. */
+/* Send `stop` to all members. All have the same deadline: the longest grace period and RDZV_STOP_EXTRA_MS. In the
+ * extra time a node kills, reaps and reports, perhaps on an overloaded machine that caused the failure. A node that
+ * has not answered by then never will. If all members have left already, judge the round at once. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_tell tell = {
@@ -354,7 +363,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
         if (node == NULL)
             continue;
         grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
-        if (node->state != RDZV_NODE_RUNNING && node->state != RDZV_NODE_DONE) /* it has begun by itself */
+        if (node->state != RDZV_NODE_RUNNING && node->state != RDZV_NODE_DONE) /* the node stops already */
             continue;
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
         r->env.tell(r->env.user, node->id, &tell);
@@ -365,7 +374,8 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
 
 /* --- verdict -------------------------------------------------------------------------------------------- */
 
-/* Without a report from rank 0's node its code is the first failure's, because 0 would mean success. */
+/* Return the verdict. If the node of rank 0 has reported no exit code for rank 0, use the code of the first failure,
+ * because 0 would mean success. */
 static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
 {
     int first = r->end.has_cause ? code_of(&r->end.cause) : 0;
@@ -382,7 +392,7 @@ static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
                                          .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
-/* The verdict is the last message to a node here. The node stays, without a heartbeat timeout, until its connection
+/* Send the verdict, the last message to a node. The node stays, without a heartbeat timeout, until its connection
  * ends. */
 static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tell *tell)
 {
@@ -390,7 +400,7 @@ static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tel
     r->env.tell(r->env.user, node->id, tell);
 }
 
-/* The same line gives the reason against a restart, because users ask for it first. */
+/* Log the end of the job, with the reason against a restart, because users ask for it first. */
 static void log_end(struct rdzv *r, enum rdzv_why why)
 {
     if (why == RDZV_WHY_DONE)
@@ -401,8 +411,9 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
                   no_restart_word(r->end.no_restart));
 }
 
-/* Too few nodes is not a failure of a worker, whatever ended an earlier round. Nodes that left before have had their
- * verdict. `say_ms` is set to never, because no node is awaited any more. */
+/* End the job. If nodes are missing or the store has no memory, no worker has failed, so the exit code is
+ * RDZV_CODE_NO_NODE, even after earlier rounds. Nodes that left before have their verdict. `say_ms` is never, because
+ * the job waits for no more nodes. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;
@@ -420,16 +431,18 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
     return RDZV_OVER;
 }
 
-/* A worker has failed, so --max_restarts counts. Losing a node costs an elastic job no attempt, because such jobs are
- * made for it; otherwise a day of spot machines would use them up. */
+/* Check whether the end of the round uses up one of --max_restarts. A failed or hanging worker does. A lost node does
+ * so only in a static job, because elastic jobs are made for lost nodes: a day of spot machines would use up all
+ * restarts. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->end.cause.why == RDZV_WHY_FAILED || r->end.cause.why == RDZV_WHY_HANGS ||
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* A failure before the leave counts more than the user's stop. Its reason is lent to the verdict and removed again:
- * the others' job may well continue. A node that was done when it was stopped has no failure. */
+/* Send a verdict to a node that leaves. If the round failed before the node left, the verdict has this failure, not
+ * the user's stop. `no_restart` is set for this verdict only, because the job may continue without the node. A node
+ * that was done when it was stopped has no failure. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
@@ -446,8 +459,8 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
     finish_node(r, node, &tell);
 }
 
-/* Members become awaited nodes: n_resting is the number of places that the next round reserves. Each node
- * gets the pause, but the next round begins by the store's clock and not by theirs. */
+/* Send the verdict "restart" to all members and make them RESTING. n_resting is the number of places that the next
+ * round reserves for them. Each node receives the pause, but the store's clock decides when the next round begins. */
 static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_tell tell = verdict(r, r->end.cause.why);
@@ -466,7 +479,8 @@ static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
     r->run.n_members = 0;
 }
 
-/* The time to gather begins after the pause, which would otherwise use it up. */
+/* Begin the pause before another attempt. The time to gather begins after the pause, which would otherwise use it
+ * up. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
@@ -480,10 +494,10 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* A later reason replaces an earlier one, so the strongest are last. An unkillable process prevents a restart
- * even if the user wants the job to continue. Progress is requested only if another attempt is still
- * possible, because the request counts this attempt as one without progress. `wanted` hides "no restart
- * because ..." from users who requested none. */
+/* Decide between a restart and the end of the job. A later reason replaces an earlier one, so the strongest is checked
+ * last: after an unkillable process there is no restart, even if the user wants one. restarts_progress is called only
+ * if another attempt is still possible, because it counts this attempt as one without progress. If the user has
+ * requested no restarts (`wanted` is false), the verdict has no reason against one. */
 static enum rdzv_state judge_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;
@@ -501,7 +515,8 @@ static enum rdzv_state judge_round(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
-/* Without nodes there is no receiver; rendezvous.c ends such a job by itself. */
+/* Judge the round if no member is open. Without nodes, no node could receive a verdict; rendezvous.c ends such a
+ * job. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : judge_round(r);

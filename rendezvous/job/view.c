@@ -54,10 +54,11 @@ const char *rdzv_node_state_word(enum rdzv_node_state state)
     return WORD(node_states, state);
 }
 
-/* A node's name in a sentence that two users read: "node 1 (n1, pid 77)", "n1 (pid 77)" when it has no rank.
+/* The name of a node in a sentence that the users of two nodes read: "node 1 (n1, pid 77)", or "n1 (pid 77)" if the
+ * node has no rank.
  *
- * Rank and pid separate two nodes of one host. Two machines with the same name ("localhost") may even have equal
- * pids, so the address is added next to such a namesake. */
+ * Rank and pid distinguish two nodes on one host. Two machines with the same host name ("localhost") may even have
+ * equal pids, so the address is added if both hosts have the same name. */
 
 struct who rdzv_who(const struct rdzv_join *j)
 {
@@ -73,7 +74,7 @@ static bool needs_address(const struct who *who, const struct who *beside)
            strcmp(who->addr, beside->addr) != 0;
 }
 
-/* The host is cut, so that a long one cannot push the other node's value out of the sentence. */
+/* Cut the host name, so that a long name leaves room for the value of the other node. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside)
 {
     const bool at = needs_address(who, beside), ranked = who->node_rank >= 0;
@@ -85,10 +86,10 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
     return out;
 }
 
-/* For readers: status, diagnosis, and the hub that finds a rank's node.
+/* Copies for readers: status, diagnosis, and the hub, which finds the node of a rank.
  *
- * They get copies and never the struct, so that a reader cannot disturb a job and rendezvous.c may store its facts as
- * its steps need them. Borrowed pointers are valid until the next call of the rendezvous. */
+ * Readers never get the struct itself. So they cannot change a job, and rendezvous.c may change its fields freely.
+ * Borrowed pointers are valid until the next call of the rendezvous. */
 
 uint64_t rdzv_state_deadline(const struct rdzv *r)
 {
@@ -106,15 +107,14 @@ uint64_t rdzv_state_deadline(const struct rdzv *r)
     }
 }
 
-/* After the failure that ends a job no other counts. */
+/* Return the number of restarts. The failure that ends a job is counted in `failed`, but no restart follows it. */
 static uint32_t restarts_made(const struct rdzv *r)
 {
     const struct restarts *a = &r->restarts;
     return a->failed < a->max_restarts ? a->failed : a->max_restarts;
 }
 
-/* Return a copy of numbers and borrowed texts, valid until the next call on the rendezvous. So its own struct
- * stays private and may change. */
+/* Fill *facts with copies of numbers and with borrowed texts, valid until the next call of the rendezvous. */
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
 {
     const struct rules *rules = &r->rules;
@@ -184,7 +184,8 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
     return true;
 }
 
-/* In the order of joining. By id instead of a pointer: if the node has left between two calls, the walk ends. */
+/* Walk the nodes in the order of joining. The argument is an id, not a pointer: if the node has left between two
+ * calls, the walk ends. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
 {
     const struct node *node = after != 0 ? rdzv_find(r, after) : NULL;
@@ -194,7 +195,8 @@ uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
     return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
 }
 
-/* Find the last seat whose first rank is not beyond it. Seats keep their ranks after their node has left. */
+/* Find the last seat whose first rank is not greater than `rank`. Seats keep their ranks after their nodes have
+ * left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
 {
     bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
@@ -218,9 +220,9 @@ bool rdzv_is_over(const struct rdzv *r)
 
 /* The log, the event log, and messages to waiting nodes.
  *
- * A change of the missing nodes is reported a moment later, so that a job that starts at once needs no message; then
- * at most once a second, and less often the more nodes there are, so that each node gets only a few messages however
- * many join. */
+ * A change of the missing nodes is reported 250 ms later, so that a job that starts at once needs no message. Further
+ * reports are at least one second apart. With more than 1,000 waiting nodes the interval is 1 ms for each, so that
+ * every node receives only a few messages. */
 
 enum { SAY_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
 
@@ -236,7 +238,7 @@ const char *rdzv_name(const struct node *node, char *room, size_t size)
     return room;
 }
 
-/* An event log holds the same text as the log line. */
+/* Write the same text to the log and to the event log. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
 {
     char line[3 * RDZV_WORDS_MAX];
@@ -265,7 +267,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 
 /* --- awaited conditions --------------------------------------------------------------------------------- */
 
-/* A change while a message is due already is sent with that message. */
+/* Schedule a report, unless one is scheduled already: that report will include the change. */
 void rdzv_will_say(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
@@ -280,8 +282,8 @@ static uint64_t left(const struct rdzv *r, uint64_t until_ms)
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
 }
 
-/* List the node ranks whose node neither waits nor runs. While a node without a requested rank waits, only
- * the number of missing nodes is known, not their ranks. */
+/* List the node ranks whose nodes neither wait nor run. While a node without a requested rank waits, list none,
+ * because only the number of missing nodes is known. */
 static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
 {
     uint32_t here = 0;

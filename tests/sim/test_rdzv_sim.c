@@ -358,9 +358,8 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
     rsim_expect(
         &sim, "[     0] node 1 (n1) joined (1 of 2)\n"
               "[     0] refused (STALE_INSTANCE): n5 (pid 105) belongs to an earlier run of job 'j' "
-              "(instance life-0, "
-              "this "
-              "is life-1): the job ended and started again since; start this ddprun again\n"
+              "(its instance: life-0, present instance: life-1): the job has ended and was started again; "
+              "start this ddprun again\n"
               "[     0] refused (LAUNCHED_TWICE): ddprun was started twice on n1: pid 106 has --node_rank=1, "
               "which pid 101 has already; stop one of the two; two jobs on the same nodes need different "
               "--rdzv_id and --master_port\n"

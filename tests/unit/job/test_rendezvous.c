@@ -675,7 +675,7 @@ Test(rdzv_join, another_job)
     struct rdzv_join join = sim.join;
     join.job = "k";
     expect_refusal(&join, RDZV_REFUSED_JOB_DIFFERS,
-                   "n7 (pid 107) belongs to job 'k', this is the rendezvous of job 'j'");
+                   "n7 (pid 107) belongs to job 'k', but this is the rendezvous of job 'j'");
 }
 
 Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = two_to_four)
@@ -764,8 +764,10 @@ Test(rdzv_join, the_first_node_cannot_bring_nonsense)
 Test(rdzv_join, one_node_too_many_is_refused_in_a_static_job)
 {
     rsim_join_all(&sim, 0, 1);
-    expect_refusal(&sim.join, RDZV_REFUSED_JOB_FULL,
-                   "n7 (pid 107) is one node too many: job 'j' has 2 of 2 already, as n0 (pid 100) requires");
+    expect_refusal(
+        &sim.join, RDZV_REFUSED_JOB_FULL,
+        "n7 (pid 107) is one node too many: job 'j' already has 2 of 2 nodes, as required by n0 (pid "
+        "100)");
 }
 
 Test(rdzv_join, one_node_too_many_is_a_spare_in_an_elastic_job, .init = two_to_four)
@@ -782,8 +784,8 @@ Test(rdzv_join, an_agent_of_an_earlier_life)
     join.instance = "life-0";
     expect_refusal(
         &join, RDZV_REFUSED_STALE_INSTANCE,
-        "n7 (pid 107) belongs to an earlier run of job 'j' (instance life-0, this is life-1): the job "
-        "ended and started again since");
+        "n7 (pid 107) belongs to an earlier run of job 'j' (its instance: life-0, present instance: "
+        "life-1): the job has ended and was started again");
 }
 
 Test(rdzv_join, a_job_that_is_over)

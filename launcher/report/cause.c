@@ -1,5 +1,5 @@
-/* cause.c -- see cause.h. The sentences are in tables: spawn_error.c for a program that could not be started,
- * exit_text.c for the end of one that ran, and here for its last lines. */
+/* cause.c -- see cause.h. Three tables hold the sentences: spawn_error.c for a program that could not be started,
+ * exit_text.c for the end of a worker, and this file for the last lines of a worker. */
 #include "report/cause.h"
 
 #include "agent/agent.h"
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Lines that are searched for hints: more than are shown, because Python prints the reason before a long trace of
+/* Lines that are searched for hints. The report shows fewer, but Python prints the reason before a long trace of
  * threads. */
 enum { HINT_LINES = 50 };
 
@@ -26,8 +26,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Count back from the wall clock at the end by the monotonic clock: times stay in order even if the wall
- * clock is set. */
+/* Subtract from the wall clock at the end, by the monotonic clock: the order of times stays correct even if the wall
+ * clock is set meanwhile. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -46,7 +46,7 @@ static struct start_failure start_failure(const struct report *r, const struct a
                                    .look = look };
 }
 
-/* One description of the end for every reader: this report, the other nodes and the list of attempts. */
+/* Append the description of the end that this report, the other nodes and the list of attempts share. */
 static bool put_ending(const struct report *r, const struct agent_worker *w, struct buf *out)
 {
     if (w->verdict != WORKER_NOT_STARTED)
@@ -60,8 +60,8 @@ static enum finding_code finding_of(enum worker_verdict verdict)
     return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
 }
 
-/* The one place that fills the record. `error` is set only for a worker that never started; the others have signal or
- * code. */
+/* Fill the record; no other function does. `error` is set only for a worker that never started; the others have a
+ * signal or an exit code. */
 static void fill_failure(const struct report *r, int local_rank, struct failure *f)
 {
     const struct agent_worker *w = agent_worker(r->agent, local_rank);
@@ -101,7 +101,7 @@ bool cause_has_left(const struct report *r, enum finding_code code)
     return r->left.sentence != NULL && r->left.sentence[0] != '\0' && r->left.code == code;
 }
 
-/* The failed worker is only a victim, and the rank that left, or the connection that broke, is known. */
+/* Return true if the failed worker is only a victim, and the rank that left or the connection that broke is known. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 {
     return f != NULL && f->rank >= 0 && f->victim &&
@@ -125,8 +125,9 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Put rank, host and end into one line, so that a search through the logs of many jobs finds them. For a node or a
- * job the text is complete. Only the agent knows the start of its worker. */
+/* Append rank, host and end in one line, so that a search through the logs of many jobs finds them. For a node or a
+ * job, `words` is the whole sentence. For a worker of another node, `after_ms` counts from the start of the attempt,
+ * so the text is "after the start" instead of "after its start". */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -151,7 +152,8 @@ bool cause_never_began(const struct report *r)
     return true;
 }
 
-/* The order is what a reader needs first: what failed, here or elsewhere; who stopped the job; all went well. */
+/* The order follows what a reader needs first: the failure, here or elsewhere; then the lost store; then the signal
+ * that stopped the job; then the success. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -169,8 +171,8 @@ bool cause_headline(const struct report *r, struct buf *out)
     if (stop == 0 && cause_never_began(r))
         return buf_printf(out, "the job ended without this node, which waited for %s", after);
     if (stop == 0)
-        return buf_printf(out, "%s ended with 0 after %s", r->plan->nproc == 1 ? "the worker" : "all workers",
-                          after);
+        return buf_printf(out, "%s exited with code 0 after %s",
+                          r->plan->nproc == 1 ? "the worker" : "all workers", after);
     signal_name(name, stop);
     return buf_printf(out, "stopped by ") &&
            (r->stop != NULL ? signal_heard_text(r->stop, out) : buf_printf(out, "%s", name)) &&
@@ -179,8 +181,8 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- cause and remedy ----------------------------------------------------------------------------------- */
 
-/* For a program that could not be started the headline is complete. A rank that gave up waiting is not the cause; the
- * rank that left is. */
+/* Append nothing for a program that could not be started, because the headline has the reason. If a rank left
+ * init_process_group, report that rank: the ranks that gave up waiting are not the cause. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
@@ -223,7 +225,7 @@ static bool add_visible(const char *line, size_t len, struct buf *out)
     return buf_append(out, line, len) && buf_append(out, "\n", 1);
 }
 
-/* The last lines of one stream, as a terminal would have shown them. */
+/* Append the last lines of one stream, as a terminal would have shown them. */
 static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out)
 {
     struct buf raw = { 0 };
@@ -240,7 +242,7 @@ static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out
     return ok ? n : 0;
 }
 
-/* The last lines as another node reported them. */
+/* Append the last lines that another node reported. */
 static size_t reported_lines(const struct failure *f, size_t max, struct buf *out)
 {
     const size_t n = (size_t)f->n_lines, skip = n > max ? n - max : 0;
@@ -249,8 +251,8 @@ static size_t reported_lines(const struct failure *f, size_t max, struct buf *ou
     return n - skip;
 }
 
-/* Use stdout only if stderr is empty: most programs print errors to stderr, and a program that logs to stdout only
- * has its reason there. */
+/* Use stdout only if stderr is empty: most programs print errors to stderr, but a program that logs only to stdout
+ * prints its reason there. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
 {
     const int first = cause_first(r);
@@ -294,7 +296,7 @@ bool cause_hint(const struct report *r, struct buf *out)
     struct buf lines = { 0 };
     bool from_stdout, ok = true;
     const size_t before = out->len;
-    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* a hint would blame a rank */
+    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* a hint would name a rank as the culprit */
         return true;
     if (r->error != NULL)
         ok = hint_for(slice_str(r->error->message), &facts, out);
@@ -308,20 +310,20 @@ bool cause_hint(const struct report *r, struct buf *out)
 
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
-/* One table from a piece of text to a sentence. The C library, Python, PyTorch and NCCL print these pieces; the
- * sentence adds what they mean for the user and does not repeat the line. A row may also need a second piece of text
- * or a fact. If two rows have the same piece, the first that fits counts. */
+/* The table maps a piece of text, which the C library, Python, PyTorch or NCCL prints, to a sentence. The sentence
+ * explains the piece and does not repeat it. A row may also need a second piece of text or a fact. If several rows
+ * have the same piece, the first row whose conditions are met is used. */
 
 /* clang-format off */
 #define LATE_RANK                                                                                                         \
-    "another rank did not enter this collective in time: it is in another call, busy, or gone; to see where, run py-spy dump --pid PID for each rank while it hangs"
+    "another rank did not enter this collective in time: it is in another call, busy, or gone; to see where, run py-spy dump --pid PID for each rank while the job hangs"
 static const char lost_rank[] =
-    "the process at the other end has ended, or left the group, while this one still needed it; see how the others ended";
+    "the process at the other end exited or left the group while this process still needed the connection; check how the other ranks ended";
 
 static const char no_gpu_here[] =
     "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and leave out torch.cuda";
 static const char lost_loader[] =
-    "a process of Python's multiprocessing died, usually a DataLoader worker: often memory ran out or /dev/shm is full; num_workers=0 runs its code in the rank itself and shows its error";
+    "a process of Python's multiprocessing died, usually a DataLoader worker: often memory ran out or /dev/shm is full; with num_workers=0 the rank itself runs the loader's code and prints its error";
 
 static bool lacks_gpu(const struct hint_facts *f)
 {
@@ -348,26 +350,26 @@ static bool has_gloo_interface(const struct hint_facts *f)
     return f->gloo_interface;
 }
 
-/* `sentence` may contain the placeholder {python}. */
+/* {python} and the names in words of hint_for() are placeholders in `sentence`. */
 static const struct hint {
     const char *piece, *sentence;
     const char *with;                                /* must also occur in the text; NULL = no condition */
     bool (*applies)(const struct hint_facts *facts); /* NULL = no condition */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
-      "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
+      "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
     { .piece = "unrecognized arguments: --local_rank",
-      "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
+      "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
     { .piece = "unrecognized arguments", "the script did not accept its own arguments; ddprun passes on the arguments after PROGRAM and adds none" },
-    { .piece = "without libuv support", "this PyTorch rejects the launcher's store; use --torch_store=rank0, so that rank 0 hosts one for the workers",
+    { .piece = "without libuv support", "this PyTorch rejects the launcher's store; use --torch_store=rank0, so that rank 0 hosts a store for the workers",
       .applies = is_launchers_store },
     { .piece = "Address already in use",
-      "another process uses the port that the program tried to open: a job on this machine, or a leftover of one; find it with ss -ltnp",
+      "another process uses the port that the program tried to open, perhaps one of another job, or left over from an earlier job; find that process with ss -ltnp",
       .applies = is_standalone },
     { .piece = "Address already in use",
-      "another process uses the port: a job on this machine, or a leftover of one; find it with ss -ltnp, or use --standalone, which takes a free port for the store" },
+      "another process uses the port, perhaps one of another job, or left over from an earlier job; find that process with ss -ltnp, or use --standalone, which opens the store on a free port" },
     { .piece = "have NCCL built in", no_gpu_here, .applies = lacks_gpu },
-    { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install one with CUDA, or use init_process_group('gloo')" },
+    { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install a PyTorch with CUDA, or use init_process_group('gloo')" },
     { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* torch 1.13 to 2.x */
     { .piece = "nccl2 requires at least one CUDA device", no_gpu_here, .applies = lacks_gpu }, /* from 2.15 on */
     { .piece = "Torch not compiled with CUDA enabled", no_gpu_here, .applies = lacks_gpu },
@@ -376,41 +378,41 @@ static const struct hint {
     { .piece = "Found no NVIDIA driver", no_gpu_here, .applies = lacks_gpu },
     { .piece = "NCCL error", no_gpu_here, .applies = lacks_gpu },
     { .piece = "no CUDA-capable device", no_gpu_here, .applies = lacks_gpu },
-    { .piece = "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },
-    { .piece = "CUDA error: out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },
+    { .piece = "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses it, too" },
+    { .piece = "CUDA error: out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses it, too" },
     { .piece = "invalid device ordinal",
-      "the worker chose a GPU that does not exist: its index must be LOCAL_RANK, and no higher than the GPUs in CUDA_VISIBLE_DEVICES" },
-    { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides them, or the container was started without --gpus" },
-    { .piece = "CUDA driver version is insufficient", "the driver on this machine is older than the CUDA that the program was built with" },
+      "the worker chose a GPU that does not exist: the index must be LOCAL_RANK, and less than the number of GPUs in CUDA_VISIBLE_DEVICES" },
+    { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides all GPUs, or the container was started without --gpus" },
+    { .piece = "CUDA driver version is insufficient", "the GPU driver of this machine is too old for the CUDA version of the program: update the driver, or install a build for an older CUDA" },
     { .piece = "No space left on device", "a disk or /dev/shm is full{room}: df -h, df -i and df -h /dev/shm show which" },
-    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: quota -s shows it" },
+    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: check it with quota -s" },
     { .piece = "Too many open files", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
     { .piece = "Cannot allocate memory",
-      "free memory, a cgroup's limit, ulimit -v, or (with InfiniBand) the limit for locked memory, ulimit -l{locked}: see which is low" },
+      "free memory is low, or a limit is: the cgroup's, ulimit -v, or (with InfiniBand) the limit for locked memory, ulimit -l{locked}; check each of these" },
     { .piece = "can't start new thread", "the limit for processes and threads is too low: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
-    { .piece = "Resource temporarily unavailable", "often the limit for processes and threads: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
-    { .piece = "is killed by signal: Bus error", "a DataLoader worker met a full /dev/shm: docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
-    { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely for memory: use fewer loader workers, or a smaller batch" },
-    { .piece = "ModuleNotFoundError", "{python}, which ran the program, does not have a module: install it there, or activate the virtual environment that has it (ddprun --dry_run prints why this one ran)",
+    { .piece = "Resource temporarily unavailable", "often the limit for processes and threads is too low: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
+    { .piece = "is killed by signal: Bus error", "a DataLoader worker found /dev/shm full: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
+    { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely because memory ran out: use fewer loader workers, or a smaller batch" },
+    { .piece = "ModuleNotFoundError", "{python}, which ran the program, does not have a module: install the module there, or activate the virtual environment that contains it (ddprun --dry_run prints why this Python was used)",
       .applies = knows_python },
-    { .piece = "ModuleNotFoundError", "the Python that ran the program does not have a module; the first line of a script names its Python" },
-    { .piece = "ImportError:", "an import failed in {python}, which ran the program; ddprun --dry_run prints why this one ran",
+    { .piece = "ModuleNotFoundError", "the Python that ran the program does not have a module; the first line of a script names the Python that runs it" },
+    { .piece = "ImportError:", "an import failed in {python}, which ran the program; ddprun --dry_run prints why this Python was used",
       .applies = knows_python },
     { .piece = "is not a package",
-      "a file of the program has the same name as the package that it imports, and Python found the file: rename it (a script called torch.py hides PyTorch)" },
+      "a file of the program has the same name as an imported package, and Python imported the file instead: rename the file (a script called torch.py hides PyTorch)" },
     { .piece = "partially initialized module",
-      "two modules import each other, or a file of the program has the name of the package that it imports: rename it (a script called torch.py hides PyTorch)" },
+      "two modules import each other, or a file of the program has the same name as an imported package: rename the file (a script called torch.py hides PyTorch)" },
     { .piece = "error while loading shared libraries", "a library is not found: see ldd PROGRAM and LD_LIBRARY_PATH" },
-    { .piece = "version `GLIBC_", "the program was built for a newer C library than this system has" },
+    { .piece = "version `GLIBC_", "the program needs a newer C library than that of this system: build it on this system, or use a newer container image" },
     { .piece = "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { .piece = "Connection refused", lost_loader, .with = "/multiprocessing/connection.py" },
     { .piece = "Connection refused",
-      "no process listens at the address that it tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried the address of a process that has exited, or of an earlier group of the same name; GLOO_SOCKET_IFNAME must name an interface that the other hosts reach",
+      "no process listens at the address that the worker tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried the address of a process that has exited, or of an earlier group of the same name; GLOO_SOCKET_IFNAME must name an interface that the other hosts reach",
       .applies = has_gloo_interface },
-    { .piece = "Connection refused", "no process listens at the address that it tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried the address of a process that has exited, of an earlier group of the same name, or 127.0.0.1 for another host: GLOO_SOCKET_IFNAME=eth0, for example, fixes that" },
+    { .piece = "Connection refused", "no process listens at the address that the worker tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried the address of a process that has exited, of an earlier group of the same name, or 127.0.0.1 for another host: GLOO_SOCKET_IFNAME=eth0, for example, fixes that" },
     { .piece = "recv operation to complete", LATE_RANK },
     { .piece = "send operation to complete", LATE_RANK },
     { .piece = "caught collective operation timeout", LATE_RANK },
@@ -419,11 +421,11 @@ static const struct hint {
     { .piece = "Connection reset by peer", lost_loader, .with = "object type name: ConnectionResetError" },
     { .piece = "Connection reset by peer", lost_rank },
     { .piece = "ncclRemoteError", lost_rank },
-    { .piece = "rank < size", "init_process_group was given a world_size that is smaller than this job: leave it out, so that PyTorch uses WORLD_SIZE" },
+    { .piece = "rank < size", "init_process_group received a world_size that is smaller than this job: leave the argument out, so that PyTorch uses WORLD_SIZE" },
     { .piece = "terminate called without an active exception",
-      "a C++ thread still ran when the process exited; call torch.distributed.destroy_process_group() at the end to make that less likely; the reason for the exit is the error above 'terminate called'; if there is no error, the script had ended" },
-    { .piece = "Stale file handle", "a file server has lost the file: mount the file system again" },
-    { .piece = "Permission denied", "the worker's user lacks a permission; compare the output of id and ls -l" },
+      "a C++ thread still ran when the process exited; the reason for the exit is the error above 'terminate called'; without such an error, the script had already ended: call torch.distributed.destroy_process_group() at its end" },
+    { .piece = "Stale file handle", "the file no longer exists on the file server: mount the file system again" },
+    { .piece = "Permission denied", "the worker's user does not have the permission: compare the output of id and ls -l" },
 };
 /* clang-format on */
 
@@ -437,7 +439,7 @@ static bool fits(const struct hint *h, struct slice text, const struct hint_fact
     return (h->with == NULL || contains(text, h->with)) && (h->applies == NULL || h->applies(facts));
 }
 
-/* Return the last place of `piece`; NULL = not found. */
+/* Return the last occurrence of `piece`; NULL = not found. */
 static const uint8_t *last_place(struct slice text, const char *piece)
 {
     const size_t len = strlen(piece);
@@ -447,8 +449,8 @@ static const uint8_t *last_place(struct slice text, const char *piece)
     return last;
 }
 
-/* The last place of any piece wins, because programs print their reason last; if two are at the same place, the first
- * row wins. */
+/* Return the row whose piece occurs last, because programs print their reason last; of two rows at the same place,
+ * the first one. */
 static const struct hint *find_hint(struct slice text, const struct hint_facts *facts)
 {
     const struct hint *found = NULL;
@@ -463,7 +465,7 @@ static const struct hint *find_hint(struct slice text, const struct hint_facts *
     return found;
 }
 
-/* " (1024)", or "" when there is no such limit, or it is not known. */
+/* Format " (1024)", or "" when there is no such limit or it is not known. */
 enum { LIMIT_SHOWN = SIZE_TEXT_MAX + 16 };
 
 static const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit)
@@ -494,7 +496,7 @@ static void room_text(char *out, size_t size, const struct disk_room *room)
                  (unsigned long long)room->inodes);
 }
 
-/* Find the last line of `text` with `piece`; a slice of length 0 if no line has it. */
+/* Return the last line of `text` that contains `piece`; a slice of length 0 if no line does. */
 static struct slice line_with(struct slice text, const char *piece)
 {
     const char *at = (const char *)last_place(text, piece), *front = (const char *)text.data;
@@ -507,7 +509,7 @@ static struct slice line_with(struct slice text, const char *piece)
     return slice_of(begin, (size_t)(end - begin));
 }
 
-/* Find the first quoted absolute path of a line. */
+/* Copy the first quoted absolute path of a line. */
 static bool quoted_path(struct slice line, char path[PATH_MAX])
 {
     const char *quote = line.len > 0 ? memmem(line.data, line.len, "'/", 2) : NULL;
@@ -541,7 +543,8 @@ bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* A connection of the program itself may be reset as well: only a process group's connection means a rank. */
+/* The program's own connections may be reset as well. Only the error of a process group's connection shows that a
+ * rank is gone. */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -557,7 +560,7 @@ static bool begins_with(struct slice line, const char *front)
     return line.len >= len && memcmp(line.data, front, len) == 0;
 }
 
-/* An exception stands unindented after the indented last line of its traceback. */
+/* Return true if the line is an exception that follows the indented last line of its traceback. */
 static bool is_import_exception(struct slice line, struct slice before)
 {
     static const char *const names[] = { "ImportError:", "ModuleNotFoundError:", "SyntaxError:",
@@ -570,14 +573,14 @@ static bool is_import_exception(struct slice line, struct slice before)
     return false;
 }
 
-/* Return a number other than 0. */
+/* Return a hash of the line that is never 0. */
 static uint64_t number_of(struct slice line)
 {
     const uint64_t hash = hash_bytes(HASH_START, line.data, line.len);
     return hash != 0 ? hash : 1;
 }
 
-/* A later traceback, or another line from -m, replaces the earlier one. */
+/* A later traceback replaces an earlier one. */
 uint64_t hint_import_error(struct slice text)
 {
     uint64_t found = 0;

@@ -1,6 +1,6 @@
 /* cause.h -- the record of a finished job, and the sentences about its first failure: the headline, the reason, the
- * remedy, the last lines and their meaning. Functions that append to `out` append nothing when a fact is missing, and
- * return false when memory is short. */
+ * remedy, the last lines and what they mean. Functions that append to `out` append nothing when a fact is missing,
+ * and return false when memory is short. */
 #ifndef LAUNCHER_REPORT_CAUSE_H
 #define LAUNCHER_REPORT_CAUSE_H
 
@@ -34,15 +34,15 @@ struct failed_attempt {
     struct failure failure;
     enum worker_verdict verdict;
     uint64_t started_ms, worker_started_ms, failed_ms, ended_ms;
-    int64_t step; /* steps that the workers reported; -1 = none reported */
+    int64_t step; /* the step that the workers reached; -1 = none reported */
 };
 
 /* How the store was lost, if that ended this node's job. */
 struct store_end {
     const char *how;    /* NULL = the store was not lost */
-    const char *node;   /* " on node 0 (n0)", its place; "" or NULL = not known */
-    const char *advice; /* the remedy, when `how` gives the whole reason; "" or NULL */
-    const char *code;   /* ... and that finding's code; "" or NULL */
+    const char *node;   /* " on node 0 (n0)": where the store was; "" or NULL = not known */
+    const char *advice; /* the remedy, if a finding explains the loss; "" or NULL */
+    const char *code;   /* the code of that finding; "" or NULL */
 };
 
 /* A rank that left while others waited for it, or a connection that broke while all ranks lived. */
@@ -59,105 +59,111 @@ struct report {
     const struct tail *stdout_tails, *stderr_tails; /* by local rank, nproc of each; either may be NULL */
     uint64_t started_ms, ended_ms;                  /* of the job, by the agent's clock */
     uint64_t ended_unix_ms;                         /* wall clock at ended_ms */
-    const struct signal_heard *stop; /* the user's request to stop and who sent it; NULL = none */
-    int utc_offset_s;                /* offset of the local time that is shown */
-    bool explain;                    /* the last line mentions `ddprun explain` */
-    bool colour;                     /* the text goes to a terminal */
-    const struct program_look
-        *look;          /* what lies at the path of the command that could not be started, or NULL */
-    const char *path;   /* the worker's PATH, for "not found" */
-    const char *python; /* path of the Python that ran the workers; NULL = not known */
+    const struct signal_heard *stop;        /* the user's request to stop and who sent it; NULL = none */
+    int utc_offset_s;                       /* offset of the local time zone from UTC, for printed times */
+    bool explain;                           /* the last line mentions `ddprun explain` */
+    bool colour;                            /* the text goes to a terminal */
+    const struct program_look *look;        /* the file of the command that could not be started, or NULL */
+    const char *path;                       /* the worker's PATH, for "not found" */
+    const char *python;                     /* path of the Python that ran the workers; NULL = not known */
     const struct worker_evidence *evidence; /* evidence about the first failure, or NULL */
-    const struct disk_room *room;           /* of the file in its last lines, or NULL */
-    const struct error_text *error;         /* from the first failure's error file, or NULL */
+    const struct disk_room *room;    /* of the file that the last lines of the first failure name, or NULL */
+    const struct error_text *error;  /* content of the first failure's error file, or NULL */
     const struct failure *elsewhere; /* the first cause, when it is not a worker of this node; else NULL */
     const struct failed_attempt *failed; /* n_failed of them, the latest last */
     size_t n_failed;
-    int64_t best_step; /* of all attempts, -1 = no worker reported one */
+    int64_t best_step; /* the highest step of all attempts; -1 = no worker reported one */
     struct store_end store;
     struct left_early left;
     const struct finding *hang; /* the verdict of the store on a hang of the last attempt; NULL = none */
     const struct stuck *stuck;  /* processes that cannot be killed, n_stuck of them */
     size_t n_stuck;
-    const struct cJSON
-        *stacks; /* of the survivors when the first failure was seen: rows of record/stacks.h; NULL = none */
-    const char *flights; /* where ranks have written their last calls: see flight_path(); NULL = nowhere */
+    const struct cJSON *
+        stacks; /* of the workers that were still alive at the first failure: rows of record/stacks.h; NULL = none */
+    const char *
+        flights; /* where the ranks write the records of their last calls: see flight_path(); NULL = nowhere */
     const struct loss *lost; /* output that could not be written, n_lost places */
     size_t n_lost;
-    const char *error_trouble; /* why that file could not be read, or NULL */
+    const char *error_trouble; /* why the error file could not be read, or NULL */
 };
 
 /* Return the local rank of the first failure, -1 when no worker of this node failed first. */
 int cause_first(const struct report *r);
 
-/* Return that worker; NULL = none. */
+/* Return the worker that failed first; NULL when no worker of this node did. */
 const struct agent_worker *cause_worker(const struct report *r);
 
-/* Return the record of the first failure, on any node. For a worker of this node it is filled into `room`, without
- * its last lines. NULL = no failure. */
+/* Return the record of the first failure, on any node; NULL = no failure. For a worker of this node, fill `room` and
+ * return it; the last lines stay empty. */
 const struct failure *cause_failure(const struct report *r, struct failure *room);
 
-/* True if no worker of this node was ever started: the job ended, or never formed, without it. */
+/* Return true if no worker of this node was ever started, because the job ended before or never formed. */
 bool cause_never_began(const struct report *r);
 
-/* Append the sentence that begins the report, without newline. */
+/* Append the first sentence of the report, without newline. */
 bool cause_headline(const struct report *r, struct buf *out);
 
-/* Append the reason for the end, if the headline lacks it, and the remedy. */
+/* Append the reason for the end, unless the headline already contains it. */
 bool cause_why(const struct report *r, struct buf *out);
+
+/* Append the remedy. */
 bool cause_remedy(const struct report *r, struct buf *out);
+
+/* Append where the core file is, or why there is none. */
 bool cause_core(const struct report *r, struct buf *out);
 
-/* The last `max` lines of the first failure's stderr, or of its stdout when that is empty; *from_stdout says which. Each
- * ends with a newline; of a progress bar only the text visible at the end is kept. Return how many. */
+/* Append the last `max` lines of the first failure's stderr, or of its stdout when stderr is empty, and set
+ * *from_stdout. Each line ends with a newline; of a progress bar only the text visible at the end is kept. Return the
+ * number of lines. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout);
 
-/* Find the path of hint_full_path in the last lines, or in the error file. */
+/* Find the path of a full file system (see hint_full_path) in the error file or in the last lines. */
 bool cause_full_path(const struct report *r, char path[PATH_MAX]);
 
-/* Append a sentence about the meaning of the last lines. */
+/* Append a sentence that explains the last lines. */
 bool cause_hint(const struct report *r, struct buf *out);
 
 /* Return the wall clock for a time of the agent's clock, in ms since 1970. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
 
-/* True if the headline, of failure `f`, is about a worker that ended with 0 too early, or a broken connection. */
+/* Return true if the headline for failure `f` is about a rank that exited with 0 too early, or about a broken
+ * connection, instead of `f` itself. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 
-/* True if a rank left in this way while others waited for it. */
+/* Return true if the store has reported that a rank left, or that a connection broke, with this finding code. */
 bool cause_has_left(const struct report *r, enum finding_code code);
 
-/* Append that finding with its code. */
+/* Append the sentence of `left` with its code. */
 bool cause_put_left(const struct report *r, struct buf *out);
 
-/* Return the finding of the headline, "WORKER_FAILED", of failure `f`; NULL = none. */
+/* Return the code of the headline's finding, for example "WORKER_FAILED", for failure `f`; NULL = none. */
 const char *cause_code_name(const struct report *r, const struct failure *f);
 
 /* --- common last lines of workers, and their meaning ------------------------------------------------------- */
 
-/* Facts besides the text that decide about a hint. Zeroed: nothing is known, no option is set. */
+/* Facts besides the text that decide about a hint. Zeroed: nothing is known, and no option is set. */
 struct hint_facts {
     const char *python;                     /* the Python that ran the worker; borrowed, NULL = not known */
     bool no_gpu;                            /* this machine has no GPU */
-    bool rank0_store;                       /* --torch_store=rank0 is in force, */
-    bool standalone;                        /* and --standalone */
+    bool rank0_store;                       /* --torch_store=rank0 is in force */
+    bool standalone;                        /* --standalone is set */
     bool gloo_interface;                    /* GLOO_SOCKET_IFNAME is set */
-    const struct worker_evidence *evidence; /* its limits; borrowed, NULL = not known */
+    const struct worker_evidence *evidence; /* the limits of the worker; borrowed, NULL = not known */
     const struct disk_room *room;           /* borrowed, NULL = not known */
 };
 
 /* Find the absolute path in "No space left on device: '/data/x'", or in "write '/data/x': Disk quota exceeded". */
 bool hint_full_path(struct slice last_lines, char path[PATH_MAX]);
 
-/* Append the hint for the last line that has one; append nothing if its remedy is already in use. False when memory
- * is short. */
+/* Append the hint for the last line that matches a row of the table; append nothing if no row matches. Return false
+ * when memory is short. */
 bool hint_for(struct slice last_lines, const struct hint_facts *facts, struct buf *out);
 
-/* True if a process group of PyTorch (Gloo, NCCL) reports in these lines that its peer is gone. */
+/* Return true if these lines contain the message of a PyTorch process group (Gloo, NCCL) that its peer is gone. */
 bool hint_is_of_lost_rank(struct slice last_lines);
 
-/* If Python ended with an ImportError, ModuleNotFoundError or SyntaxError, or with "No module named" of -m, return a
- * number that is the same for equal messages and not 0; else 0. */
+/* Return a number other than 0, equal for equal messages, if Python ended with an ImportError, ModuleNotFoundError or
+ * SyntaxError, or with "No module named" of -m; else 0. */
 uint64_t hint_import_error(struct slice last_lines);
 
 #endif

@@ -1,7 +1,8 @@
 /* evidence.c -- see evidence.h.
  *
- * All input is untrusted: counters of another kernel, a file that a worker wrote, a program that the user named. So
- * nothing blocks (a FIFO has no writer), no link is followed in a worker's directory, and lengths are limited. */
+ * All input is untrusted: the kernel's counters, a file that a worker wrote, a program that the user named. So no
+ * function blocks (an open of a FIFO waits for its other end), no link is followed in a worker's directory, and
+ * lengths are limited. */
 #include "report/evidence.h"
 
 #include "contain/cgroup.h"
@@ -27,13 +28,13 @@
 #include <unistd.h>
 
 enum {
-    CORE_FILE_BYTES = 64 * 1024, /* bytes of a core file that are read: its notes come first */
+    CORE_FILE_BYTES = 64 * 1024, /* the first bytes of a core file, where its notes are */
     PATTERN_MAX = 256,           /* the kernel keeps 127 characters of the pattern */
     FLAG_MAX = 16
 };
 
-/* Read up to `size` bytes into `bytes`. Empty when the file is missing or cannot be read; never blocks. O_NONBLOCK: a
- * FIFO of that name has no writer, and would block without end. */
+/* Read up to `size` bytes into `bytes`; nothing when the file is missing or unreadable. O_NONBLOCK, because without
+ * that flag the open of a FIFO waits until a writer opens the other end. */
 static struct slice file_head(const char *path, char *bytes, size_t size)
 {
     size_t len = 0;
@@ -46,8 +47,8 @@ static struct slice file_head(const char *path, char *bytes, size_t size)
     return slice_of(bytes, len);
 }
 
-/* The kernel's log may have given the address already, with the library; the core file has it even if the log may not
- * be read. */
+/* Read the address of the fault from the core file, unless the kernel's log has already given the address (together
+ * with the library). The core file helps where the log is not readable. */
 static void read_fault(const char *path, struct worker_evidence *facts)
 {
     char bytes[CORE_FILE_BYTES];
@@ -58,7 +59,7 @@ static void read_fault(const char *path, struct worker_evidence *facts)
     }
 }
 
-/* Is this a core file of this attempt? The newest one counts. */
+/* Record the core file at `path` if it belongs to this attempt and is newer than those found before. */
 static void take_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
 {
     struct stat st;
@@ -70,7 +71,8 @@ static void take_core(const char *path, time_t began, time_t *newest, struct wor
     snprintf(facts->core, sizeof(facts->core), "%s", path);
 }
 
-/* Only the last part of the pattern may vary, because a directory per program is hardly ever configured. */
+/* Find the newest core file. Only the last part of the path may contain wildcards, because a directory per program is
+ * hardly ever configured. */
 static void search_core(const char *glob, time_t began, struct worker_evidence *facts)
 {
     char dir[PATH_MAX], path[PATH_MAX];
@@ -88,7 +90,7 @@ static void search_core(const char *glob, time_t began, struct worker_evidence *
         closedir(list);
 }
 
-/* Read the kernel's pattern; "" when it has none or it may not be read. */
+/* Read the kernel's pattern for core files; "" when the pattern is empty or not readable. */
 static void read_pattern(char out[PATTERN_MAX])
 {
     struct slice text = file_head("/proc/sys/kernel/core_pattern", out, PATTERN_MAX - 1);
@@ -96,8 +98,8 @@ static void read_pattern(char out[PATTERN_MAX])
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* Resolve a relative pattern where ddprun runs: if a worker has changed its directory, its core file is there, and
- * the report shows CORE_LOST with the pattern. */
+/* Find the core file that the kernel has written. A relative pattern is resolved in ddprun's working directory. If a
+ * worker has changed its own, the file is not found, and the report shows CORE_LOST with the pattern. */
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
@@ -111,7 +113,7 @@ static void find_core(pid_t pid, int signal, time_t began, struct worker_evidenc
         read_fault(facts->core, facts);
 }
 
-/* Find out why no core file was written. */
+/* Record why no core file was written. */
 static void excuse_core(struct worker_evidence *facts)
 {
     struct rlimit limit;
@@ -124,7 +126,7 @@ static void excuse_core(struct worker_evidence *facts)
     snprintf(facts->core, sizeof(facts->core), "%s", pattern);
 }
 
-/* All signals that signal(7) lists with the action "core". */
+/* Return true for the signals that signal(7) lists with the action "core". */
 static bool writes_core(int signal)
 {
     static const int signals[] = { SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
@@ -135,10 +137,9 @@ static bool writes_core(int signal)
     return false;
 }
 
-/* `status` as from waitpid; `began` is the wall clock before the worker started: older files are not its.
- * Sets the core members of `facts`, and from the core file the address of the fault when it is not known
- * yet.
- * Nothing is reported for a signal that never leaves a core, such as SIGKILL. */
+/* Set the core members of `facts`, and from the core file the address of the fault if that is still unknown. `status`
+ * is that of waitpid; `began` is the wall clock before the worker started, so older files belong to other processes.
+ * For a signal that never causes a core file, such as SIGKILL, `facts` stay unchanged. */
 static void coredump_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))
@@ -151,18 +152,18 @@ static void coredump_look(pid_t pid, int status, time_t began, struct worker_evi
 
 /* exit_text.c interprets the files.
  *
- * Everything is read when the worker is reaped, before others are stopped: a minute later its control group is gone,
- * /dev/shm has room again, and the log has moved on. It delays the stop of the others by about 0.1 ms, so only the
- * first few failures are examined. */
+ * All files are read as soon as the worker is reaped, before the others are stopped: a minute later the attempt's
+ * control group is gone, /dev/shm has free space again, and the log has newer lines. Reading delays the stop of the
+ * others by about 0.1 ms, so only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,  /* control groups: ours, the job's, those around them, in two hierarchies */
+    WATCHES_MAX = 24,  /* control groups of ddprun, of the job and around them, in two hierarchies */
     LOOKED_AT_MAX = 8, /* failures of one attempt that are examined */
     GROUP_FILE_BYTES =
-        4096,               /* bytes of a control group's file: the longest, memory.events, has ten numbers */
-    FILE_BYTES = 64 * 1024, /* of others */
+        4096, /* bytes of a control group's file: the longest file, memory.events, has ten numbers */
+    FILE_BYTES = 64 * 1024, /* bytes of any other file */
     LOG_RECORDS_MAX =
-        65536, /* lines of the kernel's log read at one time, more than it keeps; a microsecond each */
+        65536, /* lines of the kernel's log that one call reads, more than the kernel keeps; 1 us each */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
@@ -175,7 +176,7 @@ struct watch {
 struct evidence {
     struct cgroup_mount mounts[2]; /* mount points of version 1 and 2 */
     bool mounted[2];
-    const char *groups; /* our own groups, as in /proc/self/cgroup; borrowed */
+    const char *groups; /* ddprun's own groups, as in /proc/self/cgroup; borrowed */
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
     unsigned long long system_kills;
@@ -188,10 +189,10 @@ struct evidence {
         struct worker_evidence facts;
     } looked_at[LOOKED_AT_MAX];
     size_t n_looked_at;
-    int port_rank, port; /* user who took the port, and the port; 0 = none */
+    int port_rank, port; /* the port that another user took, 0 = none, and the rank that it was held for */
     unsigned port_uid;
-    int timer_rank;                /* whose timer has run out, */
-    char timer_scope[TIMER_SHOWN]; /* ... and which; "" = none */
+    int timer_rank;                /* local rank of the worker whose timer has expired */
+    char timer_scope[TIMER_SHOWN]; /* the timer's scope; "" = none */
 };
 
 /* --- control groups ------------------------------------------------------------------------------------- */
@@ -203,8 +204,9 @@ static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_
     return file_head(path, bytes, GROUP_FILE_BYTES);
 }
 
-/* "oom" counts in the group whose limit was reached, so the file without the inner groups is read first. False: no
- * such group, or one without the memory controller. */
+/* Read the counters of a version 2 group. The kernel counts "oom" in the group whose limit was reached, so
+ * memory.events.local, which excludes inner groups, is tried first. Return false if there is no such group, or no
+ * memory controller. */
 static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.events", bytes);
@@ -216,8 +218,8 @@ static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_c
     return true;
 }
 
-/* Version 1 does not count how often "the limit was reached and nothing could be freed"; refused pages are the
- * nearest count. */
+/* Read the counters of a version 1 group. Version 1 does not count how often the limit was reached and nothing could
+ * be freed; the number of refused pages is the closest counter. */
 static bool count_v1(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.oom_control", bytes);
@@ -235,8 +237,8 @@ static bool read_counts(const char *dir, bool v2, struct oom_count *count)
     return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
 }
 
-/* Read after the end and not before, because a limit may change while the worker runs, and the peak is complete only
- * now. */
+/* Read limit and peak after the worker's end, because a limit may change while the worker runs, and only now is the
+ * peak final. */
 static void read_limits(struct watch *w)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -245,7 +247,8 @@ static void read_limits(struct watch *w)
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
 }
 
-/* The innermost group need not have the lowest limit. */
+/* Return the lowest pids.max of all watched groups, because an outer group may have a lower limit than the
+ * innermost. */
 static uint64_t lowest_pids_max(const struct evidence *e)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -259,7 +262,8 @@ static uint64_t lowest_pids_max(const struct evidence *e)
     return lowest;
 }
 
-/* The job's group lies below our own, so on the way up both meet the same groups. */
+/* Return true if the group is already watched: the job's group is below ddprun's own, so both have the same outer
+ * groups. */
 static bool is_watched(const struct evidence *e, const char *dir)
 {
     for (size_t i = 0; i < e->n_watches; i++)
@@ -268,14 +272,14 @@ static bool is_watched(const struct evidence *e, const char *dir)
     return false;
 }
 
-/* False when the path does not fit: then nothing can be read there either. */
+/* Join two parts of a path. Return false when the path is too long; then nothing can be read there either. */
 static bool join_path(char out[PATH_MAX], const char *a, const char *b)
 {
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* A group without the memory controller has no counters and is not watched. If it is found late, its earlier counters
- * are not known. */
+/* Watch a group, unless it has no memory controller and so no counters. `late`: the group was found only after the
+ * worker's end, so its earlier counters are unknown. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -298,7 +302,7 @@ static void forget_watches(struct evidence *e)
         free(e->watches[--e->n_watches].dir);
 }
 
-/* Read the group at `below` the mount and the groups around it, from the inside outwards. */
+/* Watch the group at `below` the mount point and all groups around it, from the inside outwards. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char name[PATH_MAX], dir[PATH_MAX];
@@ -314,8 +318,8 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     }
 }
 
-/* A group as /proc/PID/cgroup names it. If it is not visible from here, the groups around it may be; but version 1
- * counts a kill only in the victim's group. */
+/* Watch a group with a name as in /proc/PID/cgroup. If the group is not visible from here, watch the visible groups
+ * around it; but not in version 1, which counts a kill only in the victim's group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -323,7 +327,7 @@ static void watch_group(struct evidence *e, const char *group, bool v2, bool lat
         watch_upwards(e, below != NULL ? below : "", v2, late);
 }
 
-/* Our own groups, in both hierarchies. */
+/* Watch ddprun's own groups, in both hierarchies. */
 static void watch_own(struct evidence *e)
 {
     char path[CGROUP_PATH_MAX];
@@ -340,7 +344,7 @@ static void find_mounts(struct evidence *e, const char *mounts)
     }
 }
 
-/* Only its descriptor gives the path of the job's own group. */
+/* Watch the job's own group; only its descriptor leads to the path. */
 static void watch_job(struct evidence *e, int cgroup_fd)
 {
     char link[64], dir[PATH_MAX];
@@ -355,7 +359,8 @@ static void watch_job(struct evidence *e, int cgroup_fd)
         watch_upwards(e, dir + strlen(at), true, false);
 }
 
-/* Counted for the whole machine and readable for all users, even without control groups. False: not readable. */
+/* Read the number of OOM kills on the whole machine, which all users may read, even without control groups. Return
+ * false if that file is not readable. */
 static bool system_kills(unsigned long long *kills)
 {
     char bytes[FILE_BYTES];
@@ -365,7 +370,8 @@ static bool system_kills(unsigned long long *kills)
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* The inode of the first PID namespace of every machine: in it the log's process ids are ours. */
+/* Return true in the first PID namespace of the machine, which has the same inode on every machine: only there do the
+ * kernel log's process ids match those of ddprun. */
 static bool in_first_pid_namespace(void)
 {
     char text[64];
@@ -373,7 +379,7 @@ static bool in_first_pid_namespace(void)
     return n > 0 && strncmp(text, "pid:[4026531836]", (size_t)n) == 0;
 }
 
-/* From here on read only new lines; other users may not read the log at all. */
+/* Open the kernel's log at its end, so that only new lines are read. Not every user may read the log. */
 static void open_log(struct evidence *e)
 {
     e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -381,7 +387,8 @@ static void open_log(struct evidence *e)
         lseek(e->log, 0, SEEK_END);
 }
 
-/* A job may run for weeks while other messages fill the log; the end of a worker is among the newest lines. */
+/* Drop the older half when the buffer is full. A job may run for weeks while other messages fill the log; the lines
+ * about a worker's end are among the newest. */
 static void forget_oldest(struct buf *lines)
 {
     const size_t half = lines->len / 2;
@@ -390,8 +397,8 @@ static void forget_oldest(struct buf *lines)
         buf_consume(lines, (size_t)(end + 1 - (const char *)lines->data));
 }
 
-/* Each read is one record, "6,339,5140900,-;text
- * ". EPIPE: the kernel has overwritten records, and the next read returns the oldest it has. */
+/* Append the new lines of the kernel's log. Each read returns one record, "6,339,5140900,-;text\n". EPIPE: the kernel
+ * has overwritten records, and the next read returns the oldest record that is left. */
 static void read_log(struct evidence *e)
 {
     char record[8192];
@@ -405,8 +412,8 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Read all lines since the start again for each worker: its line may be older than our notice of its end. The log has
- * the host's pids, so inside a container they would name other processes. */
+/* Search all lines since the start for each worker, because the line about a worker may be older than its SIGCHLD.
+ * The log has the host's pids, so inside a container the pids in the log would belong to other processes. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())
@@ -425,7 +432,7 @@ static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts
 
 /* --- the rest ------------------------------------------------------------------------------------------- */
 
-/* Read at once, because the next worker's end frees memory. */
+/* Read the free space of /dev/shm at once, because the next worker's end frees memory. */
 static void check_shm(struct worker_evidence *facts)
 {
     struct statvfs fs;
@@ -435,14 +442,14 @@ static void check_shm(struct worker_evidence *facts)
     facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* A pipe whose reader has gone is in error; no write is needed to see that. */
+/* Return true if the reader of a pipe is gone; poll reports that without a write. */
 static bool reader_is_gone(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Workers inherit our limits, so read ours, which needs no permission. */
+/* Return a soft limit of this process, which the workers inherit; 0 = no limit. Reading it needs no permission. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;
@@ -458,8 +465,8 @@ static void check_cpu(struct worker_evidence *facts)
         snprintf(facts->cpu, sizeof(facts->cpu), "%.*s", (int)strcspn(p + 13, "\n"), p + 13);
 }
 
-/* A tool that started the program may have moved the worker to a separate group. If the log names it, read its
- * counters, too. */
+/* Read the counters of all watched groups. A tool that started the program may have moved the worker to a separate
+ * group; if the kernel's log names such a group, that group is read, too. */
 static void check_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];
@@ -476,7 +483,7 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
-/* The kernel does not apply RLIMIT_NPROC to root. */
+/* Record the limits that errors of a worker may come from. The kernel does not apply RLIMIT_NPROC to root. */
 static void check_limits(const struct evidence *e, struct worker_evidence *facts)
 {
     struct rlimit locked;
@@ -487,7 +494,7 @@ static void check_limits(const struct evidence *e, struct worker_evidence *facts
     facts->pids_max = lowest_pids_max(e);
 }
 
-/* Each of these checks costs a few system calls, so make only those that a sentence about this signal can use. */
+/* Collect the facts that a sentence about this signal can use; other checks would only cost system calls. */
 static void check_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -504,7 +511,7 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
-/* Find the mounts once: they do not change while a job runs. */
+/* Find the mounts here, because they do not change while a job runs. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files)
 {
     struct evidence *e = calloc(1, sizeof(*e));
@@ -538,19 +545,19 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    if (e->n_watches == 0) /* oom_judge reads it only then */
+    if (e->n_watches == 0) /* oom_judge uses this number only without groups */
         system_kills(&e->system_kills);
     e->began = time(NULL);
 }
 
-/* Read the log first: it may name a control group whose counters are then read, too. */
+/* Read the log first, because the log may name a control group whose counters are read next. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage)
 {
     if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
         return;
     struct looked_at *l = &e->looked_at[e->n_looked_at++];
     *l = (struct looked_at){ .local_rank = local_rank,
-                             .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* it is in KiB */
+                             .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* ru_maxrss is in KiB */
     ask_log(e, pid, &l->facts);
     check_memory(e, &l->facts);
     check_shm(&l->facts);
@@ -573,7 +580,7 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* The first one counts, because it ends the attempt. */
+/* Keep the first timer, because that timer ends the attempt. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 {
     if (e == NULL || e->timer_scope[0] != '\0')
@@ -592,10 +599,11 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* CJSON parses the file: it limits nesting and stops at the given length. Each member may be missing or of any type. */
+/* cJSON parses the file: that library limits nesting and stops at the given length. Each member may be missing or
+ * have any type. */
 
-/* Copy a member's text, "" when it is not a text. Invalid UTF-8 is replaced, because it goes to a terminal and into
- * JSON. NULL when memory is short. */
+/* Copy a member's text; "" when the member is not a text, NULL when memory is short. Invalid UTF-8 is replaced,
+ * because the text is printed on a terminal and in JSON. */
 static char *copy_text(const cJSON *item)
 {
     struct buf out = { 0 };
@@ -606,17 +614,17 @@ static char *copy_text(const cJSON *item)
     return NULL;
 }
 
-/* Return seconds since 1970 from a number or its digits; 0 for an implausible time. */
+/* Return ms since 1970 for a JSON number of seconds or for its digits; 0 for an implausible time. */
 static uint64_t moment(const cJSON *item)
 {
-    const double latest = 4102444800.0; /* the year 2100: larger numbers are milliseconds or nonsense */
+    const double latest = 4102444800.0; /* the year 2100: a larger number is in milliseconds, or wrong */
     double seconds = cJSON_IsNumber(item)   ? item->valuedouble
                      : cJSON_IsString(item) ? strtod(item->valuestring, NULL)
                                             : 0;
     return seconds >= 1 && seconds < latest ? (uint64_t)(seconds * 1000) : 0;
 }
 
-/* The shape with an object inside, or the flat one. Anything else has no message. */
+/* Return the message, call stack and time of either shape: the shape with an object inside, or the flat one. */
 static const cJSON *find_message(const cJSON *root, const cJSON **callstack, const cJSON **when)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
@@ -628,14 +636,14 @@ static const cJSON *find_message(const cJSON *root, const cJSON **callstack, con
     return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
 }
 
-/* A file without a message is reported as broken rather than shown empty, because its worker had a reason to
- * write it. */
+/* Reject a file without a message instead of showing an empty one, because the worker had a reason to write the
+ * file. */
 static ddp_status error_text_take(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
     const cJSON *message = find_message(root, &callstack, &when);
     if (!cJSON_IsString(message))
-        return ddp_fail(err, DDP_ERR_CORRUPT, "its \"message\" is missing or not a text");
+        return ddp_fail(err, DDP_ERR_CORRUPT, "the member \"message\" is missing or is not a text");
     *out = (struct error_text){ .message = copy_text(message),
                                 .callstack = copy_text(callstack),
                                 .unix_ms = moment(when) };
@@ -645,25 +653,26 @@ static ddp_status error_text_take(const cJSON *root, struct error_text *out, str
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
 }
 
-/* A limit, then a parser, then checks of types: each step may trust the one before, and none trusts the worker. */
+/* The order is: limit the length, parse, check the types. Each step relies only on the steps before, never on the
+ * worker. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
 {
     const char *end = NULL;
     *out = (struct error_text){ 0 };
     if (bytes.len == 0)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "it is empty");
+        return ddp_fail(err, DDP_ERR_CORRUPT, "the file is empty");
     if (bytes.len > ERROR_FILE_MAX)
-        return ddp_fail(err, DDP_ERR_LIMIT, "it has more than %d KiB", ERROR_FILE_MAX / 1024);
+        return ddp_fail(err, DDP_ERR_LIMIT, "the file has more than %d KiB", ERROR_FILE_MAX / 1024);
     cJSON *root = cJSON_ParseWithLengthOpts(bytes.data, bytes.len, &end, false);
     if (root == NULL)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "it is not JSON (byte %zu of %zu)",
+        return ddp_fail(err, DDP_ERR_CORRUPT, "the file is not JSON (byte %zu of %zu)",
                         end != NULL ? (size_t)(end - (const char *)bytes.data) : 0, bytes.len);
     ddp_status status = error_text_take(root, out, err);
     cJSON_Delete(root);
     return status;
 }
 
-/* Return NULL if it is not an object, or memory is short. */
+/* Return the parsed object; NULL if the bytes are not an object, or memory is short. */
 static cJSON *parse_object(struct slice bytes)
 {
     cJSON *root = bytes.len <= ERROR_FILE_MAX ? cJSON_ParseWithLength(bytes.data, bytes.len) : NULL;
@@ -673,8 +682,8 @@ static cJSON *parse_object(struct slice bytes)
     return NULL;
 }
 
-/* Append the same object with `code` as message.errorCode, as torchrun does; a message that is a text has no place
- * for it. False: not an object, or memory is short. */
+/* Append the same object with `code` as message.errorCode, as torchrun does. A message that is only a text has no
+ * place for the code and stays as it is. Return false if `bytes` are not an object, or memory is short. */
 static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
 {
     cJSON *root = parse_object(bytes);
@@ -699,27 +708,27 @@ void error_text_free(struct error_text *text)
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* The worker knows the path and may be hostile: open the file as untrusted. A missing file is the usual case and not
- * an error. */
+/* The worker can put anything at the path, so the file is opened as untrusted. A missing file is the usual case and
+ * not an error. */
 
-/* O_NONBLOCK, because a FIFO without a writer would block the report. */
+/* Open a regular file; O_NONBLOCK, because an open of a FIFO without a writer would block the report. */
 static int open_regular(const char *path, struct ddp_err *err)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
     if (fd < 0) {
         ddp_fail(err, errno == ENOENT ? DDP_ERR_CLOSED : DDP_ERR_IO, "%s",
-                 errno == ELOOP ? "it is a symbolic link" : strerror(errno));
+                 errno == ELOOP ? "the file is a symbolic link" : strerror(errno));
         return -1;
     }
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
         return fd;
-    ddp_fail(err, DDP_ERR_CORRUPT, "it is not a regular file");
+    ddp_fail(err, DDP_ERR_CORRUPT, "the file is not a regular file");
     close(fd);
     return -1;
 }
 
-/* Read one byte more than allowed, so that the parser can detect a longer file. */
+/* Read one byte more than allowed, so that the parser can detect a file that is too long. */
 static bool read_error_file_bytes(int fd, struct buf *out)
 {
     ssize_t n = 1;
@@ -732,7 +741,7 @@ static bool read_error_file_bytes(int fd, struct buf *out)
     return n >= 0;
 }
 
-/* Write all bytes, or return false. */
+/* Append all bytes of the file, or return false. */
 static bool read_bytes(const char *path, struct buf *out)
 {
     struct ddp_err err;
@@ -743,7 +752,7 @@ static bool read_bytes(const char *path, struct buf *out)
     return ok;
 }
 
-/* The path is the user's own, or comes from the launcher that started this one. */
+/* `to` is not checked: the path comes from the user, or from the launcher that started this one. */
 void error_file_hand_on(const char *from, const char *to, int code)
 {
     struct buf bytes = { 0 }, out = { 0 };
@@ -751,7 +760,7 @@ void error_file_hand_on(const char *from, const char *to, int code)
     if (read_bytes(from, &bytes) && error_text_with_code(buf_slice(&bytes), code, &out) &&
         (fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600)) >= 0 &&
         write(fd, out.data, out.len) != (ssize_t)out.len)
-        (void)!ftruncate(fd, 0); /* write no JSON rather than a part of it */
+        (void)!ftruncate(fd, 0); /* leave an empty file rather than half of the JSON */
     if (fd >= 0)
         close(fd);
     buf_free(&bytes);
@@ -774,21 +783,21 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* The user may have named any file: open it without blocking (a FIFO has no writer), and read it only if it is a
- * regular file. */
+/* The user may have named any file: it is opened without blocking (an open of a FIFO waits for its other end), and
+ * read only if it is a regular file. */
 
 /* Linkers write the headers, the segment table and the loader's name into the first page. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
 
-/* On a file system mounted noexec the kernel rejects the file whatever its mode. */
+/* Return true if the file system is mounted noexec: then the kernel rejects the file whatever the file's mode is. */
 static bool on_noexec(const char *path)
 {
     struct statvfs fs;
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
-/* On a noexec mount access(2) fails whatever the file's mode is. Check the mode bits there, because chmod helps only
- * if they are the reason. */
+/* Return what kind of file is at the path. On a noexec mount access(2) fails whatever the file's mode is; so there
+ * only the mode bits are checked, because chmod helps only if they are the reason. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -802,7 +811,7 @@ static enum path_kind kind_of(const char *path)
     return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
 }
 
-/* Return the number of bytes; 0 also if the file cannot be read, see *ok. */
+/* Read the first bytes and return how many. Return 0 also if the file cannot be read; then *ok is false. */
 static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 {
     struct stat st;
@@ -816,7 +825,8 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Return "/data/locked" of "/data/locked/bin/train" if that is the first directory that may not be entered. */
+/* Copy the first directory of the path that may not be entered, for example "/data/locked" of
+ * "/data/locked/bin/train"; "" if there is none. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);
@@ -853,7 +863,8 @@ static void find_near(const char *path, char out[PATH_MAX])
         closedir(d);
 }
 
-/* Our own executable runs on this kernel, so its header is the reference, and no list of processors is needed. */
+/* The header of ddprun's own executable is the reference, because ddprun runs on this kernel; so no list of
+ * processors is needed. */
 void program_see(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
@@ -879,7 +890,8 @@ void program_see(const char *path, struct program_look *look)
         look->helper = kind_of(look->elf.interpreter);
 }
 
-/* A name that was searched along PATH is not a path: a file of that name in this directory was not executed. */
+/* A name without a slash was searched along PATH; a file of that name in this directory was not executed, so there is
+ * nothing to examine. */
 bool program_see_failed(const char *failed, const char *script, struct program_look *look)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

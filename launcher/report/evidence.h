@@ -1,5 +1,5 @@
-/* evidence.h -- find out how a worker ended: the kernel's facts (memory, core file, log), the error file that it
- * left, and the program that could not be started. */
+/* evidence.h -- find out how a worker ended: the kernel's facts (memory, core file, log), the worker's error file,
+ * and the program that could not be started. */
 #ifndef LAUNCHER_REPORT_EVIDENCE_H
 #define LAUNCHER_REPORT_EVIDENCE_H
 
@@ -12,39 +12,41 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* Collect what the kernel knows about the end of a worker before it forgets: counters of memory
- * limits, /dev/shm, its log, core files.
+/* Collect what the kernel reports about the end of a worker, before the kernel drops the information: counters of
+ * memory limits, /dev/shm, the kernel log, core files.
  *
  *     evidence_new        before the first worker starts
- *     evidence_attempt    before the first worker of each attempt: counters begin anew
- *     evidence_ended      it failed: the facts go into a `struct worker_evidence`
+ *     evidence_attempt    before the first worker of each attempt: reads the counters to compare with
+ *     evidence_ended      after a worker failed: fills a `struct worker_evidence`
  *
- * None of these can fail: a fact that cannot be read is left out. */
+ * No function reports an error: a fact that cannot be read is left out. */
 
 struct evidence;
 
-/* `mounts` has the form of /proc/self/mountinfo and only needs the lines of control groups, `groups` is the text of
- * /proc/self/cgroup and must live as long as the evidence. `open_files` is the workers' ulimit -n, 0 = none: ddprun
- * raises its own. NULL when memory is short; every function below accepts
- * NULL, and then finds nothing. */
+/* Create the collector; NULL when memory is short. Every function below accepts NULL and then does nothing. `mounts`
+ * has the form of /proc/self/mountinfo; only the lines of control groups are needed. `groups` is the text of
+ * /proc/self/cgroup and must live as long as the evidence. `open_files` is the workers' ulimit -n (ddprun raises its
+ * own limit), 0 = none. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files);
 void evidence_free(struct evidence *e);
 
-/* `cgroup_fd` is the attempt's own control group, -1 = none; borrowed for the call. Forgets the attempt before. */
+/* Drop what is known about the previous attempt and prepare for the next. `cgroup_fd` is the attempt's own control
+ * group, -1 = none; borrowed for the call. */
 void evidence_attempt(struct evidence *e, int cgroup_fd);
 
-/* `status` and `usage` as from wait4. Only the first few of an attempt are examined, because later ones are hardly
- * the first cause. */
+/* Examine a worker that has failed; `status` and `usage` are those of wait4. Only the first few failures of an
+ * attempt are examined, because later ones are hardly the first cause. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage);
 
-/* Note that user `uid` listens on `port`, which was held for the worker's store, and that the worker is about to get
- * SIGKILL. */
+/* Record that user `uid` listens on `port`, which was held for the worker's store, and that ddprun is about to send
+ * SIGKILL to the worker. */
 void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid);
 
-/* Note that a timer of the worker has expired, and that the worker is about to be sent its signal. */
+/* Record that a timer of the worker has expired, and that ddprun is about to send the timer's signal to the
+ * worker. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope);
 
-/* Return NULL if the worker was not examined. Valid until the next attempt. */
+/* Return the facts about a worker, valid until the next attempt; NULL if the worker was not examined. */
 const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank);
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
@@ -63,31 +65,32 @@ enum { ERROR_FILE_MAX = 256 * 1024 };
 struct error_text {
     char *message;    /* owned; UTF-8 without control characters except \n and \t */
     char *callstack;  /* owned; "" = none */
-    uint64_t unix_ms; /* when it was recorded, by the worker's clock; 0 = not given */
+    uint64_t unix_ms; /* time of the error, by the worker's clock; 0 = not given */
 };
 
-/* DDP_OK: free with error_text_free. DDP_ERR_CORRUPT or DDP_ERR_LIMIT: not such a file, `err` has the reason.
- * DDP_ERR_NOMEM. */
+/* Parse the content of an error file. DDP_OK: free `out` with error_text_free. DDP_ERR_CORRUPT or DDP_ERR_LIMIT: not
+ * an error file; `err` has the reason. DDP_ERR_NOMEM: memory is short. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err);
 
 void error_text_free(struct error_text *text);
 
-/* Read and parse the file. `path` may lead to anything, also a FIFO or a link: nothing blocks, no link is followed,
- * no more than ERROR_FILE_MAX bytes are read. DDP_OK: free with error_text_free. DDP_ERR_CLOSED: the file is missing,
- * which is the usual case. Else `err` has the path and the reason. */
+/* Read and parse the error file at `path`. The path may lead to anything, for example to a FIFO or a link: this
+ * function never blocks, follows no link at the end of the path, and reads at most a little more than ERROR_FILE_MAX
+ * bytes. DDP_OK: free `out` with error_text_free. DDP_ERR_CLOSED: the file is missing, which is the usual case. Any
+ * other status: `err` has the path and the reason. */
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
-/* Copy the file `from` to `to`, with the exit code in it: for a launcher around this one. Errors are ignored, because
- * the report has the content in any case. */
+/* Copy the error file `from` to `to` and add the exit code, for a launcher that has started this one. Errors are
+ * ignored, because the report has the content in any case. */
 void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* Examine `path` as given to execve, or as the user named it when no search found it. */
+/* Examine the file at `path`: the path given to execve, or the user's own text when no search found the program. */
 void program_see(const char *path, struct program_look *look);
 
-/* Examine `failed`, which could not be started, or the file `script` that Python should run. False: nothing to
- * examine. */
+/* Examine the program `failed`, which could not be started, or, if `failed` is `script`, the file that Python should
+ * run. Return false if there is nothing to examine. */
 bool program_see_failed(const char *failed, const char *script, struct program_look *look);
 
 #endif

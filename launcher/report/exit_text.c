@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A core file is as untrusted as any output of a worker: numbers in it are compared with the bytes that were read,
- * and loops end. The offsets are those of siginfo_t on machines of 64 bits. */
+/* A core file is as untrusted as any output of a worker: each number in the file is compared with the number of bytes
+ * that were read, and every loop is bounded. The offsets are those of siginfo_t on 64-bit machines. */
 enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
 
-/* False when there is no room. */
+/* Append `text`; return false when there is no room. */
 static bool put(char glob[PATH_MAX], size_t *n, const char *text)
 {
     size_t len = strlen(text);
@@ -25,14 +25,14 @@ static bool put(char glob[PATH_MAX], size_t *n, const char *text)
     return true;
 }
 
-/* One plain character, so that fnmatch matches it literally. */
+/* Append one character, escaped if necessary, so that fnmatch matches exactly that character. */
 static bool put_plain(char glob[PATH_MAX], size_t *n, char c)
 {
     const char text[] = { c, '\0' }, escaped[] = { '\\', c, '\0' };
     return put(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
 }
 
-/* See core(5). Only the pid and the signal are known for certain. */
+/* core(5) describes the pattern. Only the pid and the signal are known for certain. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
 {
     char pid_text[16], signal_text[16];
@@ -60,7 +60,8 @@ bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char
     return ok;
 }
 
-/* Only for a fault that the processor raised; for a signal from a process, a pid is in that place. */
+/* Read the address of a fault. Return false for a signal that no fault of the processor caused: for a signal from a
+ * process, that place contains a pid. */
 static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
 {
     int code;
@@ -69,7 +70,8 @@ static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
     return code > 0 && code < SI_FROM_KERNEL;
 }
 
-/* Notes come one after the other: three numbers, a name, the content, each padded to four bytes. */
+/* Find the note with the siginfo_t. Each note consists of three numbers, a name and the content, each padded to four
+ * bytes. */
 static bool fault_in_notes(struct slice notes, uint64_t *address)
 {
     const uint8_t *p = notes.data;
@@ -89,7 +91,8 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
     return false;
 }
 
-/* Written by this kernel, so the byte order is ours. Only 64 bits; workers do not run on others. */
+/* This kernel wrote the file, so its byte order is that of this machine. Only 64 bits, because workers do not run on
+ * other machines. */
 bool coredump_fault(struct slice head, uint64_t *address)
 {
     const uint8_t *p = head.data;
@@ -116,10 +119,10 @@ bool coredump_fault(struct slice head, uint64_t *address)
 
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
-/* Kernels write different fields, and a container may hide half of them: a missing field is never an error, only one
- * fact less. */
+/* The set of fields depends on the kernel, and a container may hide half of them. So a missing field is never an
+ * error; the report only has one fact less. */
 
-/* The next line of `text`, without its newline; false at the end. */
+/* Move the next line of `text`, without its newline, into `line`; return false at the end. */
 static bool next_line(struct slice *text, struct slice *line)
 {
     if (text->len == 0)
@@ -132,7 +135,7 @@ static bool next_line(struct slice *text, struct slice *line)
     return true;
 }
 
-/* Parse a number of base 10 or 16; false without one. Stops at the first other character. */
+/* Parse a number of base 10 or 16, up to the first other character. Return false if there are no digits. */
 static bool number_at(const char *p, size_t len, int base, unsigned long long *value)
 {
     char digits[24];
@@ -146,7 +149,8 @@ static bool number_at(const char *p, size_t len, int base, unsigned long long *v
     return end != digits;
 }
 
-/* The key must begin the line and end before a blank: "oom_kill" is not "oom_kill_group", and "oom" neither. */
+/* The key must begin the line and be followed by a blank: the key "oom" matches neither "oom_kill" nor
+ * "oom_kill_group". */
 bool counter_in(struct slice text, const char *key, unsigned long long *value)
 {
     size_t len = strlen(key);
@@ -169,21 +173,22 @@ uint64_t limit_in(struct slice text)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* A counter that decreased belongs to a new group of the same name. */
+/* Return by how much a counter rose; 0 if it decreased, because then the group is a new one of the same name. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
 }
 
-/* The limit was reached: the counter of refused pages rose, and the peak is as high as the limit. Without the peak, a
- * v1 group would count every page of cache that it had to free. */
+/* Return true if the group has reached its limit: the number of refused pages rose, and the peak is at least 98 % of
+ * the limit. Without the check of the peak, a version 1 group would match for every page of cache that it had to
+ * free. */
 static bool at_limit(const struct oom_watch *w)
 {
     bool reached = w->peak == 0 || w->peak >= w->limit - w->limit / 50;
     return w->limit > 0 && rise(w->before.hits, w->now.hits) > 0 && reached;
 }
 
-/* Return the innermost group at its limit, because its parents are only as full as their children make them. */
+/* Record `w` as the group that ran out of memory. */
 static void blame(const struct oom_watch *w, struct worker_evidence *e)
 {
     e->oom = OOM_CGROUP;
@@ -193,8 +198,8 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* Return the increase of the kernel's kills in any of the groups: version 2 counts them outwards, version 1 only in
- * the victim's group. */
+/* Return the highest increase of kills in any of the groups: version 2 counts a kill in the outer groups, too,
+ * version 1 only in the victim's group. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;
@@ -206,8 +211,9 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* A group counts its victims even when the whole machine was out of memory, so if groups can be read, ignore the
- * machine's counter. If none of our groups was at its limit, the machine was, or a group around our container. */
+/* A group counts its victims even when the whole machine was out of memory, so the machine's counter is ignored if
+ * groups can be read. The innermost group at its limit is the cause, because an outer group is only as full as its
+ * inner groups make it. If no group was at its limit, the machine was, or a group around our container. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e)
 {
@@ -229,7 +235,7 @@ void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long sys
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Return the position after `what` in the line, NULL when it is not there. */
+/* Return the position after `what` in the line; NULL when the line does not contain `what`. */
 static const char *behind(struct slice line, const char *what)
 {
     const char *p = memmem(line.data, line.len, what, strlen(what));
@@ -241,7 +247,8 @@ static struct slice rest_of(struct slice line, const char *from)
     return slice_of(from, line.len - (size_t)(from - (const char *)line.data));
 }
 
-/* "Memory cgroup out of memory: Killed process 77 (train)", or without "Memory cgroup" for the whole machine. */
+/* Parse "Memory cgroup out of memory: Killed process 77 (train)". Without "Memory cgroup", the whole machine was out
+ * of memory. */
 static void killed_line(struct slice line, int pid, struct worker_evidence *e)
 {
     unsigned long long who;
@@ -258,7 +265,8 @@ static void killed_line(struct slice line, int pid, struct worker_evidence *e)
     e->oom = behind(line, "Memory cgroup out of memory") != NULL ? OOM_CGROUP : OOM_SYSTEM;
 }
 
-/* "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]", or "libc.so.6[7f00+1000]" from older kernels. */
+/* Parse the program or library of a fault: "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]", or
+ * "libc.so.6[7f00+1000]" from older kernels. */
 static void object_in(struct slice line, struct worker_evidence *e)
 {
     unsigned long long ip = 0, base = 0;
@@ -276,7 +284,8 @@ static void object_in(struct slice line, struct worker_evidence *e)
     snprintf(e->object, sizeof(e->object), "%.*s+0x%llx", (int)n, name, offset_given ? base : ip - base);
 }
 
-/* "train[77]: segfault at 10 ip ...", and without an address "traps: train[77] general protection fault ip:...". */
+/* Parse "train[77]: segfault at 10 ip ...", or "traps: train[77] general protection fault ip:...", which has no
+ * address. */
 static void crash_line(struct slice line, int pid, struct worker_evidence *e)
 {
     char who[32];
@@ -302,12 +311,13 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 /* --- texts ------------------------------------------------------------------------------------------------- */
 
-/* One table: the first row whose signal matches and whose observations were all made. A signal's plain meaning comes
- * last. No row claims more than was observed: where a fact only makes a cause likely, the sentence says that. */
+/* The first row whose signal matches and whose observations were all made is used; the plain meaning of a signal is
+ * the last row of that signal. No row claims more than was observed: where a fact only makes a cause likely, the
+ * sentence contains "likely" or "perhaps". */
 
 enum { NO_SIGNAL = 0 };
 
-/* A /dev/shm smaller than this was not sized for training. */
+/* If /dev/shm is smaller than this, its size was not chosen for training. */
 static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
 
 /* The observations of the worker. */
@@ -315,15 +325,13 @@ enum {
     ALWAYS = 0,
     OOM_IN_CGROUP = 1 << 0,
     OOM_OF_SYSTEM = 1 << 1,
-    OOM_LIKELY =
-        1
-        << 2, /* only the machine's counter rose: the kernel killed a process to free memory, perhaps not this one */
+    OOM_LIKELY = 1 << 2, /* the kernel killed a process on this machine, perhaps another one */
     OOM_UNSEEN = 1 << 3,
     OBJECT_KNOWN = 1 << 4,
     FAULT_KNOWN = 1 << 5,
     SHM_FULL = 1 << 6,
     SHM_SMALL = 1 << 7,
-    STDOUT_GONE = 1 << 8, /* the reader of ddprun's own output, which is not a failure of the worker */
+    STDOUT_GONE = 1 << 8, /* the reader of ddprun's own output; not a failure of the worker */
     STDERR_GONE = 1 << 9,
     CPU_LIMIT = 1 << 10,
     FILE_LIMIT = 1 << 11,
@@ -332,9 +340,9 @@ enum {
     PORT_TAKEN = 1 << 14,
 };
 
-/* A /dev/shm counts as full with a hundredth free, because it fills in pages of 4 KiB. The dead worker's memory is
- * freed before it is read, so a full one may look empty; even then a small one is the usual cause (docker gives 64
- * MiB). */
+/* Return the flags of all observations. /dev/shm is full if at most a hundredth of it is free. The memory of the dead
+ * worker is freed before /dev/shm is read, so /dev/shm may look empty although it was full; a small /dev/shm is the
+ * usual cause even then (docker gives 64 MiB). */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {
@@ -366,40 +374,40 @@ static unsigned observations(const struct worker_evidence *e)
 #define SHM_REMEDY                                                                                          \
     "docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l /dev/shm shows " \
     "what earlier jobs left"
-/* In each row about memory, before the other remedies. */
+/* Each row about memory begins its remedies with this text. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
 /* clang-format off */
 static const struct row {
     int signal;
     unsigned seen;
-    const char *headline; /* NULL = use the text of failure.c */
+    const char *headline; /* NULL = use ending_text() */
     const char *cause, *remedy;
 } rows[] = {
     { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
-      "it set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release it in time, so it was killed",
-      "its last lines may say what it waited for; py-spy dump --pid shows that while it waits" },
+      "the worker set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release the timer in time, so ddprun killed the worker",
+      "the last lines may show what the worker waited for; while a worker waits, py-spy dump --pid PID shows where" },
     { SIGKILL, PORT_TAKEN, "another user took the port of its store (SIGKILL)",
-      "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 so that no rank connects to it",
+      "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 so that no rank connects to that process",
       "find that process: ss -ltnp sport = :{port} (as root); the next start uses another port" },
     { SIGKILL, OOM_IN_CGROUP, "out of memory (SIGKILL)",
       "out of memory: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup, --mem of the scheduler, --memory of the container" },
     { SIGKILL, OOM_OF_SYSTEM, "out of memory (SIGKILL)",
-      "out of memory: the machine had none left, not a cgroup; the kernel killed {kills}",
+      "out of memory: the memory of the whole machine ran out, not that of a cgroup; the kernel killed {kills}",
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_LIKELY, "most likely out of memory (SIGKILL)",
       "most likely out of memory: the kernel killed {kills} on this machine to free memory, and control groups cannot be read here",
       LESS_MEMORY "; or run fewer jobs on this machine" },
-    { SIGKILL, OOM_UNSEEN, "killed by someone else, or out of memory (SIGKILL)",
-      "ddprun did not send this signal; perhaps the kernel did, out of memory: the control group's counter of such kills cannot be read here",
+    { SIGKILL, OOM_UNSEEN, "killed by another process, or out of memory (SIGKILL)",
+      "ddprun did not send this signal; perhaps the kernel did, because memory ran out: the control group's counter of such kills is not readable here",
       "check dmesg on the host; otherwise look for a kill -9, a time limit of the scheduler, or a stopped container" },
-    { SIGKILL, ALWAYS, "killed by someone else (SIGKILL)",
-      "killed by someone else: ddprun did not send this signal, and no memory limit was hit; Linux does not report the sender",
+    { SIGKILL, ALWAYS, "killed by another process (SIGKILL)",
+      "killed by another process: ddprun did not send this signal, and no memory limit was hit; Linux does not report the sender",
       "look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped container" },
-    { SIGTERM, ALWAYS, "told to stop by someone else (SIGTERM)",
-      "someone else sent SIGTERM to this worker alone: ddprun did not; Linux does not report the sender to a parent",
-      "look for a kill by hand or in a script, and for the scheduler's notice before a time limit or a preemption" },
+    { SIGTERM, ALWAYS, "stopped by another process (SIGTERM)",
+      "another process, not ddprun, sent SIGTERM to this worker; Linux does not report the sender",
+      "look for a kill by hand or in a script, or for a scheduler that warns the job before a time limit or a preemption" },
     { SIGBUS, SHM_FULL, "/dev/shm is full (SIGBUS)",
       "/dev/shm is full: {shm_size}, of which {shm_free} is free; access to shared memory without space for it causes SIGBUS",
       SHM_REMEDY },
@@ -407,49 +415,49 @@ static const struct row {
       "most likely /dev/shm was full: its size is only {shm_size} ({shm_free} free after the worker's end)",
       SHM_REMEDY },
     { SIGBUS, FAULT_KNOWN, NULL,
-      "it touched address {fault}, a page of a mapped file without data: the file was truncated, or its disk is full",
-      "check df, and the programs that write the files that it maps" },
+      "the worker accessed address {fault}, a page of a mapped file without data: the file was truncated, or its disk is full",
+      "check df, and the programs that write to the mapped files" },
     { SIGBUS, ALWAYS, NULL,
-      "it touched a page of a mapped file without data: the file was truncated, or its disk is full",
-      "check df, and the programs that write the files that it maps" },
-    { SIGSEGV, FAULT_KNOWN | OBJECT_KNOWN, NULL, "it accessed memory that is not its own, at address {fault}, in {object}", NULL },
-    { SIGSEGV, FAULT_KNOWN, NULL, "it accessed memory that is not its own, at address {fault}", NULL },
-    { SIGSEGV, OBJECT_KNOWN, NULL, "it used an address that cannot exist, in {object}", NULL },
-    { SIGSEGV, ALWAYS, NULL, "it accessed memory that is not its own (the kernel does not report the address here)", NULL },
+      "the worker accessed a page of a mapped file without data: the file was truncated, or its disk is full",
+      "check df, and the programs that write to the mapped files" },
+    { SIGSEGV, FAULT_KNOWN | OBJECT_KNOWN, NULL, "the worker accessed memory that is not its own, at address {fault}, in {object}", NULL },
+    { SIGSEGV, FAULT_KNOWN, NULL, "the worker accessed memory that is not its own, at address {fault}", NULL },
+    { SIGSEGV, OBJECT_KNOWN, NULL, "the worker used an address that cannot exist, in {object}", NULL },
+    { SIGSEGV, ALWAYS, NULL, "the worker accessed memory that is not its own (the kernel does not report the address here)", NULL },
     { SIGILL, CPU_NAMED, NULL,
-      "it executed an instruction that this processor does not have, or a deliberate trap; the processor is {cpu}",
-      "build it for this processor (-march), or install a build for older ones" },
-    { SIGILL, ALWAYS, NULL, "it executed an instruction that this processor does not have, or a deliberate trap",
-      "build it for this processor (-march), or install a build for older ones" },
+      "the worker executed an instruction that this processor does not support, or a deliberate trap; the processor is {cpu}",
+      "build the program for this processor (-march), or install a build for older processors" },
+    { SIGILL, ALWAYS, NULL, "the worker executed an instruction that this processor does not support, or a deliberate trap",
+      "build the program for this processor (-march), or install a build for older processors" },
     { SIGABRT, ALWAYS, NULL,
-      "it gave up by itself (abort): a failed assertion, an uncaught C++ exception, damaged memory found by malloc, a watchdog",
-      "its last lines usually show which" },
+      "the worker ended itself (abort): a failed assertion, an uncaught C++ exception, damaged memory found by malloc, a watchdog",
+      "the last lines usually show which of these" },
     { SIGFPE, OBJECT_KNOWN, NULL, "an integer was divided by zero, or overflowed in a division, in {object}", NULL },
     { SIGFPE, ALWAYS, NULL, "an integer was divided by zero, or overflowed in a division", NULL },
-    { SIGSYS, ALWAYS, NULL, "it made a system call that a seccomp filter forbids", "see the container's seccomp profile" },
+    { SIGSYS, ALWAYS, NULL, "the worker made a system call that a seccomp filter forbids", "see the container's seccomp profile" },
     { SIGPIPE, STDOUT_GONE, "the reader of stdout has gone (SIGPIPE)",
-      "no fault of the worker: the reader of ddprun's stdout has exited, as head does in `ddprun ... | head`",
-      "let the reader read to the end, or write to files with --log_dir and --redirects" },
+      "not a failure of the worker: the reader of ddprun's stdout has exited, as head does in `ddprun ... | head`",
+      "use a reader that reads to the end, or write to files with --log_dir and --redirects" },
     { SIGPIPE, STDERR_GONE, "the reader of stderr has gone (SIGPIPE)",
-      "no fault of the worker: the reader of ddprun's stderr has exited",
-      "let the reader read to the end, or write to files with --log_dir and --redirects" },
-    { SIGPIPE, ALWAYS, NULL, "it wrote to a pipe or socket whose other end was closed", NULL },
-    { SIGXCPU, CPU_LIMIT, NULL, "it used up its limit of {cpu_limit} s of processor time", "raise it: ulimit -t" },
-    { SIGXCPU, ALWAYS, NULL, "it used up its limit of processor time", "raise it: ulimit -t" },
-    { SIGXFSZ, FILE_LIMIT, NULL, "it wrote a file beyond the limit of {file_limit}", "raise it: ulimit -f" },
-    { SIGXFSZ, ALWAYS, NULL, "it wrote a file beyond the size limit", "raise it: ulimit -f" },
-    { SIGALRM, ALWAYS, NULL, "its own timer (alarm) ran out, and it has no handler for SIGALRM", NULL },
-    { SIGUSR1, ALWAYS, NULL, "it received SIGUSR1 and has no handler for that signal", NULL },
-    { SIGUSR2, ALWAYS, NULL, "it received SIGUSR2 and has no handler for that signal", NULL },
+      "not a failure of the worker: the reader of ddprun's stderr has exited",
+      "use a reader that reads to the end, or write to files with --log_dir and --redirects" },
+    { SIGPIPE, ALWAYS, NULL, "the worker wrote to a pipe or socket whose other end was closed", NULL },
+    { SIGXCPU, CPU_LIMIT, NULL, "the worker used up its limit of {cpu_limit} s of processor time", "raise the limit: ulimit -t" },
+    { SIGXCPU, ALWAYS, NULL, "the worker used up its limit of processor time", "raise the limit: ulimit -t" },
+    { SIGXFSZ, FILE_LIMIT, NULL, "the worker wrote a file beyond the limit of {file_limit}", "raise the limit: ulimit -f" },
+    { SIGXFSZ, ALWAYS, NULL, "the worker wrote a file beyond the size limit", "raise the limit: ulimit -f" },
+    { SIGALRM, ALWAYS, NULL, "the worker's own timer (alarm) expired, and the worker has no handler for SIGALRM", NULL },
+    { SIGUSR1, ALWAYS, NULL, "the worker received SIGUSR1 and has no handler for that signal", NULL },
+    { SIGUSR2, ALWAYS, NULL, "the worker received SIGUSR2 and has no handler for that signal", NULL },
     { NO_SIGNAL, OOM_IN_CGROUP, NULL,
       "memory ran out at that time: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, most likely a helper",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup" },
     { NO_SIGNAL, OOM_OF_SYSTEM, NULL,
-      "memory ran out at that time: the machine had none left; the kernel killed {kills}, most likely a helper", LESS_MEMORY },
+      "memory ran out at that time on the whole machine; the kernel killed {kills}, most likely a helper", LESS_MEMORY },
 };
 /* clang-format on */
 
-/* NULL = the ending needs no explanation. */
+/* Return the row of a worker's end; NULL = the end needs no explanation. */
 static const struct row *row_of(const struct agent_worker *w, const struct worker_evidence *e)
 {
     const unsigned seen = observations(e);
@@ -464,7 +472,8 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return bytes > 0 ? words_size(out, bytes) : "unknown";
 }
 
-/* Every sentence may use every placeholder; filling an unused one costs little, and the table needs no extra column. */
+/* Fill the placeholders of a sentence. All placeholders are prepared for every sentence, because that costs little
+ * and saves a column of the table. */
 static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
@@ -494,8 +503,8 @@ static bool fill_sentence(const struct worker_evidence *e, const char *sentence,
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* For a worker without evidence (evidence.c collects it for the first few only) every condition on a fact is
- * false. */
+/* Stands for missing evidence (evidence.c collects evidence for the first few failures only): every condition on a
+ * fact is false. */
 static const struct worker_evidence nothing;
 
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
@@ -522,19 +531,19 @@ bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, s
 
 /* --- the core file -------------------------------------------------------------------------------------- */
 
-/* A sentence for each destination of a core file, with the command that opens it, because most users rarely use gdb
- * or coredumpctl. */
+/* Return a sentence about the core file, with the command that opens it, because most users rarely use gdb or
+ * coredumpctl. */
 static const char *coredump_sentence(const struct worker_evidence *e)
 {
     switch (e->coredump_kind) {
     case CORE_FILE:
-        return "{core} ({size}); gdb {program} {core} shows where it happened";
+        return "{core} ({size}); gdb {program} {core} shows the place of the crash";
     case CORE_PIPED:
         if (strstr(e->core, "systemd-coredump") != NULL)
-            return "kept by systemd-coredump; coredumpctl gdb {pid} shows where it happened";
+            return "kept by systemd-coredump; coredumpctl gdb {pid} shows the place of the crash";
         if (strstr(e->core, "apport") != NULL)
-            return "given to apport; look in /var/crash and /var/lib/apport/coredump";
-        return "given by the kernel to {core}";
+            return "passed to apport; look in /var/crash and /var/lib/apport/coredump";
+        return "passed by the kernel to {core}";
     case CORE_LOST:
         return "written, in the worker's directory or where the kernel's pattern '{core}' points";
     case CORE_NO_LIMIT:

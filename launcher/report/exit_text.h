@@ -1,5 +1,5 @@
-/* exit_text.h -- what is known about the end of one worker beyond its exit code or signal, and its text. Pure;
- * evidence.h collects the facts. */
+/* exit_text.h -- texts about the end of one worker, from facts beyond its exit code or signal. Pure: evidence.h
+ * collects the facts. */
 #ifndef LAUNCHER_REPORT_EXIT_TEXT_H
 #define LAUNCHER_REPORT_EXIT_TEXT_H
 
@@ -17,18 +17,18 @@ enum oom_kind {
 
 /* The place of the core file, or the reason why it is missing. */
 enum coredump_kind {
-    CORE_UNKNOWN,    /* not applicable: its signal writes none */
+    CORE_UNKNOWN,    /* not applicable: the worker's signal writes no core file */
     CORE_FILE,       /* found, at `core` */
     CORE_PIPED,      /* the kernel passed it to the program in `core` */
     CORE_LOST,       /* written, but not found; `core` is the kernel's pattern */
     CORE_NO_LIMIT,   /* none: the size limit is 0 */
     CORE_NO_PATTERN, /* none: the kernel's pattern is empty */
-    CORE_NOT_DUMPED, /* none, although it was allowed */
+    CORE_NOT_DUMPED, /* none, although one was allowed */
 };
 
 enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
 
-/* The file with a group's limit of memory. */
+/* The name of the file that holds a group's memory limit. */
 #define CGROUP_LIMIT_FILE(v2) ((v2) ? "memory.max" : "memory.limit_in_bytes")
 
 /* Zeroed = nothing is known. */
@@ -36,10 +36,10 @@ struct worker_evidence {
     enum oom_kind oom;
     bool oom_named;                /* the kernel's log names this process */
     bool oom_likely;               /* only the machine's counter rose, which others may have caused */
-    bool oom_unseen;               /* no counter of such kills can be read here, not even the machine's */
-    unsigned long long kills;      /* by how much the counter rose */
-    char cgroup[CGROUP_SHOWN];     /* that group; "" for the whole machine */
-    bool cgroup_v2;                /* the limit's file is named by it */
+    bool oom_unseen;               /* no counter of OOM kills can be read here, not even the machine's */
+    unsigned long long kills;      /* increase of the counter of OOM kills */
+    char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
+    bool cgroup_v2;                /* the group's version, which decides how the limit's file is named */
     uint64_t peak_rss;             /* peak memory of the worker, or of a child that it waited for; in bytes */
     uint64_t limit, peak;          /* limit and peak of that group, in bytes; 0 = not known */
     uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = no /dev/shm */
@@ -51,8 +51,8 @@ struct worker_evidence {
     enum coredump_kind coredump_kind;
     char core[PATH_MAX];
     uint64_t coredump_size;
-    char timer[TIMER_SHOWN]; /* scope of its timer that expired; "" = none */
-    int port;                /* held for its store, and taken by user `port_uid`; 0 = none was */
+    char timer[TIMER_SHOWN]; /* scope of the worker's timer that expired; "" = none */
+    int port; /* the port that was held for the worker's store and taken by user `port_uid`; 0 = none */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t, and ulimit -f in bytes; 0 = none */
     uint64_t open_files, processes;   /* ulimit -n, ulimit -u; 0 = none */
@@ -61,12 +61,13 @@ struct worker_evidence {
     char cpu[CPU_SHOWN];              /* model of the processor, for SIGILL */
 };
 
-/* All three append to `out`, perhaps nothing; false when memory is short. `w` has ended; `e` may be NULL. */
+/* The four functions below append to `out`, perhaps nothing, and return false when memory is short. `w` has ended;
+ * `e` may be NULL. */
 
-/* Append "out of memory (SIGKILL)", "exit 7": short, for the headline. */
+/* Append a short text for the headline: "out of memory (SIGKILL)", "exit 7". */
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* Append "limit 64 MiB of cgroup /x, peak 64 MiB": what the facts show about the cause. */
+/* Append what the facts show about the cause: "limit 64 MiB of cgroup /x, peak 64 MiB". */
 bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
 /* Append the remedy. */
@@ -78,10 +79,10 @@ bool end_core(const struct agent_worker *w, const struct worker_evidence *e, con
 
 /* --- kernel's messages about control groups, kills and crashes -------------------------------------------- */
 
-/* The number after `key` in lines like "oom_kill 3"; false when there is no such line. */
+/* Find the number after `key` in lines like "oom_kill 3". Return false when there is no such line. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);
 
-/* Parse a file that holds one number; "max", and the value of v1 for "no limit", give 0. */
+/* Parse a file that holds one number. Return 0 for "max" and for the number by which version 1 means "no limit". */
 uint64_t limit_in(struct slice text);
 
 /* Counters of one memory group, before the worker started and after its end. */
@@ -92,24 +93,26 @@ struct oom_count {
 struct oom_watch {
     const char *name;
     bool v2;
-    bool late; /* the group was not watched before: its count may be from an earlier time */
+    bool late; /* the group was not watched before, so part of its count may be older than the worker */
     struct oom_count before, now;
     uint64_t limit, peak; /* 0 = none or not known */
 };
 
-/* Set the oom members of `e`: `watches` from the innermost group outwards, `system_kills` is the increase of the
- * machine's counter. Facts of the kernel's log (kernel_log_line) stay. */
+/* Set the oom members of `e`. `watches` are ordered from the innermost group outwards; `system_kills` is the increase
+ * of the machine's counter. Facts from the kernel's log (kernel_log_line) are kept. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e);
 
-/* Parse one line of the kernel's log: if it is about the end of process `pid`, set its facts. */
+/* Parse one line of the kernel's log. If the line is about the end of process `pid`, set the facts that it
+ * contains. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
-/* Turn kernel.core_pattern into a pattern for fnmatch(3): each unknown part becomes '*'. False when it is a pipe, or
- * longer than PATH_MAX. */
+/* Turn kernel.core_pattern into a pattern for fnmatch(3): each unknown part becomes '*'. Return false when the
+ * kernel's pattern is a pipe, or the result is longer than PATH_MAX. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
-/* Return the address of the fault from the first bytes of a core file of this machine. False when it is not there. */
+/* Find the address of the fault in the first bytes of a core file of this machine. Return false when the bytes do not
+ * contain that address. */
 bool coredump_fault(struct slice head, uint64_t *address);
 
 #endif

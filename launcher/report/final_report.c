@@ -1,8 +1,8 @@
 /* final_report.c -- see report.h.
  *
- * This is the last step: no worker runs, all output is written, and the writers' threads sleep, or hang because a
- * reader does not read. So it may block for a while, and it writes to the descriptors directly instead of through the
- * sinks. */
+ * This is the last step: no worker runs, all output is written, and the writers' threads are idle, or blocked because
+ * a reader does not read. So this code may block for a while, and it writes to the descriptors directly instead of
+ * through the queues of output.h. */
 
 #include "agent/agent.h"
 #include "base/clock.h"
@@ -33,12 +33,12 @@
 
 /* --- the report as one object, for --json and report.json --------------------------------------------- */
 
-/* Times are seconds since the start of ddprun, so that those of different workers can be compared. A member
- * that does not apply (the pid of a worker that never ran) is left out. */
+/* Times are seconds since the start of ddprun, so that times of different workers can be compared. A member that does
+ * not apply (the pid of a worker that never ran) is left out. */
 
-enum { REPORT_SCHEMA = 1 }; /* increases when a member changes its meaning, not when members are added */
+enum { REPORT_SCHEMA = 1 }; /* increases when the meaning of a member changes, not when members are added */
 
-/* One word for a script to branch on. */
+/* Return the outcome of the job in one word, for scripts. */
 static const char *outcome(const struct report *r)
 {
     struct failure room;
@@ -50,14 +50,14 @@ static const char *outcome(const struct report *r)
     return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
 }
 
-/* A time twice: since our start, to compare workers, and by the wall clock, to compare machines. */
+/* Add a time twice: since the start of ddprun, to compare workers, and by the wall clock, to compare hosts. */
 static bool add_moment(cJSON *o, const struct report *r, const char *since, const char *unix_s, uint64_t ms)
 {
     return json_add_number(o, since, (double)(ms - r->started_ms) / 1000.0) &&
            json_add_number(o, unix_s, (double)cause_unix_ms(r, ms) / 1000.0);
 }
 
-/* Members about a worker's end; those that do not apply are left out. */
+/* Add the members about a worker's end that apply. */
 static bool add_ending(cJSON *o, const struct report *r, const struct agent_worker *w)
 {
     char text[ENDING_MAX];
@@ -79,7 +79,7 @@ static bool add_ending(cJSON *o, const struct report *r, const struct agent_work
     return ok;
 }
 
-/* By index: array and local ranks have the same order, but ranks of the job need not begin at 0 on this node. */
+/* Add a worker. The array is ordered by local rank, because the ranks of a node need not begin at 0. */
 static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 {
     cJSON *o = json_add_object(array);
@@ -90,7 +90,7 @@ static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 
 /* --- the first failure ---------------------------------------------------------------------------------- */
 
-/* A sentence of cause.h, or null when it is empty. */
+/* Add a sentence of cause.h, or null when it is empty. */
 static bool add_made(cJSON *o, const struct report *r, const char *name,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -101,7 +101,7 @@ static bool add_made(cJSON *o, const struct report *r, const char *name,
     return ok;
 }
 
-/* Sizes in bytes; an unknown limit or peak is left out. */
+/* Add the facts about a lack of memory, with sizes in bytes; an unknown limit or peak is left out. */
 static bool add_oom(cJSON *o, const struct worker_evidence *e)
 {
     cJSON *oom = cJSON_CreateObject();
@@ -114,7 +114,7 @@ static bool add_oom(cJSON *o, const struct worker_evidence *e)
            (e->peak == 0 || json_add_number(oom, "peak", (double)e->peak));
 }
 
-/* JSON numbers are exact only up to 2^53, so addresses are text. */
+/* Add the address of a fault, as a text: JSON numbers are exact only up to 2^53. */
 static bool add_fault(cJSON *o, const struct worker_evidence *e)
 {
     struct buf text = { 0 };
@@ -125,7 +125,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* The facts behind the sentences, for programs; facts that were not observed are left out. */
+/* Add the facts behind the sentences, for programs; facts that were not observed are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -146,7 +146,7 @@ static bool add_evidence(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* null when the worker left no core file */
+/* Add the worker's error file; null when there is none. */
 static bool add_error(cJSON *o, const struct report *r)
 {
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
@@ -161,7 +161,7 @@ static bool add_error(cJSON *o, const struct report *r)
                                   : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
 }
 
-/* The same lines as in the text report, so that a program sees what a person sees. */
+/* Add the same last lines as in the text report, so that a program reads what the user reads. */
 static bool add_last_lines(cJSON *f, const struct report *r)
 {
     struct buf lines = { 0 };
@@ -173,7 +173,7 @@ static bool add_last_lines(cJSON *f, const struct report *r)
     return ok;
 }
 
-/* A worker of another node, as far as that node has reported it. */
+/* Add what another node has reported about the end of its worker. */
 static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
 {
     bool ok = json_add_text(o, "verdict", verdict_name(f->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED)) &&
@@ -198,7 +198,7 @@ static bool add_facts(cJSON *o, const struct failure *f)
     return ok;
 }
 
-/* The members as in `workers`, and those that only the first cause has. */
+/* Add the members of a row of `workers`, and those that only the first failure has. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -224,7 +224,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* The same members as a worker's, where they have the same meaning. */
+/* Add an attempt; where members have the same meaning as a worker's, they have the same names. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -250,7 +250,7 @@ static bool add_stuck(cJSON *array, const struct stuck *s)
            json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
 }
 
-/* The same words as in the text, so that a search finds both. */
+/* Add why no attempt follows, in the words of the text report, so that a search finds both. */
 static bool add_no_restart(cJSON *o, const struct report *r)
 {
     struct buf words = { 0 };
@@ -271,7 +271,8 @@ static bool add_hang(cJSON *o, const struct finding *f)
            json_add_text(item, "advice", f->advice);
 }
 
-/* Both arrays are always present, though usually empty, so that a reader need not check. */
+/* Add what happened to all attempts. Both arrays are always present, even if empty, so that a reader need not
+ * check. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -290,7 +291,7 @@ static bool add_attempts(cJSON *o, const struct report *r)
 
 /* --- the job -------------------------------------------------------------------------------------------- */
 
-/* The text report's first sentence, word for word, so that a search finds both. */
+/* Add the text report's first sentence, word for word, so that a search finds both. */
 static bool add_headline(cJSON *o, const struct report *r)
 {
     struct buf text = { 0 };
@@ -309,13 +310,13 @@ static bool add_local_only(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Empty when no worker was left to be stopped. */
+/* Add the stacks of the workers that ddprun stopped; an empty array if there were none. */
 static bool add_stacks(cJSON *o, const struct report *r)
 {
     return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());
 }
 
-/* Output that reached neither console nor file; `last_lines` may contain some of it. */
+/* Add the output that was lost on its way to console or file; `last_lines` may contain part of it. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
     cJSON *all = cJSON_CreateArray();
@@ -330,7 +331,8 @@ static bool add_losses(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Every report has the same members, null if empty, so that a reader need not check. */
+/* Add the members about the whole job. Every report has all members, some of them null, so that a reader need not
+ * check. */
 static bool add_job(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -352,8 +354,8 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
-/* Ownership passes with each json_add: from then on the parent frees. `workers` is created before its parent, so it
- * is freed here if an earlier step fails. */
+/* Each json_add passes ownership: from then on the parent frees the child. `workers` is created before it has a
+ * parent, so it is freed here if an earlier step fails. */
 struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -371,7 +373,7 @@ struct cJSON *report_json(const struct report *r)
     return NULL;
 }
 
-/* All processes are gone: the last event carries the report. */
+/* All processes are gone; the last event contains the report. */
 bool event_finished(struct buf *out, const struct report *report)
 {
     cJSON *o = event_new(EVENT_FINISHED, report->ended_ms - report->started_ms);
@@ -381,25 +383,26 @@ bool event_finished(struct buf *out, const struct report *report)
 /* --- printed and left in files -------------------------------------------------------------------------- */
 
 enum {
-    UNREAD_MS = 2000, /* how long to wait for a reader of the report that does not read */
+    UNREAD_MS = 2000, /* how long to wait for a reader that does not read the report */
     LOSSES_MAX = 64,
     LOSSES_SAID = 4
 };
 
-/* Write all of it or nothing, because a later reader would take half a report for a broken one. */
+/* Write the whole text, or remove the file, because a later reader could not distinguish half a report from a broken
+ * one. */
 static void write_file(int fd, const char *path, const char *text)
 {
     int error = patient_write(fd, slice_str(text), UNREAD_MS);
     error = error == 0 ? patient_write(fd, slice_str("\n"), UNREAD_MS) : error;
     if (close(fd) != 0 && error == 0)
-        error = errno; /* a file server may report only now that its disk is full */
+        error = errno; /* a file server may report a full disk only at close */
     if (error == 0)
         return;
     unlink(path);
     log_warn("cannot write %s: %s", path, strerror(error));
 }
 
-/* For the thread that writes report.json. It may outlive the node, so it owns copies. */
+/* Belongs to the thread that writes report.json. That thread may outlive the node, so it owns copies. */
 struct report_file {
     char path[PATH_MAX];
     char *text;
@@ -426,7 +429,7 @@ static void report_file_free(void *user)
     free(file);
 }
 
-/* A report beside the logs can be found after the terminal is closed. */
+/* Write report.json beside the logs, where users find it after the terminal is closed. */
 static void leave_in_log_dir(const struct report *r)
 {
     char hung[DISK_PATH_MAX];
@@ -440,7 +443,7 @@ static void leave_in_log_dir(const struct report *r)
         file->text = cJSON_Print(json);
     cJSON_Delete(json);
     if (file == NULL || file->text == NULL) {
-        log_warn("no memory for report.json");
+        log_warn("cannot write report.json: out of memory");
         report_file_free(file);
         return;
     }
@@ -451,23 +454,23 @@ static void leave_in_log_dir(const struct report *r)
         log_warn("cannot write %s/report.json: the file system does not answer", r->plan->log_root);
 }
 
-/* If stderr is closed or full, there is no place for an error. Success is silent, as in every program of a
- * pipeline; a program that reads events always gets the last one. */
+/* Print the report. If stderr is closed or full, there is no place for an error message. Nothing is printed after a
+ * success, but a program that reads events always gets the last event. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
     const bool wanted = cli->json || cli->verbose || report_needed(r);
     struct buf out = { 0 };
-    const bool row = !midline || buf_append(&out, "\n", 1); /* never with --json */
+    const bool row = !midline || buf_append(&out, "\n", 1); /* midline is never true with --json */
     if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
         (void)patient_write(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out), UNREAD_MS);
     else if (wanted)
-        log_error("no memory for the report; the exit code is %d", agent_exit_code(r->agent));
+        log_error("cannot print the report: out of memory; the exit code is %d", agent_exit_code(r->agent));
     buf_free(&out);
 }
 
-/* The UTC offset of now and not of the start, because the report is read now. To find it, the C library reads the
- * time zone's file, so do it only for a report that shows a time. */
+/* Return the UTC offset of now instead of that of the start, because the report is read now. The C library reads the
+ * time zone's file for that, so this is called only if the report shows a time. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -475,7 +478,7 @@ static int utc_offset_s(void)
     return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
 }
 
-/* Looked up for the first failure only. */
+/* Details about the first failure. */
 struct details {
     char python[PATH_MAX];
     struct program_look look;
@@ -484,7 +487,7 @@ struct details {
     struct disk_room room;
 };
 
-/* After a failed import, users ask which of several Pythons ran. */
+/* Find the Python that ran: after a failed import, users need to know which of several Pythons it was. */
 static void look_for_python(struct report *r, struct details *d)
 {
     const struct cli *cli = r->plan->cli;
@@ -494,8 +497,8 @@ static void look_for_python(struct report *r, struct details *d)
         r->python = d->python;
 }
 
-/* Only of the first failure: the others' complaints about a broken connection are in their own files. A worker that
- * was never executed wrote none. */
+/* Read the error file of the first failure only; those of other workers usually complain about a broken connection. A
+ * worker that was never executed has written none. */
 static void read_error_file(struct report *r, struct details *d)
 {
     int first = agent_first_failure(r->agent);
@@ -509,7 +512,8 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* The file need not exist any more, so its nearest directory that exists is used. */
+/* Find the free space of a file system that was full. The file need not exist any more, so its nearest existing
+ * directory is used. */
 static void look_for_room(struct report *r, struct details *d)
 {
     char path[PATH_MAX];
@@ -528,8 +532,8 @@ static void look_for_room(struct report *r, struct details *d)
     r->room = &d->room;
 }
 
-/* A launcher around this one, or the user, may have named a file for the error of the whole job. torchrun writes a
- * signal as a negative code. */
+/* Copy the error file to the path that the user, or a launcher around this one, has set for the whole job. torchrun
+ * writes a signal as a negative code. */
 static void hand_on_error(const struct report *r)
 {
     const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));
@@ -540,7 +544,8 @@ static void hand_on_error(const struct report *r)
     error_file_hand_on(r->plan->workers[first].error_file, to, w->signal != 0 ? -w->signal : w->exit_code);
 }
 
-/* Report missing output, above all after a success. A reader that has gone away (head, a pager) wanted no more. */
+/* Warn about missing output, which matters most after a success. A reader that has exited (head, a pager) needed no
+ * more. */
 static void say_losses(const struct loss *lost, size_t n)
 {
     size_t said = 0, more = 0;
@@ -550,11 +555,11 @@ static void say_losses(const struct loss *lost, size_t n)
         if (said < LOSSES_SAID)
             log_warn("%llu bytes of the workers' output are missing in %s: %s",
                      (unsigned long long)lost[i].bytes, lost[i].name,
-                     lost[i].error != 0 ? strerror(lost[i].error) : "they were not read in time");
+                     lost[i].error != 0 ? strerror(lost[i].error) : "the reader did not read them in time");
         *(said < LOSSES_SAID ? &said : &more) += 1;
     }
     if (more > 0)
-        log_warn("output is missing in %zu%s more places", more, n == LOSSES_MAX ? " or" : "");
+        log_warn("output is also missing in %zu%s more places", more, n == LOSSES_MAX ? " or" : "");
 }
 
 static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX])
@@ -565,7 +570,7 @@ static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX]
     return n;
 }
 
-/* A success prints no report, but warn if this host may have been left alone by mistake. */
+/* Warn after a success, which prints no report, if other hosts may have been left out by mistake. */
 static void warn_of_local_only(const struct report *r)
 {
     struct buf text = { 0 };
@@ -574,7 +579,7 @@ static void warn_of_local_only(const struct report *r)
     buf_free(&text);
 }
 
-/* Write to the terminal first, because a user may be waiting; then to the files. */
+/* Print first, because a user may be waiting; then write the files. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program)
 {

@@ -1,7 +1,7 @@
 /* host_checks.c -- see host_checks.h.
  *
- * Before the workers start, limits are compared with the least that so many workers need, because reaching a limit
- * later causes misleading errors (no pipe, a bus error in /dev/shm, "cannot allocate memory" from a network card). */
+ * Limits are compared, before the workers start, with the least that so many workers need. A limit that is reached
+ * later causes misleading errors: no pipe, a bus error in /dev/shm, "cannot allocate memory" from a network card. */
 #include "report/host_checks.h"
 
 #include "base/log.h"
@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,           /* the guardian's and the agent's own, with the store and its clients */
+    FDS = 28,           /* of guardian and agent, with the store and its clients */
     FDS_PER_WORKER = 4, /* two pipes, a pidfd, a connection to the store */
     PROCESSES = 3,      /* guardian, agent, the store's thread */
     SHM_PER_WORKER =
-        16 << 20, /* buckets, segments of NCCL, queues of data loaders: less soon causes failures */
+        16 << 20, /* buckets, segments of NCCL, queues of data loaders; with less, failures are likely */
 };
 
 typedef char amount[SIZE_TEXT_MAX];
@@ -29,7 +29,8 @@ static const char *number(amount out, uint64_t n)
     return out;
 }
 
-/* InfiniBand pins the memory that it sends, so a limit on locked memory matters only with such a card. */
+/* Check the limits of files, processes and locked memory. InfiniBand pins the memory that it sends, so a limit of
+ * locked memory matters only with an InfiniBand card. */
 static void check_limits(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                          int *n)
 {
@@ -45,7 +46,7 @@ static void check_limits(const struct host_facts *f, uint64_t workers, const cha
         finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", words_size(have, f->memlock), NULL);
 }
 
-/* A single worker shares nothing. */
+/* Check the free space of /dev/shm. A single worker shares no memory with others. */
 static void check_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                       int *n)
 {
@@ -74,8 +75,8 @@ static uint64_t limit_of(rlim_t limit)
     return limit == RLIM_INFINITY ? HOST_NO_LIMIT : (uint64_t)limit;
 }
 
-/* For files, the hard limit, because the agent raises its own soft one; otherwise the soft limit. The kernel does not
- * apply RLIMIT_NPROC to root. */
+/* Read the limits of this process: the hard limit of open files, because the agent raises its own soft limit, and the
+ * soft limit of everything else. The kernel does not apply RLIMIT_NPROC to root. */
 static void read_limits(struct host_facts *f)
 {
     struct rlimit limit;
@@ -88,8 +89,8 @@ static void read_limits(struct host_facts *f)
         f->memlock = limit_of(limit.rlim_cur);
 }
 
-/* True if the directory is not empty. The kernel creates /sys/class/infiniband with the module, with or without a
- * card. */
+/* Return true if the directory is not empty. The kernel creates /sys/class/infiniband when the module is loaded, even
+ * without a card. */
 static bool is_used(const char *path)
 {
     DIR *dir = opendir(path);
@@ -101,7 +102,7 @@ static bool is_used(const char *path)
     return entries > 2;
 }
 
-/* Blocks for an ordinary user (f_bavail): those reserved for root do not help workers. */
+/* Read size and free space of /dev/shm. f_bavail excludes the blocks reserved for root, which workers cannot use. */
 static void read_shm(struct host_facts *f)
 {
     struct statvfs fs;
@@ -129,13 +130,13 @@ void host_warn(int workers, const char *host)
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* After a freeze a node finds its connection closed, and its user would blame the store or the network. Two facts
- * show the cause: its own timers were late, and the store sent a last message. With that message but without a pause,
- * the network between the two loses what this side sends. */
+/* After a freeze, a node finds its connection closed, and its user would suspect the store or the network. Two facts
+ * show the real cause: the timers of this process were late, and the store sent a last message. If there is such a
+ * message but this process was not stopped, the network loses what this side sends. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 
-/* "this ddprun (node 1, n1, pid 77)": other nodes use the same name except for the first words. */
+/* Format "this ddprun (node 1, n1, pid 77)". Messages on other nodes use the same name, but begin it differently. */
 static const char *name_agent(loss_text out, const struct store_loss *l)
 {
     if (l->node_rank >= 0)

@@ -1,7 +1,7 @@
 /* report.c -- see report.h.
  *
- * A failure to append is kept in `ok` and checked once at the end: a report is a hundred small appends, and half a
- * report is useless, so no step in between checks. */
+ * A report consists of a hundred small appends, and half a report is useless. So `ok` records a failure to append,
+ * and only the end checks `ok`. */
 #include "report/report.h"
 
 #include "agent/agent.h"
@@ -17,7 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two blanks, the label, a blank: where the text begins. 100 columns fit beside another window and are easy to read. */
+/* Each row consists of two blanks, the label, a blank and the text, which begins at TEXT_AT. 100 columns fit beside
+ * another window and are easy to read. */
 
 enum {
     ROW_WIDTH = 100,
@@ -40,13 +41,13 @@ static void put_colour(struct rows *r, const char *code)
         put(r, code, strlen(code));
 }
 
-/* Our text, and names from others: all colours in it are removed. */
+/* Append text of ddprun, which may contain names from others; all colours are removed. */
 static void rows_put(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_put_plain(r->out, text);
 }
 
-/* False when the limit is reached. */
+/* Begin a row; return false when the limit of lines is reached. */
 static bool begin_line(struct rows *r, const char *label)
 {
     char padded[LABEL_WIDTH + 4];
@@ -60,7 +61,8 @@ static bool begin_line(struct rows *r, const char *label)
     return true;
 }
 
-/* Its length has no limit, because a search through the logs of many jobs finds rank, host and cause in this line. */
+/* Append the headline, of any length, because a search through the logs of many jobs must find rank, host and cause
+ * in this line. */
 static void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
@@ -71,8 +73,8 @@ static void rows_headline(struct rows *r, struct slice text)
     put(r, "\n", 1);
 }
 
-/* Return how much of the text fits on this line: up to the last blank that fits, otherwise (a long path) up to the
- * first blank. A newline always ends the line. */
+/* Return how much of the text belongs on this line: up to the last blank that fits; if none fits (a long path), up to
+ * the first blank. A newline always ends the line. */
 static size_t line_length(const char *text, size_t len)
 {
     size_t end = 0, last_blank = 0;
@@ -86,8 +88,8 @@ static size_t line_length(const char *text, size_t len)
     return last_blank > 0 ? last_blank : end;
 }
 
-/* `label` "" continues the row before. An empty text makes no row. At most `max` lines; if the text is longer, the
- * last ends with " ...". */
+/* Append `text` as a row of at most `max` lines; if the text is longer, the last line ends with " ...". A `label` of
+ * "" continues the row above. An empty text makes no row. */
 static void rows_text(struct rows *r, const char *label, struct slice text, int max)
 {
     const char *p = text.data;
@@ -117,7 +119,7 @@ __attribute__((format(printf, 3, 4))) static void rows_printf(struct rows *r, co
               3);
 }
 
-/* One line of a worker, cut at ROW_QUOTE_MAX bytes. */
+/* Append one line of a worker's output, cut at ROW_QUOTE_MAX bytes. */
 static void rows_quote(struct rows *r, const char *label, struct slice line)
 {
     const uint8_t *p = line.data;
@@ -134,14 +136,14 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
 
 /* --- the other workers ---------------------------------------------------------------------------------- */
 
-/* Only the first end is called a failure: ends that follow within milliseconds, after a broken connection or our
- * signal, are listed with time and code. Workers that ended alike share one sentence with the earliest and the latest
- * time. */
+/* Only the first end is called a failure. Ends that follow within milliseconds, after a broken connection or a signal
+ * of ddprun, are listed with time and code. Workers that ended in the same way share one sentence with the earliest
+ * and the latest time. */
 
 /* A screen has about 24 lines, and the cause above needs most of them. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
-/* Ways of ending, each with one sentence. */
+/* The ways in which a worker can end; each has one sentence. */
 enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
 
 struct group {
@@ -149,15 +151,16 @@ struct group {
     const struct agent_worker *like;
 };
 
-/* A signal that ddprun sends in a stop: a worker that another process killed counts as failed. */
+/* Return true for the signals that ddprun itself sends during a stop. A worker that another process killed counts as
+ * failed. */
 static bool is_ours(const struct report *r, int sig)
 {
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* A victim that ended by itself is printed with its code, like a failure: only its time shows that it came later. Of
- * the workers that ddprun stopped, those ended by SIGKILL are printed separately, because they did not exit in time
- * after SIGTERM. */
+/* Return how a worker ended. A victim that ended by itself is printed with its code, like a failure; its time shows
+ * that it ended later. Workers that ddprun stopped and that needed SIGKILL are printed separately, because they did
+ * not exit in time after SIGTERM. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -180,7 +183,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_ours(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
-/* The headline's worker is never listed among the others. */
+/* Return true if `w` ended like the group. The headline's worker belongs to no group. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -193,8 +196,8 @@ static int rank_in_group(const void *user, int local_rank)
     return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
 }
 
-/* " 3 ms later", " 3 ms to 1.2 s later", " at the same moment", " 0.4 s before" (a worker that lost its peer); ""
- * without a failure to compare with. */
+/* Format " 3 ms later", " 3 ms to 1.2 s later", " at the same moment" or " 0.4 s before" (a worker that lost its
+ * peer); "" if no worker of this node failed first. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -220,12 +223,13 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
-/* put_group_sentence() fills the placeholders: "{s}" and "{was}" make sentences for one rank and for many readable. */
+/* put_group_sentence() fills the placeholders; with "{s}" and "{was}" a sentence is correct for one rank and for
+ * several. */
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
     [RUNS_ON] = "rank{s} {ranks} cannot be killed, stuck in the kernel",
-    [FINE] = "rank{s} {ranks} ended with 0",
+    [FINE] = "rank{s} {ranks} exited with code 0",
     [STOPPED] = "rank{s} {ranks} {was} stopped by ddprun as a consequence ({signal})",
     [KILLED] = "rank{s} {ranks} {was} killed by ddprun as a consequence ({signal})",
     [BY_ITSELF] = "rank{s} {ranks} ended{after}{how}",
@@ -269,8 +273,8 @@ static void tell_group(const struct group *g, struct rows *rows, const char *lab
     buf_free(&ranks);
 }
 
-/* One sentence for each way of ending, with the set of ranks.
- * Groups come in the order of their lowest rank; more than a screen can hold are summed up. */
+/* Append one sentence for each way of ending, with the set of ranks. Groups are in the order of their lowest rank. If
+ * there are more than GROUPS_MAX, one sentence mentions the rest. */
 static void report_others(const struct report *r, struct rows *rows)
 {
     struct group groups[GROUPS_MAX];
@@ -280,7 +284,8 @@ static void report_others(const struct report *r, struct rows *rows)
         if (w == cause_worker(r) || is_told(groups, n, w))
             continue;
         if (n == GROUPS_MAX) {
-            rows_printf(rows, "", "the remaining ranks ended in other ways; see the log files or --json");
+            rows_printf(rows, "",
+                        "the remaining ranks ended in other ways; for these, see the log files or --json");
             return;
         }
         groups[n] = (struct group){ .r = r, .like = w };
@@ -291,17 +296,19 @@ static void report_others(const struct report *r, struct rows *rows)
 
 /* --- attempts ------------------------------------------------------------------------------------------- */
 
-/* Before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
+/* An example:
+ *
+ *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: no attempt passed step 100 (--max_no_progress)
  *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
- * The latest failed attempt is the headline and has no line here. The number of lines is limited; the earliest
- * attempts are only in the JSON. */
+ * The latest failed attempt is in the headline and has no line here. The number of lines is limited; only the JSON
+ * contains the earliest attempts. */
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
-/* Append why no attempt follows; append nothing if there is nothing to explain. */
+/* Append why no attempt follows; append nothing if no restart was possible anyway. */
 bool report_no_restart(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -319,7 +326,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
         return buf_printf(out, "the program cannot be executed, and a restart would not change that");
     case NO_RESTART_USAGE:
         return buf_printf(
-            out, "exit %d within %d s of the start counts as a usage error, which a restart would repeat",
+            out, "exit %d within %d s of the start is treated as a usage error, which a restart would repeat",
             f != NULL ? f->exit_code : 0, AGENT_USAGE_MS / 1000);
     case NO_RESTART_IMPORT:
         return buf_printf(
@@ -347,7 +354,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* "rank 1", with its host if there are several; "" if a whole node was lost instead of a worker. */
+/* Format "rank 1: ", with its host if there are several; "" if a whole node was lost instead of a worker. */
 static void put_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
@@ -357,8 +364,8 @@ static void put_who(const struct report *r, const struct failure *f, char *out, 
         snprintf(out, size, "rank %d: ", f->rank);
 }
 
-/* Times count from the worker's own start: "2 s after its start" separates a crash at the beginning from one during
- * training. */
+/* Append a row about a failed attempt. The time is counted from the worker's own start, which separates a crash at
+ * the beginning from a crash during training. */
 static void put_attempt(const struct report *r, struct rows *rows, const char *label,
                         const struct failed_attempt *a)
 {
@@ -377,7 +384,7 @@ static bool has_failure(const struct report *r)
     return r->elsewhere != NULL || cause_first(r) >= 0;
 }
 
-/* List the attempts before the one of the headline; all of them when the last attempt did not fail. */
+/* Append the attempts before that of the headline; all of them when the last attempt did not fail. */
 static void put_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
@@ -385,13 +392,13 @@ static void put_attempts(const struct report *r, struct rows *rows)
         n--;
     if (n > ATTEMPTS_SHOWN) {
         first = n - ATTEMPTS_SHOWN;
-        rows_printf(rows, "before", "%zu earlier attempt%s failed, too", first, first == 1 ? "" : "s");
+        rows_printf(rows, "before", "%zu earlier attempt%s also failed", first, first == 1 ? "" : "s");
     }
     for (size_t i = first; i < n; i++)
         put_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Print it whenever restarts were allowed and none follows, because the user expects one. */
+/* Append the reason whenever restarts were allowed and none follows, because the user expects a restart. */
 static void put_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -401,7 +408,8 @@ static void put_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-/* The kernel function it hangs in names the cause: nfs_..., nvidia_..., __refrigerator. */
+/* Append a row about a process that cannot be killed. The name of the kernel function in which it hangs shows the
+ * cause: nfs_..., nvidia_..., __refrigerator. */
 static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
@@ -433,8 +441,9 @@ void report_attempts(const struct report *r, struct rows *rows)
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
     if (r->n_stuck > 0)
-        rows_printf(rows, "",
-                    "it dies when the call it hangs in returns; if that never happens, only a reboot helps");
+        rows_printf(
+            rows, "",
+            "the process ends when its system call returns; if that never happens, only a reboot helps");
 }
 
 /* From top to bottom: the first cause, its evidence and remedy, the rank and its times, its last lines, the state of
@@ -463,7 +472,7 @@ enum {
     DAY_S = 24 * 3600
 };
 
-/* Report a worker that could not be killed even if the job was a success. */
+/* A worker that could not be killed is reported even after a success. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
@@ -476,7 +485,7 @@ bool report_needed(const struct report *r)
 
 /* --- the first cause ------------------------------------------------------------------------------------ */
 
-/* A row with the text of one of the cause_ functions. */
+/* Append a row with the text of one of the cause_ functions. */
 static void made_row(const struct report *r, struct rows *rows, const char *label,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -504,7 +513,7 @@ static bool put_fact(struct buf *out, enum failure_shown shown, const char *labe
     return buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* ", peak memory 1.2 GiB": the facts that are printed. */
+/* Append the facts that are printed: ", peak memory 1.2 GiB". */
 static bool put_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
@@ -515,7 +524,8 @@ static bool put_facts(const struct failure *f, struct buf *out)
     return ok;
 }
 
-/* This node has only this row about a worker elsewhere; that worker's node reports the rest. */
+/* Append the row that names the failed worker or node. About a worker of another node, this is the only row; that
+ * node's own report has the rest. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
     const bool elsewhere = r->elsewhere != NULL;
@@ -535,7 +545,7 @@ static void who(const struct report *r, const struct failure *f, struct rows *ro
     buf_free(&text);
 }
 
-/* For a worker that never ran, both times are those of the attempt. */
+/* Append when the worker started and ended; for a worker that never ran, when the attempt tried to start it. */
 static void times(const struct report *r, struct rows *rows, const struct agent_worker *w)
 {
     char from[TIME_TEXT_MAX], to[TIME_TEXT_MAX];
@@ -550,7 +560,7 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Does the worker's stderr end with the recorded error? A Python exception is in both places. */
+/* Return true if the last lines already contain the recorded error: a Python exception is in both places. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
@@ -561,7 +571,7 @@ static bool is_in_last_lines(const struct report *r, const char *message)
     return found;
 }
 
-/* Print the error of torch's @record, or why its file cannot be read, as one row among others. */
+/* Append the error that torch's @record has written, or why its file cannot be read. */
 static void recorded(const struct report *r, struct rows *rows)
 {
     if (r->error_trouble != NULL)
@@ -570,7 +580,7 @@ static void recorded(const struct report *r, struct rows *rows)
         rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
 
-/* Print as many of the last lines as leave room for the rows that follow. */
+/* Append as many of the last lines as leave room for the rows that follow. */
 static void last_words(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
@@ -580,14 +590,14 @@ static void last_words(const struct report *r, struct rows *rows)
     size_t n = cause_last_lines(r, max, &lines, &from_stdout);
     const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
     if (n == 0 && r->elsewhere == NULL)
-        rows_printf(rows, "output", "it wrote nothing");
+        rows_printf(rows, "output", "the worker wrote nothing");
     for (size_t i = 0; i < n; i++) {
         const char *end = memchr(p, '\n', lines.len - (size_t)(p - (const char *)lines.data));
         rows_quote(rows, i == 0 ? label : "", slice_of(p, (size_t)(end - p)));
         p = end + 1;
     }
     if (n > 0 && from_stdout && r->elsewhere == NULL)
-        rows_printf(rows, "", "(it wrote nothing to stderr)");
+        rows_printf(rows, "", "(the worker wrote nothing to stderr)");
     buf_free(&lines);
 }
 
@@ -613,7 +623,8 @@ static void first_cause(const struct report *r, struct rows *rows)
     last_words(r, rows);
 }
 
-/* The store lives in a launcher or a daemon, and is lost with it or with the network in between. */
+/* Append why the store was lost and what to do. The store is part of a launcher or of a daemon; it is lost with that
+ * process or with the network between. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -623,12 +634,12 @@ static void store_gone(const struct report *r, struct rows *rows)
         return;
     }
     rows_printf(rows, "why", "%s",
-                r->plan->meeting.elsewhere
-                    ? "the ddprun that hosts it, or its host, has ended or is frozen; or the network between"
-                    : "the store's thread in this ddprun closed the connection");
+                r->plan->meeting.elsewhere ? "the ddprun that hosts the store, or its host, has exited or is "
+                                             "frozen; or the network between the hosts failed"
+                                           : "the store's thread in this ddprun closed the connection");
     rows_printf(rows, "try", "%s",
                 "check the output of ddprun on that host; a separate store (ddp-rendezvous on another host, "
-                "--rdzv_endpoint) survives the death of any node");
+                "--rdzv_endpoint) stays reachable when any of the nodes fails");
 }
 
 bool report_local_only(const struct report *r, struct buf *out)
@@ -644,7 +655,7 @@ bool report_local_only(const struct report *r, struct buf *out)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The files that --log_file named for one worker; its streams may share one. */
+/* Append the files that --log_file set for one worker; both of its streams may go to one file. */
 static void named_files(const struct report *r, const struct plan_worker *w, struct rows *rows)
 {
     const char *root = r->plan->log_root, *out = w->out.file, *err = w->err.file;
@@ -670,8 +681,8 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* A shell pattern for the files of all ranks: a star for each %r. A path that is too long is cut, because no record
- * is there. */
+/* Make a shell pattern that matches the files of all ranks: a star for each %r. A path that is too long is cut,
+ * because then no record was written. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;
@@ -680,7 +691,7 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Where the other ranks were. */
+/* Append the calls in which the other ranks were. */
 static void stacks(const struct report *r, struct rows *rows)
 {
     bool more = true;
@@ -692,7 +703,7 @@ static void stacks(const struct report *r, struct rows *rows)
     }
 }
 
-/* Only the records of all ranks together show which was behind. */
+/* Append the command that compares the records of all ranks: only together they show which rank was behind. */
 static void flights(const struct report *r, struct rows *rows)
 {
     char all[PATH_MAX];
@@ -703,7 +714,8 @@ static void flights(const struct report *r, struct rows *rows)
                 strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
 }
 
-/* Append which worker the exit code comes from, for the last row. Empty for the user's stop and for 124. */
+/* Format which worker or node the exit code comes from, for the last row; "" after a stop by the user and for code
+ * 124. */
 static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0", "workers" };
@@ -720,8 +732,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
 }
 
-/* The last line, which many users read first, so it names the culprit again and explains codes such as 137 (128 +
- * SIGKILL). */
+/* Append the last line. Many users read this line first, so it names the culprit again and explains codes such as 137
+ * (128 + SIGKILL). */
 static void exit_code(const struct report *r, struct rows *rows)
 {
     struct failure room;

@@ -1,11 +1,11 @@
 /* spawn_error.c -- see spawn_error.h.
  *
- * execve returns ENOEXEC for a foreign program and ENOENT for one whose loader is missing, without the two machines.
- * The header has them:
+ * execve returns ENOEXEC for a program of another machine and ENOENT for a program whose loader is missing; the errno
+ * contains neither the machine nor the loader. The header of the file does:
  *
  *     byte 4   1 = 32 bits, 2 = 64 bits          byte 16  type: 2 and 3 are programs
  *     byte 5   1 = little endian, 2 = big        byte 18  machine
- *     then the table of segments; the one of type 3 (PT_INTERP) names the loader
+ *     then the table of segments; the segment of type 3 (PT_INTERP) contains the loader's path
  *
  * The file is untrusted, so every offset in it is compared with its size before it is used, and numbers are assembled
  * byte by byte: the file may have the other byte order. */
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Segments that are examined: linkers write about a dozen, but a file may claim 65,535. */
+/* Number of segments that are examined: linkers write about a dozen, but a file may claim 65,535. */
 enum { SEGMENTS_MAX = 64 };
 
 static const struct {
@@ -44,14 +44,14 @@ const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX])
     return buffer;
 }
 
-/* One file's bytes, and how its numbers are written. */
+/* The bytes of one file, and the encoding of its numbers. */
 struct reader {
     const uint8_t *data;
     size_t len;
     bool big_endian, wide;
 };
 
-/* Return the number of `size` bytes at `at`; 0 when it is out of range, which no caller accepts as a value. */
+/* Return the number of `size` bytes at `at`; 0 when it is out of range, because every caller rejects 0. */
 static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
 {
     uint64_t value = 0;
@@ -62,7 +62,8 @@ static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
     return value;
 }
 
-/* False when it is not an ELF file. A truncated header sets `wide` and the order as far as they are known. */
+/* Return false when the file is not an ELF file. For a truncated header, set `wide` and the byte order as far as they
+ * are known. */
 static bool reader_open(struct reader *r, struct slice file)
 {
     *r = (struct reader){ .data = file.data, .len = file.len };
@@ -83,7 +84,7 @@ static int machine_of(const struct reader *r)
     return (int)number(r, offsetof(Elf64_Ehdr, e_machine), 2);
 }
 
-/* Return the segment's text if all of it is in these bytes and ends with a NUL. */
+/* Copy the segment's text if all of the text is in these bytes and ends with a NUL. */
 static void copy_interpreter(const struct reader *r, uint64_t segment, char out[ELF_INTERPRETER_MAX])
 {
     uint64_t at = number(r, segment + (r->wide ? 8 : 4), r->wide ? 8 : 4);
@@ -106,14 +107,15 @@ static void find_interpreter(const struct reader *r, char out[ELF_INTERPRETER_MA
             copy_interpreter(r, table + i * size, out);
 }
 
-/* Processors with two word sizes under two names: the wider one may or may not run the other's programs. */
+/* Return true for two names of one family of processors. The wider processor may or may not run the other's
+ * programs. */
 static bool same_family(int a, int b)
 {
     return (a == EM_386 && b == EM_X86_64) || (a == EM_X86_64 && b == EM_386) ||
            (a == EM_ARM && b == EM_AARCH64) || (a == EM_AARCH64 && b == EM_ARM);
 }
 
-/* Return the first problem: first those that make the rest unreadable, last those that need the rest. */
+/* Return the first problem. The checks whose failure makes the rest unreadable are first. */
 static enum elf_kind judge(const struct reader *file, const struct reader *ours)
 {
     int machine = machine_of(file), our_machine = machine_of(ours);
@@ -129,7 +131,7 @@ static enum elf_kind judge(const struct reader *file, const struct reader *ours)
     if (type != ET_EXEC && type != ET_DYN)
         return ELF_NO_PROGRAM;
     return number(file, file->wide ? 56 : 44, 2) > 0 ? ELF_RUNS
-                                                     : ELF_CUT; /* without segments nothing is loaded */
+                                                     : ELF_CUT; /* without segments, nothing can be loaded */
 }
 
 void elf_check(struct slice file, struct slice ours, struct elf_look *look)
@@ -143,8 +145,9 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
     }
     if (!reader_open(&theirs, file))
         return;
-    look->kind =
-        judge(&theirs, known ? &mine : &theirs); /* with nothing to compare, only its own faults are found */
+    look->kind = judge(
+        &theirs,
+        known ? &mine : &theirs); /* with nothing to compare, only faults of the file itself are found */
     look->machine = machine_of(&theirs);
     look->bits = theirs.wide ? 64 : 32;
     if (header_is_whole(&theirs))
@@ -153,8 +156,8 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
 
 /* --- scripts ---------------------------------------------------------------------------------------------- */
 
-/* "#! /usr/bin/env -S python3\r\n" -> "/usr/bin/env". The kernel ends the name at a blank; the \r is part
- * of it, which is why such a script is "not found". */
+/* Parse a first line: "#! /usr/bin/env -S python3\r\n" -> "/usr/bin/env". For the kernel, the name ends at a blank,
+ * and a \r is part of the name; so such a script is "not found". */
 static void read_first_line(struct program_look *look, const char *text, size_t len)
 {
     const char *end = memchr(text, '\n', len);
@@ -184,35 +187,34 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
 
 /* --- cause and remedy ------------------------------------------------------------------------------------- */
 
-/* One errno stands for several causes: ENOENT for a missing program, interpreter or loader; EACCES for a missing x bit, a
- * directory or a mount option; ENOEXEC for a foreign machine, or no program at all. The first row whose errno and
- * observations all match counts. */
+/* One errno has several causes: ENOENT for a missing program, interpreter or loader; EACCES for a missing x bit, a
+ * directory or a mount option; ENOEXEC for a program of another machine, or for no program at all. The first row
+ * whose errno and observations all match is used. */
 
-/* PATH may have thousands of characters; its beginning shows whether it was set as intended. */
+/* PATH may have thousands of characters; its beginning shows whether the user set it as intended. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
 /* Observations about the program. */
 enum {
     ALWAYS = 0,
-    SEARCHED = 1 << 0, /* searched along PATH and not found */
-    SCRIPT = 1 << 1,   /* its first line names an interpreter */
-    CR = 1 << 2,       /* and that line ends in a carriage return */
-    HELPER_DIR =
-        1 << 3,    /* a directory in place of an interpreter: its x bits are set, and execve returns EACCES */
-    NEAR = 1 << 4, /* a file beside it has nearly the same name */
-    FILE_THERE = 1 << 5, /* so ENOENT is about its interpreter or loader */
+    SEARCHED = 1 << 0,   /* the name was searched along PATH and not found */
+    SCRIPT = 1 << 1,     /* its first line names an interpreter */
+    CR = 1 << 2,         /* that line ends in a carriage return */
+    HELPER_DIR = 1 << 3, /* the interpreter is a directory: its x bits are set, and execve returns EACCES */
+    NEAR = 1 << 4,       /* a file beside it has nearly the same name */
+    FILE_THERE = 1 << 5, /* the file exists, so ENOENT is about its interpreter or loader */
     NAMES_LOADER = 1 << 6,
     DIRECTORY = 1 << 7,
     NO_FILE = 1 << 8,
-    LOCKED = 1 << 9, /* a directory above it may not be entered */
+    LOCKED = 1 << 9, /* a directory on the path may not be entered */
     LACKS_X = 1 << 10,
-    NOEXEC = 1 << 11, /* looks like a missing x bit, but chmod does not help */
+    NOEXEC = 1 << 11, /* access(2) fails as for a missing x bit, but chmod does not help */
     EMPTY = 1 << 12,
     FOREIGN = 1 << 13, /* built for another machine; byte order alone never differs */
     OTHER_SIZE = 1 << 14,
     CUT = 1 << 15,
     NO_PROGRAM = 1 << 16,
-    HAS_LIMIT = 1 << 17, /* of processes */
+    HAS_LIMIT = 1 << 17, /* a limit of processes is set */
 };
 
 static unsigned observations(const struct start_failure *f)
@@ -258,10 +260,10 @@ static const struct row {
     const char *remedy; /* NULL = no remedy is known */
 } rows[] = {
     { ENOENT, SEARCHED, "{program}: not found in PATH ({search})",
-      "a program in this directory is written ./{program}; a Python script without .py at its end runs as python3 -u {program}" },
+      "to run a program in this directory, write ./{program}; to run a Python script without .py in its name, write python3 -u {program}" },
     { ENOENT, CR, "the first line of {program} ends in \\r\\n, so its interpreter is '{interpreter}\\r', which does not exist",
-      "give it Unix line ends: sed -i 's/\\r$//' {program}" },
-    { ENOENT, SCRIPT, "{program} exists, but its interpreter '{interpreter}' (in its first line) does not",
+      "convert the file to Unix line ends: sed -i 's/\\r$//' {program}" },
+    { ENOENT, SCRIPT, "{program} exists, but the interpreter in its first line, '{interpreter}', does not",
       "install the interpreter, or correct the first line" },
     { ENOENT, NAMES_LOADER, "{program} exists, but its loader '{loader}' does not: it was built for another system",
       "build it on this system, or install the C library that it was built with" },
@@ -270,16 +272,16 @@ static const struct row {
     { ENOENT, NEAR, "{program}: no such file", "did you mean {near}?" },
     { ENOENT, ALWAYS, "{program}: no such file", "check the path, and whether its file system is mounted here" },
     { EACCES, SEARCHED, "{program}: found in PATH ({search}), but not executable",
-      "run chmod +x on the right file, or give its path" },
+      "run chmod +x on the intended file, or write its path" },
     { EACCES, DIRECTORY, "{program} is a directory, not a program", "to run a Python package: python3 -u {program}" },
     { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "chmod +x {locked}, or run as a user with that permission" },
     { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },
     { EACCES, LACKS_X, "{program} is not executable", "chmod +x {program}; or, for a Python script, run python3 -u {program}" },
     { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",
       "copy it elsewhere, or mount -o remount,exec that file system" },
-    { EACCES, HELPER_DIR, "{program}: its interpreter '{interpreter}' (its first line) is a directory",
+    { EACCES, HELPER_DIR, "{program}: the interpreter in its first line, '{interpreter}', is a directory",
       "correct the first line" },
-    { EACCES, SCRIPT, "{program}: its interpreter '{interpreter}' (its first line) cannot be executed",
+    { EACCES, SCRIPT, "{program}: the interpreter in its first line, '{interpreter}', cannot be executed",
       "correct the first line, or chmod +x {interpreter}" },
     { EACCES, ALWAYS, "{program}: permission denied",
       "check whether a security module denies it: dmesg, or journalctl -t audit" },
@@ -287,27 +289,28 @@ static const struct row {
     { ENOEXEC, FOREIGN, "{program} was built for {machine}, this machine is {our_machine}", "build it for {our_machine}" },
     { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel only runs {our_machine} ({our_bits} bits)",
       "build it for {our_machine}" },
-    { ENOEXEC, CUT, "{program} is damaged: the program ends within its own header", "build or copy it again" },
+    { ENOEXEC, CUT, "{program} is damaged: the file ends within its header", "build or copy it again" },
     { ENOEXEC, NO_PROGRAM, "{program} is an object file or a core dump, not a program", "link it" },
-    { ENOEXEC, SCRIPT, "{program}: this machine cannot execute its interpreter '{interpreter}' (its first line)",
+    { ENOEXEC, SCRIPT, "{program}: this machine cannot execute the interpreter in its first line, '{interpreter}'",
       "install an interpreter for {our_machine}, or correct the first line" },
-    { ENOEXEC, ALWAYS, "{program}: this machine cannot execute it: neither a program nor a script",
+    { ENOEXEC, ALWAYS, "{program}: this machine cannot execute the file: neither a program nor a script",
       "a script needs a first line like #!/bin/sh; to run a Python script without one: python3 -u {program}" },
     { ETXTBSY, ALWAYS, "{program} is open for writing: a process is building or copying it",
-      "wait until it is done, or find the process: fuser -v {program}" },
+      "wait until that process is done, or find the process: fuser -v {program}" },
     { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",
-      "shorten them, or raise the limit: ulimit -s" },
-    { EAGAIN, HAS_LIMIT, "{program}: the system has no room for another process ({errno})",
+      "use fewer or shorter arguments and variables, or raise the limit: ulimit -s" },
+    { EAGAIN, HAS_LIMIT, "{program}: the system cannot create another process ({errno})",
       "the user's limit is {processes} processes and threads (ulimit -u); a cgroup may limit them too (pids.max)" },
-    { EAGAIN, ALWAYS, "{program}: the system has no room for another process ({errno})",
+    { EAGAIN, ALWAYS, "{program}: the system cannot create another process ({errno})",
       "check ulimit -u, and pids.max of the cgroup" },
-    { ENOMEM, ALWAYS, "{program}: the system has no memory for another process ({errno})", "free memory, or start fewer workers" },
-    { EMFILE, ALWAYS, "{program}: ddprun has no descriptors left for its output ({errno})", "raise ulimit -n" },
+    { ENOMEM, ALWAYS, "{program}: no memory is left for another process ({errno})", "free memory, or start fewer workers" },
+    { EMFILE, ALWAYS, "{program}: ddprun has no file descriptors left for the output of this program ({errno})", "raise ulimit -n" },
     { ANY_ERROR, ALWAYS, "{program}: {errno}", NULL },
 };
 /* clang-format on */
 
-/* The spawner reports ELIBACC instead of ENOENT for a program that it has found: 126, not 127. */
+/* Return the row of a failure. The spawner reports ELIBACC instead of ENOENT for a program that it has found, because
+ * then the exit code is 126 instead of 127. */
 static const struct row *row_of(const struct start_failure *f)
 {
     int error = f->error == ELIBACC ? ENOENT : f->error;
@@ -318,7 +321,7 @@ static const struct row *row_of(const struct start_failure *f)
     return row;
 }
 
-/* Every sentence may use every placeholder, as in exit_text.c. */
+/* Fill the placeholders of a sentence; as in exit_text.c, all are prepared for every sentence. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];

@@ -1,7 +1,7 @@
 /* user_messages.c -- see user_messages.h.
  *
- * Each fact has one function with all its forms: an event, a sentence, or nothing. launcher/node calls it where the
- * fact becomes true and need not know the user's options. */
+ * Each fact has one function with all its forms: an event, a sentence, or nothing. So launcher/node only calls that
+ * function when the fact becomes true, and need not check the user's options. */
 #include "report/user_messages.h"
 
 #include "agent/agent.h"
@@ -22,10 +22,11 @@
 
 /* {"event":"worker_ended","t":2.5,"rank":1,"local_rank":1,"verdict":"failed","ending":"exit 7",...}
  *
- * Each function builds one object and prints it or, if memory is short, frees it: half an object on a line would
- * break the reader of all that follow. */
+ * Each function builds one object and prints it or, if memory is short, frees it: after half an object on a line, a
+ * program could not parse the lines that follow. */
 
-/* Everything a program needs to join the job or to find its files, before the first worker runs. */
+/* This event has everything that a program needs to join the job or to find its files, before the first worker
+ * runs. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     cJSON *o = event_new(EVENT_STARTED, t_ms);
@@ -46,7 +47,8 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* `exit_code` is the shell's view (128 + n), `signal` the real end, because 137 may be exit(137) or SIGKILL. */
+/* `exit_code` is the shell's view (128 + n); `signal` is present only for a real signal, because 137 may be exit(137)
+ * or SIGKILL. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how)
 {
@@ -63,8 +65,8 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
     return event_print(out, o, ok);
 }
 
-/* An attempt has failed; attempt `next` begins after agent_backoff().
- * Attempts are counted from 0 here, like the directories of their logs. */
+/* Append that an attempt has failed, and that attempt `next` begins after agent_backoff(). Attempts are counted from
+ * 0, like the directories of their logs. */
 static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
                           const struct agent *agent)
 {
@@ -104,7 +106,7 @@ bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_work
                            json_add_signal(o, signal));
 }
 
-/* The findings of the store: the fields of its push "findings". */
+/* Append the findings of the store: the fields of its message "findings". */
 static bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
 {
     cJSON *o = event_new(EVENT_FINDINGS, t_ms);
@@ -114,7 +116,7 @@ static bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
             json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
 }
 
-/* This ddprun is looking for the store. */
+/* Append that this ddprun searches for the store. */
 static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -128,7 +130,7 @@ static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *pl
     return event_print(out, o, ok);
 }
 
-/* Everything is gone, for --events: as in --json, but without the report. `why` may be "". */
+/* Append the last event for --events, which is that of --json without the report. `why` may be "". */
 static bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
 {
     cJSON *o = event_new(EVENT_FINISHED, t_ms);
@@ -144,8 +146,8 @@ static uint64_t since_start(const struct announce *a)
     return clock_ms() - a->started_ms;
 }
 
-/* Write an event. `made` is false if memory was short while it was built: then it is skipped, because the workers matter
- * more. */
+/* Write an event. `made` is false if memory was short while the event was built; then the event is skipped, because
+ * the workers matter more. */
 static void put_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made && a->plan->cli->json)
@@ -160,7 +162,7 @@ static bool wants_events(const struct announce *a)
     return a->plan->cli->json || a->events != NULL;
 }
 
-/* Only for the log: a reader of --json knows that ddprun runs, and gets the report at its end. */
+/* Write an event only to the log: a reader of --json has started ddprun itself, and gets the report at the end. */
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
@@ -182,8 +184,8 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
 }
 
-/* Before the first worker nothing is queued, so print the line at once. The thread that writes the queue starts with
- * the first output, and a job without output needs none. */
+/* Print a line before the first worker starts. No output is queued yet, so the line is printed at once: the thread
+ * that writes the queue starts with the first output, and a job without output does not need that thread. */
 __attribute__((format(printf, 2, 3))) static void note_before(const struct announce *a, const char *fmt, ...)
 {
     char text[2048];
@@ -197,7 +199,8 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
         log_info("%s", text);
 }
 
-/* The replacements for missing features: with --verbose, or always if they may matter. */
+/* Print which features are missing and what replaces them: all of them with --verbose, otherwise those that may
+ * matter to the user. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;
@@ -216,7 +219,7 @@ void announce_job(const struct announce *a, const char *note)
         note_before(a, "%s", plan->notes[i]);
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
-    if (plan->cli->verbose && !plan->cli->json) /* for ddpctl */
+    if (plan->cli->verbose && !plan->cli->json) /* the user needs both for ddpctl */
         note_before(a, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
         note_before(a, "contained by: %s", plan->contained_by);
@@ -248,8 +251,9 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     }
 }
 
-/* "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". Attempts count from 0 in every text, as
- * in the names of the log directories. Printed also with --quiet, because the output of the workers begins again. */
+/* Prints "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s", also with --quiet, because
+ * the workers' output begins again. Attempts are counted from 0 in every text, as in the names of the log
+ * directories. */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
@@ -263,13 +267,13 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
     else if (failed->failure.rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
-    /* A node that an elastic job loses is not charged to --max_restarts. */
+    /* When an elastic job loses a node, --max_restarts is not reduced. */
     if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
     if (agent_backoff(agent) == 0 &&
-        a->plan->nnodes > 1) /* it may have to wait for nodes, so "in 0 s" could be wrong */
-        snprintf(when, sizeof(when), "when enough nodes are here");
+        a->plan->nnodes > 1) /* the job may have to wait for nodes, so "in 0 s" could be wrong */
+        snprintf(when, sizeof(when), "when enough nodes have joined");
     else
         snprintf(when, sizeof(when), "in %.10g s", (double)agent_backoff(agent) / 1000.0);
     output_note(a->output, "attempt %d failed: %s%s; starting attempt %d%s %s", failed->attempt, who,
@@ -278,7 +282,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
 
 void announce_again(const struct announce *a, const struct failure *cause)
 {
-    output_note(a->output, "%s; the workers start again",
+    output_note(a->output, "%s; restarting the workers",
                 cause->words[0] != '\0' ? cause->words : "the job grows");
 }
 
@@ -292,10 +296,10 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
                  strchr(w->missing, ',') != NULL ? "s" : "", w->missing,
                  strchr(w->missing, ',') != NULL ? "are" : "is");
     else if (w->last_call_ms >= 0)
-        snprintf(more, sizeof(more), "; enough to begin, %lld s more for others",
+        snprintf(more, sizeof(more), "; these nodes are enough, and others may join for %lld s",
                  (long long)w->last_call_ms / 1000);
     if (w->left_ms >= 0)
-        snprintf(left, sizeof(left), "; %lld s are left (%s)", (long long)w->left_ms / 1000,
+        snprintf(left, sizeof(left), "; timeout in %lld s (%s)", (long long)w->left_ms / 1000,
                  a->plan->meeting.join_knob);
     const char *local_only = a->plan->meeting.local_only;
     output_note(a->output, "%d of %d node%s %s here (%s)%s%s%s%s", w->joined, w->min, w->min == 1 ? "" : "s",
@@ -303,7 +307,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
                 local_only);
 }
 
-/* Also with --quiet, because the user must learn what the job waits for. */
+/* Printed also with --quiet, because the user must learn what the job waits for. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push)
 {
     struct buf event = { 0 };
@@ -351,25 +355,26 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
     const double limit_s = (double)a->plan->cli->exit_barrier_ms / 1000;
     if (agent_overstays(agent))
         output_note(a->output,
-                    "all workers here ended with 0, those of %s did not end within %.10g s "
-                    "(--exit_barrier_timeout); this node hosts the store of the job, so it stays until they "
-                    "have ended; Ctrl-C ends the job on all nodes",
+                    "all workers here exited with code 0, but those of %s did not exit within %.10g s "
+                    "(--exit_barrier_timeout); this node hosts the store of the job and waits until they "
+                    "have exited; Ctrl-C ends the job on all nodes",
                     who, limit_s);
     else if (state == AGENT_WAIT_PEERS)
         output_note(a->output,
-                    "all workers here ended with 0; waiting for those of %s, at most %.10g s "
+                    "all workers here exited with code 0; waiting for those of %s, at most %.10g s "
                     "(--exit_barrier_timeout)",
                     who, limit_s);
     else if (state == AGENT_DONE)
-        output_note(a->output,
-                    "warning: all workers here ended with 0, those of %s did not end within %.10g s "
-                    "(--exit_barrier_timeout): leaving the job",
-                    who, limit_s);
+        output_note(
+            a->output,
+            "warning: all workers here exited with code 0, but those of %s did not exit within %.10g s "
+            "(--exit_barrier_timeout): leaving the job",
+            who, limit_s);
     else
-        output_note(a->output, "no process of the job is left here; waiting for %s", who);
+        output_note(a->output, "no process of the job runs here any more; waiting for %s", who);
 }
 
-/* Append a sentence that begins with the signal and its sender. */
+/* Print a sentence that begins with the signal and its sender. */
 static void note_signal(const struct announce *a, const struct signal_heard *heard, const char *what)
 {
     struct buf text = { 0 };
@@ -391,8 +396,8 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
         note_signal(a, heard, words[runs][first]);
 }
 
-/* A user who signals a worker on purpose needs to see that the signal was passed on; a change of the window size is
- * not worth a line. */
+/* A user who sends a signal to ddprun needs to know that the workers received it; a change of the window size is not
+ * worth a line. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
 {
     char what[64];
@@ -406,13 +411,13 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
 
 enum { STACKS_LINES_MAX = 200 };
 
-/* Printed with --quiet, too, because the user asked. */
+/* Printed also with --quiet, because the user has requested the status. */
 void announce_status(const struct announce *a, const struct signal_heard *heard)
 {
-    note_signal(a, heard, ": this is what the job does");
+    note_signal(a, heard, ": the state of the job follows");
 }
 
-/* A line each, because each gets a prefix. */
+/* Each line is a separate note, because each gets a prefix. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut)
 {
     struct buf text = { 0 };
@@ -425,7 +430,7 @@ void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is
         at += len + (at[len] != '\0');
     }
     if (is_cut || *at != '\0')
-        output_note(a->output, "there is more: 'ddpctl stacks --rank RANKS' shows it");
+        output_note(a->output, "some stacks are not shown; run ddpctl stacks --rank RANKS to see them");
     buf_free(&text);
 }
 
@@ -444,9 +449,10 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* In a large job, ranks that wait for others are left out, because the user looks for the one that does not wait. */
+/* In a large job, ranks that wait for others are not listed, because the user looks for the rank that does not
+ * wait. */
 
-/* Return the entry of a rank in the store's answer; NULL = none. */
+/* Return the rank's entry in the store's answer; NULL = none. */
 static const cJSON *member_of(const struct status_facts *f, int rank)
 {
     const cJSON *member;
@@ -470,7 +476,7 @@ static bool is_running(const struct status_facts *f, int local_rank)
     return agent_worker(f->agent, local_rank)->verdict == WORKER_ALIVE;
 }
 
-/* ", has waited in all_reduce #5 for 3.7 s, behind step 3" */
+/* Append ", has waited in all_reduce #5 for 3.7 s, after step 3", with the last step that the rank reported. */
 static bool put_steps(const cJSON *member, struct buf *out)
 {
     const cJSON *step = cJSON_GetObjectItemCaseSensitive(member, "step");
@@ -479,10 +485,10 @@ static bool put_steps(const cJSON *member, struct buf *out)
     bool ok = call[0] != '\0' ? buf_printf(out, ", has waited in %s for ", call)
                               : buf_printf(out, ", has not been in a collective for ");
     ok = ok && text_put_ms(out, cJSON_IsNumber(ms) ? (uint64_t)ms->valuedouble : 0);
-    return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", behind step %.0f", step->valuedouble));
+    return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", after step %.0f", step->valuedouble));
 }
 
-/* ", waits for barrier 'x'", or another observation of the store. */
+/* Append ", waits for barrier 'x'", or another observation of the store. */
 static bool put_store(const struct status_facts *f, int rank, struct buf *out)
 {
     const cJSON *member = member_of(f, rank);
@@ -500,11 +506,11 @@ static bool put_store(const struct status_facts *f, int rank, struct buf *out)
            buf_printf(out, " ago");
 }
 
-/* Two process states that only the user can end. */
+/* Append the two process states that only the user can end. */
 static bool put_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')
-        return buf_printf(out, ", is stopped: kill -CONT %d continues it", pid);
+        return buf_printf(out, ", is stopped: run kill -CONT %d to continue", pid);
     return state != 'D' || buf_printf(out, ", hangs in the kernel (state D; see /proc/%d/wchan)", pid);
 }
 
@@ -550,7 +556,8 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* Users ask mostly when a job hangs, and a store that does not answer may be the reason. */
+/* The headline also reports a store that does not answer: users mostly request the status when a job hangs, and the
+ * store may be the reason. */
 static bool put_headline(const struct status_facts *f, struct buf *out)
 {
     return text_put_ms(out, f->now_ms - f->started_ms) &&
@@ -559,7 +566,7 @@ static bool put_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
-/* The last line says how many were left out; without any it is missing. */
+/* The last line shows how many ranks were left out; if none was, there is no such line. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);
@@ -570,6 +577,6 @@ bool status_line(const struct status_facts *f, int i, struct buf *out)
         return put_worker(f, nth_shown(f, i - 1), out);
     if (i > lines + 1 || lines == f->plan->nproc)
         return false;
-    return buf_printf(out, "%d more, %d of them wait for others; 'ddpctl status' shows all",
+    return buf_printf(out, "%d more ranks, of which %d wait for others; run ddpctl status to see all",
                       f->plan->nproc - lines, f->plan->nproc - shown);
 }

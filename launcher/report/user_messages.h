@@ -19,103 +19,109 @@ struct announce {
     bool explained; /* `ddprun explain` was mentioned, which happens once per run */
 };
 
-/* This process has started and is looking for the store; and its end. `why`: a sentence, or "". */
+/* Report that this process has started and searches for the store. */
 void announce_launched(const struct announce *a);
+
+/* Report that this process ends. `why` is a sentence, or "". */
 void announce_end(const struct announce *a, int exit_code, const char *why);
 
-/* The store listens, and the workers are about to start. `note`: a sentence besides the plan's own, "" = none. */
+/* Report that the store listens and the workers are about to start. `note` is a sentence besides the plan's own, "" =
+ * none. */
 void announce_job(const struct announce *a, const char *note);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
 
-/* An attempt has failed, and attempt `next` begins after agent_backoff(). */
+/* Report that an attempt has failed, and that attempt `next` begins after agent_backoff(). */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next);
 
-/* The job restarts without a failure, because it grows. */
+/* Report that the job restarts because it grows, without a failure. */
 void announce_again(const struct announce *a, const struct failure *cause);
 
-/* Some nodes have not joined yet. */
+/* Report which nodes have joined and which are missing. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
-/* The store's findings about a job that does not start or hangs: its text, the same on every node, and the push that
- * carried it. */
+/* Report the store's findings about a job that does not start or hangs: `screen` is their text, which is the same on
+ * every node, and `push` the message that contained them. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
-/* An event on another node, so the workers here are stopped. */
+/* Report that the workers here are stopped because of an event on another node. */
 void announce_told_to_stop(const struct announce *a, const struct failure *cause);
 
-/* Nothing runs here any more, and this node waits for the other `nodes` ("" = not known which). `state`: after
- * success, which has a limit; after another end; or no longer. */
+/* Report that no worker runs here any more and this node waits for the other `nodes` ("" = not known which), or has
+ * stopped waiting. The agent's state decides which. */
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
-/* The user asks to stop, for the `first` time or again; `runs`: workers of an attempt still run here. */
+/* Report a request of the user to stop: the `first`, or a repeated one. `runs`: workers of an attempt still run
+ * here. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
 
-/* A signal was passed on to `workers` workers. A signal of the terminal is printed with --verbose only. */
+/* Report that a signal was passed on to `workers` workers. A signal from the terminal is printed with --verbose
+ * only. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
 
-/* The user asks what the job does; the answer follows. */
+/* Report that the user has requested the status, which is printed next. */
 void announce_status(const struct announce *a, const struct signal_heard *heard);
 
-/* Where the threads of this node's ranks are: rows of record/stacks.h. */
+/* Report where the threads of this node's ranks are: rows of record/stacks.h. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut);
 
-/* A worker was stopped by `signal`; it continues after SIGCONT. */
+/* Report that `signal` has stopped a worker, which continues after SIGCONT. */
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal);
 
 /* --- events ----------------------------------------------------------------------------------------------- */
 
-/* Events as lines of JSON for --json and --events. Each function appends one object and a newline.
+/* Events as lines of JSON, for --json and --events. Each function appends one object and a newline; if memory is
+ * short, it appends nothing and returns false.
  *
- * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md has the rest. Bytes of
- * workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append nothing then. */
+ * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md describes the rest. Bytes of
+ * workers that are not UTF-8 become U+FFFD. */
 
-/* The plan is complete and the store listens. */
+/* Append that the plan is complete and the store listens. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
 
 bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
 
-/* The worker has ended or could not be started; `how` has the details. */
+/* Append that a worker has ended or could not be started; `how` has the details. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how);
 
-/* The user asked to stop. */
+/* Append that the user has requested a stop. */
 bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard);
 
-/* A signal was passed on to `workers` workers. */
+/* Append that a signal was passed on to `workers` workers. */
 bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers);
 
-/* A worker was stopped. */
+/* Append that a signal has stopped a worker. */
 bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal);
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* The present state of each worker, in one line each, for the user who asks (SIGQUIT, Ctrl-\).
+/* The present state of each worker, one line each, for a user who requests the status (SIGQUIT, Ctrl-\).
  *
  *     12.3 s after the start: job k3x9, 3 of 4 workers run
  *     rank 0 (pid 100) runs for 12.3 s, waits for barrier 'epoch-3'
- *     rank 1 (pid 101) runs for 12.3 s, is stopped: kill -CONT 101 lets it go on
+ *     rank 1 (pid 101) runs for 12.3 s, is stopped: run kill -CONT 101 to continue
  *     rank 2: exit 0 after 3.0 s
  *
- * Pure: the facts of the kernel and the store are handed in. */
+ * Pure: the caller passes the facts of the kernel and the store. */
 
 struct cJSON;
 
 enum {
     STATUS_LINES_MAX = 64
-}; /* lines for workers; the list for a large job must still fit a screen or two */
+}; /* lines for workers; the list for a large job must still fit on a screen or two */
 
 struct status_facts {
     const struct plan *plan;
     const struct agent *agent;
     uint64_t started_ms, now_ms; /* by the agent's clock */
     const char *states; /* by local rank, the kernel's letter for the state of a process; 0 = not known */
-    const struct cJSON *answer; /* the store's answer to "status"; NULL = it does not answer */
+    const struct cJSON *answer; /* the store's answer to "status"; NULL = none */
 };
 
-/* Append line `i`, without newline: 0 is the headline, then come the workers. False when there are no more lines, or
- * memory is short. */
+/* Append line `i`, without newline: 0 is the headline; the workers follow. Return false when there are no more lines,
+ * or memory is short. */
 bool status_line(const struct status_facts *facts, int i, struct buf *out);
 
 #endif

@@ -435,7 +435,7 @@ Test(ddprun_cause, a_sigkill_of_unknown_origin_is_not_called_out_of_memory)
 {
     struct run_result r = JOB(WORKER, "raise:9");
     EXPECT(r, 137);
-    CAUSE_SAYS(r, "killed by someone else");
+    CAUSE_SAYS(r, "killed by another process");
     run_free(&r);
 }
 
@@ -494,7 +494,7 @@ Test(ddprun_cause, a_reader_that_has_gone_is_no_fault_of_the_worker)
 {
     struct run_result r = script("{ $D $W spam:100000; echo code $? >&2; } | head -1");
     CAUSE_SAYS(r, "the reader of stdout has gone (SIGPIPE)");
-    CAUSE_SAYS(r, "no fault of the worker");
+    CAUSE_SAYS(r, "not a failure of the worker");
     CAUSE_SAYS(r, "code 141");
     run_free(&r);
 }

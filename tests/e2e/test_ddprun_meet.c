@@ -550,7 +550,7 @@ Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
 Test(loopback_nodes, who_is_done_waits_only_so_long)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
-    until_said(1, "did not end within 0.3 s (--exit_barrier_timeout): leaving the job");
+    until_said(1, "did not exit within 0.3 s (--exit_barrier_timeout): leaving the job");
     gate_open();
     finish();
     expect_codes(0, 0);
@@ -561,8 +561,8 @@ Test(loopback_nodes, who_is_done_waits_only_so_long)
 Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 0 ] || " AT_GATE "; echo done");
-    until_said(0, "did not end within 0.3 s (--exit_barrier_timeout); this node hosts the store of the job, "
-                  "so it stays");
+    until_said(0, "did not exit within 0.3 s (--exit_barrier_timeout); this node hosts the store of the job "
+                  "and waits until they have exited");
     gate_open();
     finish();
     expect_codes(0, 0);

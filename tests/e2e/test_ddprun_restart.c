@@ -365,7 +365,7 @@ Test(grow, now_starts_the_workers_again_with_a_late_node)
     expect_codes(0, 0, 0);
     for (int i = 0; i < NODES; i++)
         cr_expect_not_null(strstr(end[i].out, "world 3"), "node %d: %s%s", i, end[i].out, end[i].err);
-    says(0, "1 more node can join; the workers start again");
+    says(0, "1 more node can join; restarting the workers");
     says(2, "this node waits to join at the next restart");
 }
 
@@ -412,7 +412,7 @@ Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
     cr_assert(pace_until(&pace, "\"epoch\":2,"));
     start_late(args);
     cr_assert(pace_until(&pace, "\"epoch\":3,"));
-    cr_expect(run_until_error(node[0], "1 more node can join; the workers start again", PATIENCE_MS));
+    cr_expect(run_until_error(node[0], "1 more node can join; restarting the workers", PATIENCE_MS));
     pace_go(&pace);
     finish();
     expect_codes(0, 0, 0);

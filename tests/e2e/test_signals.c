@@ -450,7 +450,7 @@ Test(signals_e2e, the_keys_of_a_terminal_do_what_they_always_do)
     ioctl(t.fd, TIOCSWINSZ, &(struct winsize){ .ws_row = 30, .ws_col = 90 });
     cr_expect(terminal_until(&t, "[0] caught 28") && terminal_until(&t, "[1] caught 28"), "%s", t.seen);
     cr_assert_eq(write(t.fd, "\034", 1), 1); /* Ctrl-\ */
-    cr_expect(terminal_until(&t, "SIGQUIT from the terminal: this is what the job does"), "%s", t.seen);
+    cr_expect(terminal_until(&t, "SIGQUIT from the terminal: the state of the job follows"), "%s", t.seen);
     cr_expect(terminal_until(&t, "rank 1 (pid "), "%s", t.seen);
     cr_assert_eq(write(t.fd, "\032", 1), 1); /* Ctrl-Z */
     cr_expect(job_until_state(t.pid, 'T'));

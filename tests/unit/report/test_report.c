@@ -103,13 +103,14 @@ Test(report, shows_a_segfault_with_address_and_core_file, .fini = tear_down)
     tail_feed(&out_tails[0], slice_str("step 1\rstep 2\r\nlast"));
     step(AGENT_EXITED, 1100, 0, -SIGSEGV);
     expect("ddprun: rank 0 on n1 failed: killed by SIGSEGV (signal 11), 100 ms after its start\n"
-           "  why      it accessed memory that is not its own, at address 0x10, in libnccl.so.2+0x4a1b0\n"
-           "  core     /tmp/core.4000 (12 MiB); gdb ./train /tmp/core.4000 shows where it happened\n"
+           "  why      the worker accessed memory that is not its own, at address 0x10, in "
+           "libnccl.so.2+0x4a1b0\n"
+           "  core     /tmp/core.4000 (12 MiB); gdb ./train /tmp/core.4000 shows the place of the crash\n"
            "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:21.100\n"
            "  stdout   | step 2\n"
            "           | last\n"
-           "           (it wrote nothing to stderr)\n"
+           "           (the worker wrote nothing to stderr)\n"
            "  exit     139 = 128 + 11 (SIGSEGV), because of rank 0 on n1\n");
 }
 
@@ -136,7 +137,7 @@ Test(report, calls_a_cgroup_out_of_memory_by_its_name, .fini = tear_down)
            "           limit: memory.max of that cgroup, --mem of the scheduler, --memory of the container\n"
            "  worker   rank 0 (local rank 0), pid 4000, host n1, peak memory 1.2 GiB\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-           "  output   it wrote nothing\n"
+           "  output   the worker wrote nothing\n"
            "  then     rank 1 was stopped by ddprun as a consequence (SIGTERM)\n"
            "  exit     137 = 128 + 9 (SIGKILL), because of rank 0 on n1\n");
 }
@@ -148,14 +149,15 @@ Test(report, says_that_a_sigkill_was_not_ours, .fini = tear_down)
     step(AGENT_EXITED, 2000, 0, -SIGKILL);
     step(AGENT_EXITED, 2000, 1, -SIGTERM);
     expect(
-        "ddprun: rank 0 on n1 failed first: killed by someone else (SIGKILL), 1.0 s after its start\n"
-        "  why      killed by someone else: ddprun did not send this signal, and no memory limit was hit;\n"
+        "ddprun: rank 0 on n1 failed first: killed by another process (SIGKILL), 1.0 s after its start\n"
+        "  why      killed by another process: ddprun did not send this signal, and no memory limit was "
+        "hit;\n"
         "           Linux does not report the sender\n"
         "  try      look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped\n"
         "           container\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-        "  output   it wrote nothing\n"
+        "  output   the worker wrote nothing\n"
         "  then     rank 1 was stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     137 = 128 + 9 (SIGKILL), because of rank 0 on n1\n");
 }
@@ -178,7 +180,7 @@ Test(report, says_that_dev_shm_is_full, .fini = tear_down)
         "           ddprun\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-        "  output   it wrote nothing\n"
+        "  output   the worker wrote nothing\n"
         "  exit     135 = 128 + 7 (SIGBUS), because of rank 0 on n1\n");
 }
 
@@ -196,9 +198,9 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
         "  error    RuntimeError: CUDA error: invalid device ordinal\n"
         "           Compile with X\n"
-        "  hint     the worker chose a GPU that does not exist: its index must be LOCAL_RANK, and no higher\n"
-        "           than the GPUs in CUDA_VISIBLE_DEVICES\n"
-        "  output   it wrote nothing\n"
+        "  hint     the worker chose a GPU that does not exist: the index must be LOCAL_RANK, and less than\n"
+        "           the number of GPUs in CUDA_VISIBLE_DEVICES\n"
+        "  output   the worker wrote nothing\n"
         "  exit     1, because of rank 0 on n1\n");
 }
 
@@ -208,8 +210,7 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
     static const struct {
         const char *says, *means;
     } cases[] = {
-        { "RuntimeError: [pair.cc:598] Connection closed by peer [127.0.0.1]:2",
-          "at the other end has ended" },
+        { "RuntimeError: [pair.cc:598] Connection closed by peer [127.0.0.1]:2", "at the other end exited" },
         { "Timed out waiting 8000ms for recv operation to complete",
           "did not enter this collective in time" },
         { "Watchdog caught collective operation timeout: WorkNCCL(",
@@ -230,17 +231,16 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
 Test(report, an_unusable_error_file_hides_nothing, .fini = tear_down)
 {
     start(1, NULL);
-    report.error_trouble = "/tmp/e/error.json: it is not JSON (byte 3 of 9)";
+    report.error_trouble = "/tmp/e/error.json: not JSON (byte 3 of 9)";
     run_all(1);
     tail_feed(&err_tails[0], slice_str("boom\n"));
     step(AGENT_EXITED, 2000, 0, 1);
-    expect(
-        "ddprun: rank 0 on n1 failed: exit 1, 1.0 s after its start\n"
-        "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
-        "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-        "  error    the worker's error file cannot be used: /tmp/e/error.json: it is not JSON (byte 3 of 9)\n"
-        "  stderr   | boom\n"
-        "  exit     1, because of rank 0 on n1\n");
+    expect("ddprun: rank 0 on n1 failed: exit 1, 1.0 s after its start\n"
+           "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
+           "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
+           "  error    the worker's error file cannot be used: /tmp/e/error.json: not JSON (byte 3 of 9)\n"
+           "  stderr   | boom\n"
+           "  exit     1, because of rank 0 on n1\n");
 }
 
 Test(report, of_a_user_stop_blames_nobody, .fini = tear_down)
@@ -253,7 +253,7 @@ Test(report, of_a_user_stop_blames_nobody, .fini = tear_down)
     step(AGENT_EXITED, 2200, 3, 4);
     expect("ddprun: stopped by SIGINT after 8.5 s\n"
            "  then     rank 0 was stopped by ddprun as a consequence (SIGINT)\n"
-           "           rank 1 ended with 0\n"
+           "           rank 1 exited with code 0\n"
            "           rank 2 cannot be killed, stuck in the kernel\n"
            "           rank 3 ended with exit 4\n"
            "  exit     130 = 128 + 2 (SIGINT)\n");
@@ -266,7 +266,7 @@ Test(report, is_silent_about_success_but_can_say_it, .fini = tear_down)
     step(AGENT_EXITED, 2000, 0, 0);
     step(AGENT_EXITED, 2000, 1, 0);
     cr_assert_not(report_needed(&report));
-    expect("ddprun: all workers ended with 0 after 8.5 s\n");
+    expect("ddprun: all workers exited with code 0 after 8.5 s\n");
 }
 
 Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fini = tear_down)
@@ -478,9 +478,10 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
     elsewhere_report.store.how = "it has said nothing for 3 s (--node_timeout)";
     elsewhere_expect(
         "ddprun: lost the store of the job at 127.0.0.1:29500: it has said nothing for 3 s (--node_timeout)\n"
-        "  why      the ddprun that hosts it, or its host, has ended or is frozen; or the network between\n"
+        "  why      the ddprun that hosts the store, or its host, has exited or is frozen; or the network\n"
+        "           between the hosts failed\n"
         "  try      check the output of ddprun on that host; a separate store (ddp-rendezvous on another\n"
-        "           host, --rdzv_endpoint) survives the death of any node\n"
+        "           host, --rdzv_endpoint) stays reachable when any of the nodes fails\n"
         "  then     rank 0 was stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     123\n");
 }
@@ -682,7 +683,7 @@ Test(report_attempts, many_are_cut_from_the_front)
     make(9);
     for (int i = 0; i < 10; i++)
         fail_once(7, -1, i < 9 ? NO_RESTART_NONE : NO_RESTART_USED_UP);
-    attempts_expect("  before   5 earlier attempts failed, too\n"
+    attempts_expect("  before   5 earlier attempts also failed\n"
                     "           attempt 5: rank 1: exit 7, 1.0 s after its start\n"
                     "           attempt 6: rank 1: exit 7, 1.0 s after its start\n"
                     "           attempt 7: rank 1: exit 7, 1.0 s after its start\n"
@@ -705,7 +706,7 @@ Test(report_attempts, a_usage_error_is_told_with_its_code)
     make(1);
     fail_once(2, -1, NO_RESTART_USAGE);
     attempts_expect(
-        "  restart  none: exit 2 within 5 s of the start counts as a usage error, which a restart would\n"
+        "  restart  none: exit 2 within 5 s of the start is treated as a usage error, which a restart would\n"
         "           repeat\n");
 }
 
@@ -726,7 +727,8 @@ Test(report_attempts, what_is_left_behind_is_named)
         "           [RANK_EXITED_EARLY]\n"
         "  alive    pid 12 (rank 1, python3) cannot be killed: state D in nfs_wait\n"
         "           pid 13 (loader) cannot be killed: state D\n"
-        "           it dies when the call it hangs in returns; if that never happens, only a reboot helps\n");
+        "           the process ends when its system call returns; if that never happens, only a reboot "
+        "helps\n");
 }
 
 Test(report_attempts, the_same_is_in_the_json)

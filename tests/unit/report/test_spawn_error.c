@@ -45,9 +45,10 @@ Test(start_words, of_a_name_that_no_directory_has)
     cr_expect_str_eq(say(start_cause, ENOENT, "train"), "train: not found in PATH (/usr/bin:/bin)");
     cr_expect_str_eq(
         say(start_remedy, ENOENT, "train"),
-        "a program in this directory is written ./train; a Python script without .py at its end runs "
-        "as python3 -u train");
-    cr_expect_str_eq(say(start_remedy, EACCES, "train"), "run chmod +x on the right file, or give its path");
+        "to run a program in this directory, write ./train; to run a Python script without .py in its name, "
+        "write python3 -u train");
+    cr_expect_str_eq(say(start_remedy, EACCES, "train"),
+                     "run chmod +x on the intended file, or write its path");
 }
 
 Test(start_words, of_a_path_that_is_not_there_or_no_file)
@@ -75,12 +76,12 @@ Test(start_words, of_a_script_whose_interpreter_is_not_there)
     expect(
         ELIBACC,
         "the first line of ./train ends in \\r\\n, so its interpreter is '/bin/sh\\r', which does not exist",
-        "give it Unix line ends: sed -i 's/\\r$//' ./train");
+        "convert the file to Unix line ends: sed -i 's/\\r$//' ./train");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/no/sh" });
-    expect(ELIBACC, "./train exists, but its interpreter '/no/sh' (in its first line) does not",
+    expect(ELIBACC, "./train exists, but the interpreter in its first line, '/no/sh', does not",
            "install the interpreter, or correct the first line");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/etc", .helper = PATH_DIRECTORY });
-    expect(EACCES, "./train: its interpreter '/etc' (its first line) is a directory",
+    expect(EACCES, "./train: the interpreter in its first line, '/etc', is a directory",
            "correct the first line");
 }
 
@@ -99,12 +100,12 @@ Test(start_words, of_a_program_for_another_machine)
         "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not: it was built for another system",
         "build it on this system, or install the C library that it was built with");
     seen.elf = (struct elf_look){ .kind = ELF_CUT };
-    expect(ENOEXEC, "./train is damaged: the program ends within its own header", "build or copy it again");
+    expect(ENOEXEC, "./train is damaged: the file ends within its header", "build or copy it again");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .empty = true });
     expect(ENOEXEC, "./train is an empty file", "build or copy it again");
     set((struct program_look){ .kind = PATH_EXECUTABLE });
     expect(
-        ENOEXEC, "./train: this machine cannot execute it: neither a program nor a script",
+        ENOEXEC, "./train: this machine cannot execute the file: neither a program nor a script",
         "a script needs a first line like #!/bin/sh; to run a Python script without one: python3 -u ./train");
 }
 
@@ -112,10 +113,10 @@ Test(start_words, of_a_system_without_room)
 {
     set((struct program_look){ .kind = PATH_EXECUTABLE, .processes_max = 100 });
     expect(
-        EAGAIN, "./train: the system has no room for another process (Resource temporarily unavailable)",
+        EAGAIN, "./train: the system cannot create another process (Resource temporarily unavailable)",
         "the user's limit is 100 processes and threads (ulimit -u); a cgroup may limit them too (pids.max)");
     expect(ETXTBSY, "./train is open for writing: a process is building or copying it",
-           "wait until it is done, or find the process: fuser -v ./train");
+           "wait until that process is done, or find the process: fuser -v ./train");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");
 }
 

@@ -60,7 +60,7 @@ Test(status, without_the_store_it_tells_what_the_kernel_knows, .fini = end)
     ((char *)facts.states)[2] = 'D';
     expect_lines("12.3 s after the start: job k3x9, 3 of 3 workers run; the store does not answer\n"
                  "rank 0 (pid 100) runs for 12.3 s\n"
-                 "rank 1 (pid 101) runs for 12.3 s, is stopped: kill -CONT 101 continues it\n"
+                 "rank 1 (pid 101) runs for 12.3 s, is stopped: run kill -CONT 101 to continue\n"
                  "rank 2 (pid 102) runs for 12.3 s, hangs in the kernel (state D; see /proc/102/wchan)\n");
 }
 
@@ -89,7 +89,7 @@ Test(status, workers_of_libddp_tell_where_they_are, .fini = end)
                                "#5\",\"step\":3,\"beat_ms\":3700},"
                                "{\"rank\":1,\"state\":\"connected\",\"silent_ms\":5000,\"beat_ms\":4000}]}");
     expect_lines("12.3 s after the start: job k3x9, 2 of 2 workers run\n"
-                 "rank 0 (pid 100) runs for 12.3 s, has waited in all_reduce #5 for 3.7 s, behind step 3\n"
+                 "rank 0 (pid 100) runs for 12.3 s, has waited in all_reduce #5 for 3.7 s, after step 3\n"
                  "rank 1 (pid 101) runs for 12.3 s, has not been in a collective for 4.0 s\n");
 }
 
@@ -109,7 +109,7 @@ Test(status, in_a_large_job_those_who_wait_are_counted, .fini = end)
     facts.answer = answer;
     expect_lines("12.3 s after the start: job k3x9, 200 of 200 workers run\n"
                  "rank 150 (pid 250) runs for 12.3 s\n"
-                 "199 more, 199 of them wait for others; 'ddpctl status' shows all\n");
+                 "199 more ranks, of which 199 wait for others; run ddpctl status to see all\n");
 }
 
 Test(status, however_many_there_are_it_fits_two_screens, .fini = end)

@@ -182,10 +182,10 @@ Test(hints, a_script_with_the_name_of_a_package_hides_it)
 {
     cr_expect(
         strstr(hint("ModuleNotFoundError: No module named 'torch.distributed'; 'torch' is not a package"),
-               "rename it"));
+               "rename the file"));
     cr_expect(strstr(hint("AttributeError: partially initialized module 'torch' has no attribute 'nn' (most "
                           "likely due to a circular import)"),
-                     "rename it"));
+                     "rename the file"));
 }
 
 Test(hints, the_last_words_count)

@@ -397,13 +397,13 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
     if (work == NULL || root == NULL) {
         free(work);
         free(root);
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot make the log directory: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot create the log directory: out of memory");
     }
     *work = (struct log_dir_work){ .root = root, .latest = plan->cli->log_dir != NULL };
     if (!aside_run(&(struct aside){ log_dir_run, log_dir_free, work }, LOG_DIR_MS))
         return ddp_fail(
             err, DDP_ERR_IO,
-            "cannot make the log directory %s: the file system has not answered for %d s; check the "
+            "cannot create the log directory %s: the file system has not answered for %d s; check the "
             "file system or give another --log_dir",
             plan->log_root, LOG_DIR_MS / 1000);
     const ddp_status status = work->status;

@@ -484,7 +484,7 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
 {
     const int in = input_open(s->input, local_rank);
     if (in < 0) {
-        output_note(s->output, "error: cannot make a pipe for the input of a worker: %s", strerror(errno));
+        output_note(s->output, "error: cannot create a pipe for the input of a worker: %s", strerror(errno));
         return EMFILE;
     }
     int error = start_with(s, local_rank, (const int[]){ in, out[0], out[1] }, pid);

@@ -1,7 +1,7 @@
 /* console.c -- see console.h.
  *
- * stdout and stderr may be one terminal, so the console and not a stream owns the row on which a bar is drawn: the
- * next writer wipes it first. Lines of one read are queued together. */
+ * stdout and stderr may be the same terminal. So a row on which a progress bar is drawn belongs to the console, not
+ * to a stream: the stream that writes next erases the row first. All lines of one read are queued together. */
 #include "output/console.h"
 
 #include "output/lines.h"
@@ -13,25 +13,26 @@
 #include <unistd.h>
 
 enum {
-    BATCH_KEPT = 1 << 20,  /* a batch that a huge line has grown beyond this is freed */
+    BATCH_KEPT = 1 << 20,  /* a batch buffer above this size, after one huge line, is freed */
     HELD_MAX = 16 << 20,   /* bytes in unfinished lines of all streams together */
-    HELD_FREE = 256 * 1024 /* ... while a line up to this length is left alone */
+    HELD_FREE = 256 * 1024 /* a line up to this length is never cut for HELD_MAX */
 };
 
-/* True if the cursor can be moved there. */
+/* Return true if `fd` is a terminal on which the cursor can be moved. */
 static bool is_screen(const struct plan *plan, int fd)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
     return term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
 }
 
-/* The user's wish for colour is not enough, because in a file the codes would be visible. */
+/* Return true if colours are requested and `fd` is a terminal; in a file the codes would be visible. */
 static bool has_colour(const struct plan *plan, int fd)
 {
     return plan_wants_colour(plan) && is_screen(plan, fd);
 }
 
-/* Harmless text is for every terminal, also one without a cursor. */
+/* Return the row for a descriptor. Control characters are escaped on every terminal, also on one without a movable
+ * cursor. */
 static struct line_row *console_row(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
@@ -59,19 +60,20 @@ void console_free(struct console *c)
     buf_free(&c->batch);
 }
 
-/* Events have the time since the start, so that differences are right even if a user sets the wall clock. */
+/* Return the time of an event: since the start of ddprun, so that differences are correct even if a user sets the
+ * wall clock. */
 static uint64_t since_start(const struct console *c)
 {
     return clock_ms() - c->started_ms;
 }
 
-/* Both clocks at once: the wall clock to compare with other hosts, and the monotonic clock, which cannot be set. */
+/* Read both clocks: the wall clock, to compare with other hosts, and the monotonic clock, which cannot be set. */
 static struct line_time now(const struct console *c)
 {
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
 }
 
-/* Free the memory that one huge line needed. */
+/* Queue the batch, and free the buffer if one huge line has grown it. */
 static void queue_batch(struct console *c, int sink)
 {
     sinks_put(c->sinks, sink, buf_slice(&c->batch));
@@ -80,8 +82,9 @@ static void queue_batch(struct console *c, int sink)
         buf_free(&c->batch);
 }
 
-/* It may contain names of files, hosts and foreign processes, which are as untrusted as a worker's line. It has no
- * colours, and any control character is removed for terminals and logs alike. */
+/* Append a message of ddprun as a line. The text may contain names of files, hosts and foreign processes, which are
+ * as untrusted as a worker's line; so all control characters and colours are removed, for terminals and logs
+ * alike. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
     bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&
@@ -91,7 +94,7 @@ static void note_line(struct console *c, const char *text, struct buf *out)
     c->midline = c->midline && !ok;
 }
 
-/* Print `text` after all earlier output of the workers. */
+/* Queue `text` after all earlier output of the workers. */
 void console_note(struct console *c, const char *text)
 {
     struct buf out = { 0 };
@@ -107,8 +110,8 @@ void console_note(struct console *c, const char *text)
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
 
-/* Format the prefix again, because its ranks were unknown when the line was read. The stream is known and outlives
- * all its lines: waiting lines are written when the last pipe is closed. */
+/* Append a line that was folded. The prefix is formatted now, because the ranks were unknown when the line was read.
+ * The stream of the line still exists, because waiting lines are written when the last pipe is closed. */
 static void on_folded(void *user, const struct fold_line *line)
 {
     struct console_fold *f = user;
@@ -122,7 +125,7 @@ static void on_folded(void *user, const struct fold_line *line)
     line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
 }
 
-/* stdout and stderr wait separately: their lines have no common order. */
+/* Lines of stdout and of stderr are folded separately, because there is no common order between them. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
 {
     c->waits = waits;
@@ -138,7 +141,7 @@ bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), voi
     return true;
 }
 
-/* One timer for both streams, set for the earlier one. */
+/* Print what is due, and set the one timer of both streams to the earlier time. */
 void console_fold_time(struct console *c)
 {
     const uint64_t at = now(c).since_us;
@@ -152,7 +155,7 @@ void console_fold_time(struct console *c)
         c->waits(c->user, next - at);
 }
 
-/* Otherwise a bar that was written last would stay on the last row. */
+/* Print all waiting lines, and erase the last row, where otherwise a progress bar would remain. */
 void console_fold_finish(struct console *c)
 {
     for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
@@ -164,7 +167,8 @@ void console_fold_finish(struct console *c)
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
 
-/* Made at the first read, because many streams stay silent; made anew at each read if the prefix contains the time. */
+/* Format the prefix: at the first read, because many streams never print, and again at each read if the prefix
+ * contains the time. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;
@@ -177,7 +181,7 @@ static void make_prefix(struct console_stream *s)
         line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &s->prefix);
 }
 
-/* Read the clock once for all lines of a read. */
+/* Read the clock, once for all lines of a read. */
 static void stamp(struct console_stream *s)
 {
     s->at = now(s->console);
@@ -185,7 +189,8 @@ static void stamp(struct console_stream *s)
         make_prefix(s);
 }
 
-/* The first line of its kind waits for others to print the same; a timer limits the wait. */
+/* Pass a line to the folding, where it waits for equal lines of other ranks. If no other line waits yet, set the
+ * timer that limits the wait. */
 static void fold_line(struct console_stream *s, struct fold *fold, struct slice text, enum line_kind kind)
 {
     const struct fold_line line = {
@@ -195,8 +200,8 @@ static void fold_line(struct console_stream *s, struct fold *fold, struct slice 
         s->console->waits(s->console->user, FOLD_QUIET_US);
 }
 
-/* Append a line, as text or as an event, to those of the same read. Writing each line separately would cost a lock
- * and a system call per line, and a fast worker prints thousands of them. */
+/* Append a line, as text or as an event, to the batch. Writing each line separately would cost a lock and a system
+ * call per line, and a fast worker prints thousands of lines. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct console_stream *s = user;
@@ -210,8 +215,8 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
 
-/* `raw`: a single worker without prefixes is passed through byte by byte, as if it wrote to our stdout itself. A
- * prompt without a newline shows at once. */
+/* `raw`: the bytes of a single worker without prefixes are passed on unchanged, as if the worker wrote to ddprun's
+ * stdout itself; a prompt without a newline is visible at once. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
 {
     const struct plan *plan = c->plan;
@@ -222,7 +227,7 @@ void console_stream_init(struct console_stream *s, struct console *c, int local_
     lines_init(&s->lines, on_line, s, LINES_LIMIT);
 }
 
-/* The prefix may show the pid. */
+/* Format the prefix again, because it may contain the pid. */
 void console_stream_started(struct console_stream *s, pid_t pid)
 {
     s->pid = pid;
@@ -240,8 +245,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* Update the memory that this stream's unfinished line uses. The limit covers the sum of all workers that write
- * without a newline. */
+/* Update how many bytes unfinished lines occupy. The limit applies to the sum of all workers that write without a
+ * newline. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -251,7 +256,7 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* Return true while a bar is shown that the caller must draw again later. */
+/* Return true while a bar is shown, which the caller must update later. */
 bool console_stream_feed(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
@@ -274,7 +279,8 @@ void console_stream_update(struct console_stream *s)
         queue_batch(s->console, s->sink);
 }
 
-/* The rest of a line without a newline is a line. With folding, wipe the bar's row after the last line. */
+/* Print the rest of an unfinished line as a line. With folding, the bar's row is erased later, after the last
+ * line. */
 void console_stream_finish(struct console_stream *s)
 {
     struct console *c = s->console;

@@ -1,7 +1,7 @@
 /* disk_watch.c -- see disk_watch.h.
  *
- * The start time is stored after the path, and is 0 when the operation has returned. A reader that finds the same
- * time before and after it copies the path has the right path. */
+ * An operation stores its path, then its start time; the time is 0 after the operation has returned. If a reader
+ * finds the same time before and after it copies the path, the copied path belongs to that operation. */
 #include "output/disk_watch.h"
 
 #include "base/clock.h"
@@ -25,7 +25,7 @@ struct disk_watch {
 
 static struct disk_watch own, *watch = &own;
 
-/* Without shared memory the guardian waits for the agent without a limit. */
+/* If this fails, the guardian cannot see the agent's slots and waits for the agent without a limit. */
 void disk_watch_share(void)
 {
     void *shared = mmap(NULL, sizeof(*watch), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -73,13 +73,14 @@ bool disk_watch_left(void)
 
 /* --- work that may hang ------------------------------------------------------------------------------------ */
 
-/* The first of the two at the mutex decides which frees `user`; the last one frees the rest. */
+/* The caller and the thread share a job. The first of them to lock the mutex decides which of them frees `user`; the
+ * last of them frees the job. */
 
 struct job {
     struct aside work;
     pthread_mutex_t mutex;
     pthread_cond_t ended;
-    bool done, left; /* `run` has returned; the caller no longer waits */
+    bool done, left; /* done: `run` has returned; left: the caller no longer waits */
 };
 
 static struct job *job_new(const struct aside *work)
@@ -120,7 +121,7 @@ static void *job_main(void *arg)
     return NULL;
 }
 
-/* The main thread handles all signals. */
+/* Start the thread with all signals blocked, because the main thread handles signals. */
 static bool start(struct job *job, pthread_t *thread)
 {
     sigset_t all, before;
@@ -131,7 +132,8 @@ static bool start(struct job *job, pthread_t *thread)
     return ok;
 }
 
-/* This thread joins or detaches the other, because it knows whether that one ends. */
+/* Wait for the thread until the limit; then join or detach it. The thread is detached only here, because only this
+ * function learns whether the thread is late. */
 static bool wait_for(struct job *job, pthread_t thread, int limit_ms)
 {
     const struct timespec end = clock_after_us((uint64_t)limit_ms * 1000);

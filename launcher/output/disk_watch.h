@@ -1,8 +1,8 @@
-/* disk_watch.h -- which file operation of the agent does not return. A thread that sleeps in the kernel because a
- * file system does not answer ignores SIGKILL, so the agent's process cannot end. The guardian reads the path of that
- * operation here.
+/* disk_watch.h -- which file operation of the agent does not return. A thread that sleeps in the kernel, because a
+ * file system does not answer, ignores SIGKILL; so the agent's process cannot end. The guardian reads here in which
+ * path that thread hangs.
  *
- * Each user has one slot in memory that agent and guardian share. */
+ * Each user of the disk has one slot, in memory that agent and guardian share. */
 #ifndef LAUNCHER_OUTPUT_DISK_WATCH_H
 #define LAUNCHER_OUTPUT_DISK_WATCH_H
 
@@ -14,7 +14,7 @@ enum { DISK_PATH_MAX = 1024, DISK_HUNG_MS = 1000 };
 /* One thread at a time uses a slot. */
 enum disk_user { DISK_MAIN, DISK_FILES, DISK_EVENTS, DISK_FLIGHTS, DISK_USERS };
 
-/* Share the slots with processes forked from here on. Otherwise each process has separate slots. */
+/* Share the slots with processes forked from now on. Without this call each process has its own slots. */
 void disk_watch_share(void);
 
 /* Mark the begin and end of an operation on `path`; a longer path is cut. */
@@ -24,7 +24,8 @@ void disk_end(enum disk_user user);
 /* Return true and copy the path if an operation has lasted for `ms`. `path` may be NULL. */
 bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
 
-/* The agent has done all it can and exits although an operation hangs. */
+/* The agent records that it exits although an operation hangs, because nothing else is left to do; the guardian reads
+ * that record. */
 void disk_watch_leave(void);
 bool disk_watch_left(void);
 
@@ -36,12 +37,13 @@ bool disk_watch_left(void);
 struct aside {
     void (*run)(void *user); /* on the thread */
     void (*release)(
-        void *user); /* also on the thread, if it ends too late; otherwise the caller owns `user` again */
+        void *
+            user); /* called on the thread if `run` returns too late; otherwise the caller owns `user` again */
     void *user;
 };
 
-/* True when `run` returned within `limit_ms`. False: the thread owns `user` from now on. If no thread can be created,
- * `run` runs here without a limit. */
+/* Call `run` on a thread. Return true when `run` has returned within `limit_ms`; false: the thread owns `user` from
+ * now on. If no thread can be created, `run` is called here, without a limit. */
 bool aside_run(const struct aside *work, int limit_ms);
 
 #endif

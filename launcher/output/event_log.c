@@ -1,8 +1,8 @@
 /* event_log.c -- see event_log.h.
  *
- * Lines are made here and written by a thread of log.c, so a slow disk loses lines but never delays the job.
- * The name may hold the node's rank, which an elastic node does not know before its first round: until then
- * lines wait in memory, EARLY_BYTES of them, and go into the file first. */
+ * Lines are formatted here and written by a thread of log.c, so a slow disk may lose lines but never delays the job.
+ * The name of the file may contain the node's rank, which an elastic node receives with its first round. Until then,
+ * up to EARLY_BYTES of lines wait in memory; they are written first. */
 #include "output/event_log.h"
 
 #include "agent/agent.h"
@@ -49,8 +49,8 @@ bool event_add_worker(cJSON *o, const struct plan_worker *who)
     return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
 }
 
-/* With `kind` a reader can join the parts of a line that was too long for one event, and can draw a progress bar in
- * place. */
+/* With `kind` a program can join the parts of a line that was too long for one event, and can draw a progress bar on
+ * one row. */
 bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind)
 {
@@ -74,7 +74,7 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 
 /* --- signals in JSON --------------------------------------------------------------------------------------- */
 
-/* The members are always present, so a reader need not check. */
+/* All members are always present, so that a reader need not check. */
 
 enum { MEMBER_MAX = 64 };
 
@@ -115,11 +115,11 @@ struct event_log {
     struct buf early;       /* lines that wait for the name */
     bool warned;
     int round;        /* 0 = before the first */
-    int64_t ahead_ms; /* of the store's clock; only with an instance */
+    int64_t ahead_ms; /* store's clock minus own clock; only with an instance */
     char instance[LIMIT_INSTANCE];
 };
 
-/* Print it once, because a second lost line is not news. */
+/* Warn once, because further lost lines are not news. */
 static void warn(struct event_log *log, int error)
 {
     char words[LOG_PATTERN_MAX + 256];
@@ -128,13 +128,13 @@ static void warn(struct event_log *log, int error)
     log->warned = true;
     snprintf(words, sizeof(words), "warning: events are missing in %s (--events): %s",
              log->path != NULL ? log->path : log->plan->cli->events,
-             error == ENOBUFS ? "it is written too slowly" : strerror(error));
+             error == ENOBUFS ? "the file system is too slow" : strerror(error));
     log->warn(log->user, words);
 }
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* The same letters as for the workers' log files, without those that describe a worker. */
+/* Format the name of the file, with the letters of the workers' log files except those that describe a worker. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,
@@ -149,8 +149,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
-/* Create directories only when they are missing, because most names need none. Try only once to open the file; `path`
- * then marks the attempt. */
+/* Open the file. Directories are created only when they are missing, because most names need none. The file is opened
+ * only once; a `path` records that attempt. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
@@ -168,14 +168,15 @@ static void open_file(struct event_log *log)
     buf_free(&log->early);
 }
 
-/* Static nodes get their rank from the command line. */
+/* Return true while lines must wait for the rank in the name. With --node_rank the rank is known from the start. */
 static bool waits_for_name(const struct event_log *log)
 {
     return log->path == NULL && log->round == 0 && log->plan->meeting.node_rank < 0 &&
            strstr(log->plan->cli->events, "%n") != NULL;
 }
 
-/* Drop what no longer fits before the name is known: 256 KiB about waiting are enough. */
+/* Write a line, or keep it until the name is known. Lines beyond 256 KiB are dropped: that many lines about waiting
+ * are enough. */
 static void event_log_line(struct event_log *log, struct slice line)
 {
     if (log->path == NULL && !waits_for_name(log))
@@ -204,7 +205,7 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void 
     return log;
 }
 
-/* A node that never joined a round still leaves its log, under the name known by then. */
+/* A node that never joined a round still writes its log, under the name without a rank. */
 void event_log_close(struct event_log *log)
 {
     if (log == NULL)
@@ -213,7 +214,7 @@ void event_log_close(struct event_log *log)
         open_file(log);
     disk_begin(DISK_EVENTS, log->path != NULL ? log->path : "");
     const struct line_file_state state = line_file_close(log->file, LINE_FILE_CLOSE_MS);
-    if (state.error != ETIMEDOUT) /* otherwise its thread may hang there */
+    if (state.error != ETIMEDOUT) /* after ETIMEDOUT the thread may still hang in the file system */
         disk_end(DISK_EVENTS);
     if (state.error != 0)
         warn(log, state.error);
@@ -224,7 +225,8 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* The wall clock is for people and for machines that never met the store; durations are computed from `ms`. */
+/* Append the wall clock, for people and for programs that do not know the store's clock; durations are computed from
+ * `ms`. */
 static bool add_time(struct buf *more)
 {
     char time[EVENT_TIME_MAX];
@@ -232,7 +234,7 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* An event without the common members could not be sorted with the others, so leave it out. */
+/* Write an event; without the common members, a reader could not sort the event, so such an event is dropped. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };
@@ -241,7 +243,8 @@ static void finish(struct event_log *log, struct slice object, const struct buf 
     buf_free(&line);
 }
 
-/* Inside a text, a quote has a backslash before it, so this can only be a member. */
+/* Return true if the object has the member "job". Inside a text, each quote has a backslash before it, so this text
+ * can only be a member. */
 static bool names_job(struct slice object)
 {
     static const char member[] = ",\"job\":";

@@ -1,8 +1,8 @@
 /* lines.c -- see lines.h.
  *
- * The stream is seen as segments, each ended by \n or \r. `text` holds the segment that is not finished yet,
- * `update` the last one that \r ended: a carriage return only moves the cursor, so the text stays visible until it is
- * overwritten. That one rule covers all cases:
+ * The stream consists of segments, each ended by \n or \r. `text` contains the unfinished segment, `update` the last
+ * segment that a \r ended: a carriage return only moves the cursor, so that text stays visible until other text
+ * overwrites it. This rule covers all cases:
  *
  *     bytes                    line
  *     "a\r\n"                  "a"      a text file from Windows
@@ -18,14 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer that one huge line has grown beyond this is freed */
+enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer above this size, after one huge line, is freed */
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
 {
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
-/* Prepare the next segment; free a buffer that one huge line has grown. */
+/* Clear the buffer for the next segment; free it if one huge line has grown it. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -44,7 +44,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
-/* The segment continues: deliver the rest as another line. */
+/* Deliver what is there as LINE_CUT; the segment continues. */
 void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -52,7 +52,8 @@ void lines_cut(struct lines *l)
     empty(&l->text);
 }
 
-/* Append to the unfinished segment. When memory is short its parts are delivered as they arrive, so nothing is lost. */
+/* Append to the unfinished segment. When memory is short, the parts are delivered as they arrive, so nothing is
+ * lost. */
 static void lines_add(struct lines *l, const char *p, size_t len)
 {
     while (len > 0) {
@@ -69,15 +70,15 @@ static void lines_add(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* A newline moved the cursor: nothing can overwrite it any more. */
+/* Drop the update: after a newline, or once it was erased, it cannot be overwritten any more. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);
     l->update_shown = false;
 }
 
-/* At \r: the segment may be overwritten from now on. An empty one overwrites nothing; one that only erases the row
- * leaves nothing to show. */
+/* Handle \r: from now on the segment may be overwritten. An empty segment overwrites nothing; a segment that only
+ * erases the row removes the update. */
 static void end_update(struct lines *l)
 {
     if (slice_equal(buf_slice(&l->text), slice_str(ERASE_ROW))) {
@@ -93,7 +94,7 @@ static void end_update(struct lines *l)
     empty(&l->text);
 }
 
-/* The line that ends here is its last segment, or the update before it if nothing has overwritten that. */
+/* Deliver the line that ends here: its last segment or, if no text has followed the update, the update. */
 static void end_line(struct lines *l, enum line_kind kind)
 {
     if (l->text.len > 0 || l->update.len == 0)
@@ -104,8 +105,7 @@ static void end_line(struct lines *l, enum line_kind kind)
     forget_update(l);
 }
 
-/* Handle the part before a
- * , including its \r's. */
+/* Handle the part of a line before \n, which may contain \r. */
 static void add_segments(struct lines *l, const char *p, size_t len)
 {
     const char *cr;
@@ -119,7 +119,7 @@ static void add_segments(struct lines *l, const char *p, size_t len)
     lines_add(l, p, len);
 }
 
-/* A line that is complete in the fed bytes and needs no care: the common case, delivered without a copy. */
+/* Return true for a line that is complete in these bytes and has no \r: the usual case, which needs no copy. */
 static bool is_plain(const struct lines *l, const char *p, size_t len)
 {
     return l->text.len == 0 && l->update.len == 0 && len <= l->limit && memchr(p, '\r', len) == NULL;
@@ -159,17 +159,17 @@ void lines_finish(struct lines *l)
 
 /* --- tail ------------------------------------------------------------------------------------------------- */
 
-/* The ring grows like a plain buffer until it has its full size, and only then begins to wrap: a worker that writes
- * three lines costs three lines, and 512 streams that write nothing cost nothing.
+/* The ring grows like a plain buffer until it has its full size; only then does it wrap. So a worker that writes three
+ * lines needs memory for three lines, and 512 streams that write nothing need none.
  *
- *     growing:   ring [abcd....]  start 0, len 4         more room behind, no byte has to move
- *     full:      ring [efgdabcX]  start 4, len 8         new bytes go over the oldest ones
+ *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
+ *     full:      ring [efgdabcX]  start 4, len 8         new bytes overwrite the oldest
  *
- * It keeps bytes, not lines, because they are cut into lines only once, for the worker that failed first. */
+ * The ring contains bytes, not lines, because only the bytes of the worker that failed first are ever cut into lines. */
 
 enum { TAIL_MIN = 1024 };
 
-/* Make room for `need` bytes, up to TAIL_BYTES. Only called while start is 0. */
+/* Make room for `need` bytes, up to TAIL_BYTES. Call this only while start is 0. */
 static bool tail_grow(struct tail *t, size_t need)
 {
     size_t cap = t->cap > 0 ? t->cap : TAIL_MIN;
@@ -183,8 +183,8 @@ static bool tail_grow(struct tail *t, size_t need)
     return true;
 }
 
-/* At most two copies per call, one to the end of the ring and one from its beginning; of more bytes than the ring
- * holds only the last ones are read. When memory is short the old bytes stay. */
+/* Copy at most twice per call, once to the end of the ring and once from its beginning. If there are more bytes than
+ * the ring holds, only the last ones are copied. */
 void tail_feed(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
@@ -213,7 +213,7 @@ static uint8_t byte_at(const struct tail *t, size_t i)
     return t->ring[(t->start + i) % t->cap];
 }
 
-/* Return where the text ends without blank lines at the end. */
+/* Return the length of the text without blank lines at the end. */
 static size_t text_end(const struct tail *t)
 {
     size_t end = t->len;
@@ -222,8 +222,7 @@ static size_t text_end(const struct tail *t)
     return end;
 }
 
-/* Search from the end backwards, because only the end is known to end a line; the oldest line of a full ring may lack
- * its beginning. */
+/* Search backwards from the end of the text, because the oldest line of a full ring may lack its beginning. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
 {
     size_t end = text_end(t);
@@ -254,14 +253,14 @@ void tail_free(struct tail *t)
 
 /* --- merge ------------------------------------------------------------------------------------------------ */
 
-/* Append one line, or a piece of one, with its prefix where it begins. */
+/* Append one line or a piece of a line, with the prefix if the line begins here. */
 static bool merge_put(struct merge *m, const void *data, size_t len, struct buf *out)
 {
     const bool begins = !m->midline && m->rest.len == 0;
     return (!begins || buf_append(out, m->prefix, strlen(m->prefix))) && buf_append(out, data, len);
 }
 
-/* The beginning of the line that was kept for its end. */
+/* Append the beginning of the unfinished line. */
 static bool merge_put_rest(struct merge *m, struct buf *out)
 {
     struct buf rest = m->rest;
@@ -304,11 +303,11 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* Numbers become text here and not in prefix.c, so that prefix.c need not know whether it prints one rank or a set. */
+/* Numbers are formatted here and not in prefix.c, so that prefix.c need not distinguish one rank from a set. */
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
-/* Ranks on this node have local ranks from 0 on, and ranks from `base` on. */
+/* A set of local ranks (from 0) and the rank that belongs to local rank 0. */
 struct numbered {
     const struct rank_set *local_ranks;
     int base;
@@ -320,7 +319,7 @@ static int rank_at(const void *user, int i)
     return rank_set_has(n->local_ranks, i) ? n->base + i : -1;
 }
 
-/* Write "3", or "0,2-5", and a NUL. */
+/* Append "3", or "0,2-5" for a set, and a NUL. */
 static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
 {
     const struct numbered n = { from->ranks, base };
@@ -329,7 +328,7 @@ static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
     return ok && buf_append(out, "", 1);
 }
 
-/* Fill in the template's other fields; those of the ranks are in `values` already. */
+/* Append the prefix. Add the remaining values; `values` already has those of the ranks. */
 static bool put_prefix(const struct plan *plan, const struct line_origin *from, struct prefix_values *values,
                        int colour, struct buf *out)
 {
@@ -377,18 +376,21 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 
 /* --- equal lines of several ranks ------------------------------------------------------------------------ */
 
-/* Rank 0: A B        waiting: A{0}
- * rank 1: B A B{0,1} rank 1's B may not join a line before its own last one, so its A A{1} makes a new line
+/*     rank 0 prints A, B        waiting lines: A{0} B{0}
+ *     rank 1 prints B, A        waiting lines: A{0} B{0,1} A{1}
  *
- * Waiting lines are numbered and written in that order; each rank remembers the number of its last line and joins
- * only later ones. When a line is due, all earlier ones are written first, so a line that many ranks still join does
- * not delay another rank's only line.
+ * Rank 1 joins the waiting B. Its A must not join the waiting A, which precedes that B, so its A is a new line.
  *
- * Equal lines are found by their hash, from the newest back to the rank's last one: a rank that repeats itself
- * compares one line. A line that draws over its row or is part of a longer line is never joined, but keeps its place. */
+ * Waiting lines are numbered and written in that order. For each rank the number of its last line is recorded, and the
+ * rank joins only later lines. When a line is due, all earlier lines are written first. So each line is written at the
+ * latest when it is due, even if ranks still join an earlier line.
+ *
+ * Equal lines are found by their hash, from the newest line back to the rank's last one; so a rank that repeats its
+ * lines is compared with one line. A progress bar's update or a piece of a longer line is never joined, but keeps its
+ * place in the order. */
 
-/* Each line gets the prefix, whatever it contains, so that no line of a worker looks like one of ddprun or of another
- * worker. */
+/* Every line gets the prefix, whatever it contains, so that no line of a worker looks like a line of ddprun or of
+ * another worker. */
 
 static bool fold_put_line(struct buf *out, const struct line_row *row, struct slice prefix, struct slice text,
                           enum line_kind kind)
@@ -419,7 +421,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
         return false;
     }
     if (row->terminal && kind == LINE_UPDATE) {
-        out->len--; /* after the newline the next line may overwrite this one */
+        out->len--; /* without the newline, the next line can overwrite this one */
         row->drawn = true;
     }
     return true;
@@ -428,11 +430,11 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
 enum { BUCKETS = 4096 };
 
 struct waiting {
-    struct fold_line line;         /* its text follows the struct */
-    struct waiting *next;          /* in order */
-    struct waiting *older, *newer; /* in its bucket */
+    struct fold_line line;         /* the line; its text is stored after this struct */
+    struct waiting *next;          /* the next in the order */
+    struct waiting *older, *newer; /* neighbours in the same bucket */
     uint64_t number, hash, joined_us;
-    struct rank_set ranks; /* empty while only one rank has printed it */
+    struct rank_set ranks; /* empty while only one rank has printed the line */
     int count;
     char text[];
 };
@@ -441,7 +443,7 @@ struct fold {
     fold_fn line;
     void *user;
     int ranks;
-    uint64_t *last; /* for each rank the number of its last line, 0 = none */
+    uint64_t *last; /* for each rank the number of its last line; 0 = none */
     uint64_t number;
     struct waiting *first, **end;
     struct waiting *newest[BUCKETS];
@@ -483,7 +485,7 @@ static void add_newest(struct fold *f, struct waiting *w)
     f->bytes += w->line.text.len;
 }
 
-/* False when memory is short. */
+/* Append a waiting line; return false when memory is short. */
 static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     const size_t len = line->text.len;
@@ -501,7 +503,7 @@ static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
     return true;
 }
 
-/* The first line is the oldest of its bucket, too. */
+/* Remove and return the first line, which is also the oldest of its bucket. */
 static struct waiting *take_first(struct fold *f)
 {
     struct waiting *w = f->first;
@@ -525,7 +527,7 @@ static void deliver_first(struct fold *f)
     free_waiting(w);
 }
 
-/* Write the line and all before it. */
+/* Deliver all lines up to this number. */
 static void deliver_through(struct fold *f, uint64_t number)
 {
     while (f->first != NULL && f->first->number <= number)
@@ -549,7 +551,7 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* Return the oldest line with this text after all lines that the rank printed; NULL without one. */
+/* Return the oldest line with this text among the lines after the rank's last one; NULL if there is none. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];
@@ -559,7 +561,8 @@ static struct waiting *fold_find(const struct fold *f, const struct fold_line *l
     return found;
 }
 
-/* All ranks have printed the line, so no rank can join it. False when memory is short. */
+/* Add a rank to a waiting line; return false when memory is short. When all ranks have printed the line, it is
+ * delivered at once. */
 static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {
     if (w->count == 1) {
@@ -580,7 +583,7 @@ bool fold_put(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* Collisions cannot be used as an attack: they only slow down the console of the same job. */
+    /* Intended collisions only slow down the console of the same job. */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))

@@ -1,9 +1,10 @@
 /* log_files.c -- see log_files.h.
  *
- * Part numbers increase and names never change, so a part can be copied away at any time, and a rotation is one rename. A
- * part ends after a newline if one is within NEAR_BYTES of the limit, so that no line is cut in two.
+ * Part numbers increase, and a part keeps its name, so a part can be copied away at any time, and a rotation is one
+ * rename. If there is a newline within NEAR_BYTES before the limit, a part ends there, so that no line is cut in two.
  *
- * A failed rotation must not lose a byte: the file keeps growing, and the next attempt follows a whole limit later. */
+ * A failed rotation must not lose a byte: the file keeps growing, and the next attempt follows after as many bytes as
+ * the limit. */
 #include "output/log_files.h"
 
 #include "base/clock.h"
@@ -34,11 +35,11 @@ struct log_file {
     int part;        /* number of the latest part, 0 = none yet */
     bool line_ended; /* the last byte written was a newline, or the file is empty */
     uint64_t look_ms;
-    atomic_int news; /* enum log_news that is not reported yet */
+    atomic_int news; /* enum log_news, not reported yet */
     char path[];
 };
 
-/* A limit of 0 means no limit: `full` is then never reached, so writing needs no special case. */
+/* A limit of 0 means no limit: then `full` is never reached, and the code that writes needs no special case. */
 struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
@@ -62,7 +63,8 @@ struct log_file *log_file_create(const char *path, struct log_rotate rotate, str
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* Return the end of a part among the next bytes: after the last newline that fits, or at the limit. */
+/* Return how many of the next bytes belong to this part: up to the last newline near the limit, otherwise up to the
+ * limit. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -81,7 +83,7 @@ static bool part_name(char out[PATH_MAX], const struct log_file *f, int part)
     return snprintf(out, PATH_MAX, "%s.%d", f->path, part) < PATH_MAX;
 }
 
-/* Never overwrite an existing file: take the next free number. */
+/* Rename the file to its part name. Never overwrite an existing file: use the next free number. */
 static bool move_away(struct log_file *f)
 {
     char name[PATH_MAX];
@@ -99,7 +101,7 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* The new file could not be created: rename the old one back, because the user expects that name. */
+/* Rename the old file back, because the new one could not be created and the user expects that name. */
 static void take_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -107,7 +109,7 @@ static void take_back(const struct log_file *f)
         sys_renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
 }
 
-/* The name is free for another file. The old one is kept open until the new one exists. */
+/* Create a new file under the name, which is free now. The old file stays open until the new one exists. */
 static bool open_anew(struct log_file *f)
 {
     struct ddp_err err;
@@ -121,8 +123,7 @@ static bool open_anew(struct log_file *f)
     return true;
 }
 
-/* Remove one part for each part added, so that their number stays the same. A part that is already gone is not an
- * error. */
+/* Remove one part for each part added, so that their number stays the same. A missing part is not an error. */
 static void forget_oldest(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -146,7 +147,8 @@ static void rotate(struct log_file *f)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* The file was deleted, perhaps with its directory: the user removed the old content, but new output must be kept. */
+/* Create the file again if it was deleted, perhaps with its directory: the user removed the old content, but new
+ * output must be kept. */
 static void look_if_deleted(struct log_file *f)
 {
     struct stat st;
@@ -158,13 +160,13 @@ static void look_if_deleted(struct log_file *f)
         atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
 }
 
-/* Written by the writer's thread and asked for by the loop: hence atomic, and taken away by asking. */
+/* Return the news and reset them. Atomic, because the writer's thread stores the news and the loop reads them. */
 enum log_news log_file_news(struct log_file *f)
 {
     return atomic_exchange(&f->news, LOG_NO_NEWS);
 }
 
-/* Write up to `len` bytes into the current file. */
+/* Write up to `len` bytes into the current file; return how many were written. */
 static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, int *error)
 {
     size_t done = 0;
@@ -181,7 +183,7 @@ static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, in
     return done;
 }
 
-/* Part by part: one write may fill several, when a worker prints more than the limit at once. */
+/* Write part by part, because one write fills several parts when a worker prints more than the limit at once. */
 static size_t target_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     struct log_file *f = user;
@@ -215,8 +217,9 @@ struct writer_target log_file_target(struct log_file *f)
 
 /* --- logdir ----------------------------------------------------------------------------------------------- */
 
-/* Other users may write to the directory above ours (/tmp). Do not trust existing files: the job's own directory must
- * be new and private to its owner, and files are created exclusively and never through a link. */
+/* Other users may be able to write to the directory above the job's (/tmp). So existing files are not trusted: the
+ * job's own directory must be new and private to its owner, and files are created exclusively and never through a
+ * link. */
 
 enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700 };
 
@@ -236,19 +239,19 @@ int logdir_parents(const char *path)
     return 0;
 }
 
-/* A rank's directory may exist, because the root above it is ours. */
+/* Create a directory. A rank's directory may exist already, because the job's directory above is private. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     int error = logdir_parents(path);
     if (error == 0 && mkdir(path, mode) != 0 && (must_be_new || errno != EEXIST))
         error = errno;
     if (error != 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot make the log directory %s: %s", path, strerror(error));
+        return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s: %s", path, strerror(error));
     return DDP_OK;
 }
 
-/* Create the link under another name and rename it, so that it is never missing. A user's directory or file of that
- * name stays; without a link nothing is lost. */
+/* Create the link under another name and rename it, so that the link is never missing. A user's directory or file
+ * named "latest" stays; without the link nothing is lost. */
 static void link_latest(const char *root)
 {
     char link[PATH_MAX], temporary[PATH_MAX];
@@ -293,7 +296,8 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
         fd = open(path, flags, (mode_t)mode);
     if (fd < 0 && errno == EEXIST)
         ddp_fail(err, DDP_ERR_IO,
-                 "the log file %s exists, and ddprun does not overwrite files; move it away, or put %%j (job "
+                 "the log file %s exists already, and ddprun does not overwrite files; move that file away, "
+                 "or put %%j (job "
                  "id) or %%t (time) into --log_file",
                  path);
     else if (fd < 0)
@@ -304,10 +308,10 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
 
 /* --- filtered --------------------------------------------------------------------------------------------- */
 
-/* Lines are cut a second time here, because the console has other rules for them (bars, folding, JSON); only users
- * who request such a file pay for it. */
+/* Lines are cut a second time here, because the console has other rules for lines (bars, folding, JSON). Only users
+ * who request such a file pay for this. */
 
-/* As in Python, an empty word is in every line. */
+/* Return true if the line contains one of the words; as in Python, every line contains an empty word. */
 static bool contains_one(const struct cli_filters *words, struct slice line)
 {
     for (size_t i = 0; i < words->n; i++)
@@ -316,7 +320,8 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* A line that could not be assembled for lack of memory is left out; the stream's own file has it. */
+/* Append a matching line. When memory is short, the line is left out; the stream's own log file contains that
+ * line. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;
@@ -386,24 +391,24 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* Why not one thread for everything: a terminal that the user has paused (Ctrl-S) must not stop the log files. Why
- * not one thread for each file: 256 workers would make 512 of them, and files rarely block.
+/* One thread for everything would not do: a terminal that the user has paused (Ctrl-S) must not stop the log files.
+ * One thread per file would be too many: 256 workers would need 512, and files rarely block.
  *
- * Memory: all queues together stay near QUEUED_BYTES, and each sink has a share. A stuck sink fills its own share and
- * blocks only the streams that write to it. */
+ * Memory: all queues together stay near QUEUED_BYTES, and each sink has a share. A blocked sink fills only its own
+ * share and stops only the streams that write to it. */
 
 enum {
     QUEUED_BYTES = 16 << 20, /* in all sinks */
-    SHARE_MAX = 1 << 20,     /* more would only be lag */
-    SHARE_MIN = 64 * 1024,   /* a read's worth */
-    LOW_PART = 4             /* reading continues when this part of a share is left */
+    SHARE_MAX = 1 << 20,     /* a longer queue would only delay output */
+    SHARE_MIN = 64 * 1024,   /* the bytes of one read */
+    LOW_PART = 4             /* reading continues when a share is filled to this part */
 };
 
 struct sink {
-    struct writer *writer; /* one of the three below; NULL = not in use */
+    struct writer *writer; /* one of the writers below; NULL = not in use */
     int slot;
     char *name;            /* owned */
-    struct log_file *file; /* owned by the writer; here only for its news. NULL for stdout and stderr. */
+    struct log_file *file; /* owned by the writer, used here only for its news; NULL for stdout and stderr */
     bool ended;
     bool told_failed, told_recovered;
 };
@@ -413,12 +418,12 @@ struct sinks {
     enum writer_policy policy;
     struct sink *list;
     int n, files_open;
-    struct loss *past; /* bytes that files had lost when they were closed; the names are owned */
+    struct loss *past; /* bytes lost by files that are closed; the names are owned */
     size_t n_past;
 };
 
-/* "2>&1", or both on one terminal. Two threads writing there would tear lines, because a pipe keeps only short writes
- * whole. */
+/* Return true for "2>&1", or if both are one terminal. Two threads that write there would tear lines, because a pipe
+ * keeps only short writes in one piece. */
 static bool same_file(int a, int b)
 {
     struct stat x, y;
@@ -434,7 +439,7 @@ static uint64_t share(const struct sinks *s)
     return each > SHARE_MAX ? SHARE_MAX : each < SHARE_MIN ? SHARE_MIN : each;
 }
 
-/* Each new file makes the share of all smaller. */
+/* Set the share of each sink, which becomes smaller with each new file. */
 static void set_policy(struct sinks *s)
 {
     writer_set_policy(s->out, s->policy, share(s));
@@ -442,7 +447,7 @@ static void set_policy(struct sinks *s)
     writer_set_policy(s->files, s->policy, share(s));
 }
 
-/* Find a free place in the list; -1 when memory is short. */
+/* Return a free place in the list; -1 when memory is short. */
 static int free_place(struct sinks *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -510,7 +515,7 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     return sink;
 }
 
-/* The pattern may give two workers one file; two descriptors would overwrite each other. */
+/* The pattern may give two workers the same file; with two descriptors they would overwrite each other's output. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)
@@ -519,8 +524,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* The thread closes the file after it has written the pending bytes. Do not read the file's news after this call,
- * because the thread may free it at any moment. */
+/* The thread closes a file after it has written the pending bytes. After this call the file's news must not be read,
+ * because the thread may free the file at any moment. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -542,8 +547,8 @@ void sinks_put(struct sinks *s, int sink, struct slice bytes)
         writer_put(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Two marks, far apart, because otherwise every read would stop and start the stream. A stream that may lose bytes
- * never waits. */
+/* There are two limits, far apart, because with one limit every read would stop and start the stream. A stream that
+ * may lose bytes never waits. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -568,7 +573,7 @@ uint64_t sinks_written(struct sinks *s)
            writer_written(s->files);
 }
 
-/* Without waiting: the thread still writes what is queued if the disk takes it; a failed write is not repeated. */
+/* Do not wait: the thread still writes what is queued if the disk accepts it; a failed write is not repeated. */
 void sinks_wait_no_more(struct sinks *s)
 {
     s->policy = WRITER_DROP;
@@ -579,7 +584,7 @@ void sinks_wait_no_more(struct sinks *s)
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
-/* A file that is written to the end; its loss is remembered, since its slot begins anew. */
+/* Release the slot of a finished file. Keep its loss, because the slot's numbers are reset for the next file. */
 static void bury(struct sinks *s, struct sink *sink, const struct writer_state *state)
 {
     if (state->dropped > 0) {
@@ -596,7 +601,7 @@ static void bury(struct sinks *s, struct sink *sink, const struct writer_state *
     *sink = (struct sink){ 0 };
 }
 
-/* The news of a file precede those of its slot: its deletion explains the rest. */
+/* Get the news of a file. They are reported before the state of its slot, because a deletion explains the rest. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {
@@ -607,8 +612,8 @@ static bool file_news(struct sink *sink, struct sink_event *event)
     return seen != LOG_NO_NEWS;
 }
 
-/* Report the first failure and the first recovery. A disk whose files are removed now and then fails and recovers a
- * thousand times; the sum is reported at the end. */
+/* Report only the first failure and the first recovery: a disk whose files are removed now and then may fail and
+ * recover a thousand times. The total loss is reported at the end. */
 static bool state_news(struct sink *sink, const struct writer_state *state, struct sink_event *event)
 {
     bool *told = state->dropping ? &sink->told_failed : &sink->told_recovered;
@@ -637,7 +642,7 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
     return false;
 }
 
-/* Pending bytes count as lost, because the caller no longer waits for them. Files of former attempts are first. */
+/* Pending bytes are included, because the caller no longer waits for them. Files of earlier attempts are first. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {

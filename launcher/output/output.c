@@ -3,8 +3,8 @@
  * Normal path: output_round creates the files -> output_open creates pipes -> streams are read, lines queued -> the
  * writer's thread writes, wakes the loop (on_progress) -> end of file -> output_drain -> idle.
  *
- * Failures: a sink is slower than the workers (their streams wait); the reader of stdout or stderr closes it (the
- * workers' pipes are closed, so they get SIGPIPE, as if they had written there themselves); a disk is full (reported
+ * Failures: a sink is slower than the workers (their streams wait); the reader of stdout or stderr closes it (ddprun
+ * closes the workers' pipes, so they get SIGPIPE, as if they had written there themselves); a disk is full (reported
  * once, the job continues); a process outside the job holds a pipe open (abandoned after the drain time). */
 #include "output/output.h"
 
@@ -22,9 +22,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* An eventfd instead of uv_async: uv_async_send marks its handle, wakes the loop and marks the handle again, and a
- * loop that wakes in between spins until the second mark. With a real-time priority (chrt), ddprun then takes the
- * processor from the sender and spins for a second. */
+/* An eventfd is used instead of uv_async: uv_async_send marks its handle, wakes the loop and marks the handle again,
+ * and a loop that wakes before the second mark spins until then. With a real-time priority (chrt), ddprun would take
+ * the processor from the sender and spin for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -32,7 +32,7 @@ static void on_ring(uv_poll_t *poll, int status, int events)
     uint64_t rings;
     (void)status;
     (void)events;
-    /* 0 bytes read: no thread has written. */
+    /* without a full read, no thread has called wakeup_ring */
     if (read(bell->fd, &rings, sizeof(rings)) == sizeof(rings))
         bell->rung(poll->data);
 }
@@ -51,7 +51,7 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
     return true;
 }
 
-/* It fails only when it is full of unread wake-ups. */
+/* The write fails only when the counter is full; then the loop wakes anyway. */
 void wakeup_ring(const struct wakeup *bell)
 {
     const uint64_t one = 1;
@@ -72,24 +72,24 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 /* Three consumers get the same bytes: the report (the last bytes, even if the console is not read), the log file
  * (unchanged, including \r) and the console (whole lines).
  *
- * Normal path: stream_open creates a pipe -> the worker writes -> on_readable -> tail, file, console -> end of file
- * -> stream_end. A slow sink stops the reading until its queue is short again. The pipe
- * then fills up and the worker blocks in its write, as it would on a slow terminal.
+ * Normal path: open_pipe creates a pipe -> the worker writes -> on_readable -> tail, file, console -> end of file ->
+ * stream_end. For a slow sink, reading stops until its queue is short again. Meanwhile the pipe fills up and the
+ * worker blocks in its write, as it would on a slow terminal.
  *
  * This file and not libuv reads the pipes, because a turn of the loop must read one piece from each stream: otherwise
- * a worker that writes without pause would delay the others. The handle outlives the stream until libuv has closed
- * it, so that the next attempt can open the stream again at once. */
+ * a worker that writes without pause would delay the others. The handle is not part of the stream, because libuv
+ * needs it until it is closed, while the next attempt opens the stream again at once. */
 
 enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
     TURN_BYTES = 1 << 20, /* bytes that all streams together may read in one turn of the loop */
-    BITE_MIN = 8 * 1024,  /* ... and the least that one stream reads in it */
-    PIPE_BYTES = 1 << 16, /* what a pipe holds */
-    REST_BYTES = 1 << 20  /* read at the end: a full pipe, but not the further output of a daemon */
+    BITE_MIN = 8 * 1024,  /* bytes that each stream may read in it in any case */
+    PIPE_BYTES = 1 << 16, /* capacity of a pipe */
+    REST_BYTES = 1 << 20  /* limit at the end: more than a full pipe, less than a daemon that writes on */
 };
 
-/* Our end of a pipe. */
+/* The end of a pipe that ddprun reads. */
 struct stream_pipe {
     uv_poll_t poll;
     int fd;
@@ -101,26 +101,26 @@ struct stream_group {
     const struct plan *plan;
     struct sinks *sinks;
     struct console *console;
-    char *chunk;                      /* STREAM_READ_BYTES to read into; used up within the callback */
-    struct buf merged;                /* lines for a shared file, made from one read */
-    int open;                         /* pipes that are still read */
-    void (*ended)(void *);            /* one of them no longer is */
-    void (*bar)(void *, bool screen); /* a progress bar waits to be shown */
+    char *chunk;           /* buffer of STREAM_READ_BYTES for one read, used only within a callback */
+    struct buf merged;     /* lines for a shared file, made from one read */
+    int open;              /* pipes that are still read */
+    void (*ended)(void *); /* called when one of them has ended */
+    void (*bar)(void *, bool screen); /* called when a progress bar must be shown later */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* NULL = not wanted */
     void *printed_user;
     void *user;
 };
 
-/* One of a worker's two streams. Every worker has both from the beginning, with or without a pipe, because the report
- * reads the tail of each. */
+/* One of a worker's two streams. Both always exist, with or without a pipe, because the report reads the tail of
+ * each. */
 struct stream {
     struct stream_group *group;
     struct stream_pipe *pipe; /* NULL without a pipe to read from */
-    bool paused;              /* not reading: a sink is behind */
+    bool paused;              /* reading is stopped, because a sink is behind */
     int local_rank, which;    /* STD_OUT or STD_ERR */
     bool to_console;
     int file;    /* sink of its log file, STREAM_NO_SINK when it has none */
-    bool shared; /* ... which other streams write to, too */
+    bool shared; /* other streams write to that file, too */
     struct merge merge;
     struct console_stream console;
     struct filtered filtered;
@@ -133,7 +133,7 @@ static const struct plan_stream *planned(const struct stream *s)
     return s->which == STD_OUT ? &w->out : &w->err;
 }
 
-/* The file may exist already if the pattern gives several streams the same name. */
+/* Open the log file of a stream, or find it if the pattern gives several streams the same name. */
 static ddp_status open_file(struct stream *s, const struct plan_stream *to, struct ddp_err *err)
 {
     const struct cli *cli = s->group->plan->cli;
@@ -173,15 +173,15 @@ static void stream_free(struct stream *s)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* With the merge done at once, `merged` is empty between two reads and can be one buffer for all streams. */
+/* Queue the merged lines. `merged` is empty between two reads, so one buffer is enough for all streams. */
 static void put_merged(struct stream *s)
 {
     sinks_put(s->group->sinks, s->file, buf_slice(&s->group->merged));
     s->group->merged.len = 0;
 }
 
-/* First the tail, because the report needs it and no sink may keep bytes from it. The console precedes the chosen
- * lines, which use the time that it has read. */
+/* Pass bytes to all consumers. The tail is first, because the report needs it and it never waits for a sink. The
+ * console precedes the filtered lines, which use the time that the console has read. */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
@@ -203,8 +203,8 @@ static void pipe_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Stop reading. Does nothing on a stream that is not open. The owner is notified last, after all bytes of the stream
- * were passed on, because it checks whether everything has ended. */
+/* Close the pipe; do nothing on a stream that is not open. `ended` is called last, after all bytes of the stream were
+ * passed on, because that callback checks whether everything has ended. */
 static void stream_end(struct stream *s)
 {
     struct stream_pipe *pipe = s->pipe;
@@ -225,8 +225,8 @@ static void stream_end(struct stream *s)
     s->group->ended(s->group->user);
 }
 
-/* Limited, because a daemon that the worker left may write without end. Our end never blocks (libuv sets that), so
- * reading stops when the pipe is empty. */
+/* Read what is in the pipe, up to `most` bytes, because a daemon that the worker started may write without end. The
+ * descriptor is non-blocking (libuv sets that), so reading stops when the pipe is empty. */
 static void take_rest(struct stream *s, size_t most)
 {
     size_t done = 0;
@@ -238,7 +238,7 @@ static void take_rest(struct stream *s, size_t most)
     }
 }
 
-/* The same, after reading the bytes that have arrived, without waiting. */
+/* Read the bytes that have arrived, without waiting; then close the pipe. */
 static void stream_end_with_rest(struct stream *s)
 {
     take_rest(s, REST_BYTES);
@@ -251,7 +251,7 @@ static void stream_catch_up(struct stream *s)
     take_rest(s, PIPE_BYTES);
 }
 
-/* A stream is as slow as its slower sink. */
+/* Return true if any sink of the stream is behind. */
 static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
@@ -260,17 +260,17 @@ static bool is_behind(const struct stream *s, bool resume)
            filtered_is_behind(&s->filtered, resume);
 }
 
-/* How much to read at once; less when many streams are read. */
+/* Return how many bytes to read at once; fewer when many streams are open. */
 static size_t bite(const struct stream *s)
 {
     const size_t each = TURN_BYTES / (size_t)s->group->open;
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Reading stops before the next read and not in the middle of this one: bytes that were read are used. */
+/* A read is never stopped in the middle, because bytes that were read must be used; the next read is. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-    (void)status; /* an error shows in the read */
+    (void)status; /* read returns the error */
     (void)events;
     struct stream *s = poll->data;
     ssize_t n = read(s->pipe->fd, s->group->chunk, bite(s));
@@ -285,8 +285,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Read again if the stream was paused for a sink that is no longer behind. Called for all streams whenever a sink has
- * made progress; most are not paused, so that is checked first. */
+/* Read again if the stream was paused and its sinks are no longer behind. Called for all streams whenever a sink has
+ * made progress; most streams are not paused, so that is checked first. */
 static void stream_resume(struct stream *s)
 {
     if (s->pipe == NULL || !s->paused || is_behind(s, true))
@@ -297,7 +297,7 @@ static void stream_resume(struct stream *s)
 
 /* --- starting ------------------------------------------------------------------------------------------- */
 
-/* Create a pipe that we read; return the worker's end, -1 when descriptors or memory are short. */
+/* Create a pipe that ddprun reads; return the worker's end, -1 when descriptors or memory are short. */
 static int open_pipe(struct stream *s)
 {
     int ends[2];
@@ -321,25 +321,25 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
-/* The worker's descriptor; -1: err has the reason. A single worker gets our own stdout, so that it detects a
- * terminal. Its stderr passes through ddprun in any case, because the report quotes it. */
+/* Return the worker's descriptor; -1: `err` has the reason. A single worker may get ddprun's own stdout, so that it
+ * detects a terminal. Its stderr always passes through ddprun, because the report quotes stderr. */
 static int stream_open(struct stream *s, struct ddp_err *err)
 {
     if (s->to_console && s->console.raw && s->which == STD_OUT && s->file == STREAM_NO_SINK)
         return STDOUT_FILENO;
     int fd = open_pipe(s);
     if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot make a pipe for the output of local rank %d: %s%s", s->local_rank,
+        ddp_fail(err, DDP_ERR_IO, "cannot create a pipe for the output of local rank %d: %s%s", s->local_rank,
                  strerror(errno), errno == EMFILE ? "; raise the limit with 'ulimit -n'" : "");
     return fd;
 }
 
 enum {
     UPDATE_MS = 1000,    /* how often a progress bar becomes a line of a log */
-    REDRAW_MS = 100,     /* ... and is redrawn on a terminal */
+    REDRAW_MS = 100,     /* how often a progress bar is redrawn on a terminal */
     UNREAD_MS = 5000,    /* how long a sink may accept nothing after the workers' end */
-    WATCH_MS = 250,      /* ... and how often to check that */
-    DISK_TOLD_MS = 5000, /* a disk that does not answer for this long is reported */
+    WATCH_MS = 250,      /* how often to check that */
+    DISK_TOLD_MS = 5000, /* a disk is reported after not answering for this long */
     DISK_LOOK_MS = 2000,
     TOLD_FILES_MAX = 4
 };
@@ -350,17 +350,17 @@ struct output {
     struct console console;
     struct stream_group group;
     struct stream *streams; /* two for each worker */
-    struct tail *tails;     /* collected for output_tails */
+    struct tail *tails;     /* filled by output_tails */
     struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
     int told_files;                /* warnings about log files */
-    bool draining, given_up;       /* the remaining bytes are dropped */
+    bool draining, given_up;       /* given_up: the remaining bytes are dropped */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
-    bool told_hung; /* the disk does not answer */
-    bool looking;   /* the failures being handled: their consequences do not count as the end yet */
-    uint64_t written, moved_ms; /* bytes written by the sinks, and when that last changed */
+    bool told_hung;             /* the user was told that the disk does not answer */
+    bool looking;               /* look_for_failures runs, so do not call `idle` yet */
+    uint64_t written, moved_ms; /* bytes written by the sinks, and when that number last changed */
 };
 
 static int n_streams(const struct output *o)
@@ -375,8 +375,8 @@ static struct stream *stream_of(struct output *o, int local_rank, int which)
 
 /* --- progress bars -------------------------------------------------------------------------------------- */
 
-/* A progress bar writes many updates per second and no newline. One per second is enough for a log; lines.h keeps the
- * last one before a newline or the end. The timer runs only while a bar is active. */
+/* Show the latest updates. A progress bar writes many updates per second and no newline; one per second is enough for
+ * a log. The timer runs only while a bar is active. */
 static void on_update_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -400,7 +400,8 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Round up, because a timer that is early would have to run twice. The other console's lines may be due earlier. */
+/* Set the timer. The time is rounded up, because a timer that is too early would have to run twice. It may be set
+ * already for earlier lines of the other stream. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;
@@ -411,7 +412,8 @@ static void on_fold_waits(void *user, uint64_t us)
 
 /* --- sinks ---------------------------------------------------------------------------------------------- */
 
-/* The reader of our stdout (stderr) is gone, and the workers must notice. Streams that a file needs are still read. */
+/* End the streams of a sink whose reader is gone, because the workers must notice. Streams that also have a file are
+ * still read. */
 static void console_is_closed(struct output *o, int sink)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -421,32 +423,33 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
-/* Messages about a sink. With many files on one full disk only the first few are reported. */
+/* Print a message about a sink; with many files on one full disk, only about the first few. */
 static void output_report_loss(struct output *o, const struct sink_event *e)
 {
     static const char *const what[] = {
         [SINK_RECOVERED] = "can be written again",
-        [SINK_MADE_AGAIN] = "was deleted; created again, empty",
+        [SINK_MADE_AGAIN] = "was deleted, and was created again as an empty file",
         [SINK_DELETED] = "was deleted and cannot be created again; further output for it is lost",
-        [SINK_NOT_ROTATED] = "cannot be renamed to rotate it; it keeps growing"
+        [SINK_NOT_ROTATED] = "cannot be renamed for the rotation; the file keeps growing"
     };
     const bool waits = o->options.plan->cli->log_policy == LOG_BLOCK &&
                        (e->error == ENOSPC || e->error == EDQUOT) && !o->draining;
     if (e->sink >= SINK_FILES && ++o->told_files > TOLD_FILES_MAX) {
         if (o->told_files == TOLD_FILES_MAX + 1)
-            output_note(o, "warning: more log files have such errors; they are not listed");
+            output_note(o, "warning: more log files have such errors; these are not listed");
     } else if (e->news != SINK_FAILED) {
         output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
     } else if (e->sink != SINK_STDERR || e->error == 0) {
         output_note(o, "warning: cannot write %s: %s; %s", e->name,
-                    e->error != 0 ? strerror(e->error) : "it is too slow for the output",
-                    e->error == EPIPE ? "its reader is gone, and workers that continue to write get SIGPIPE"
-                    : waits ? "workers that write to it wait until there is room (--log_policy=block)"
-                            : "until it recovers, output for it is lost and counted");
+                    e->error != 0 ? strerror(e->error) : "too slow for the output",
+                    e->error == EPIPE ? "workers that still write there get SIGPIPE"
+                    : waits           ? "workers that write there wait for free space (--log_policy=block)"
+                                      : "output is lost and counted until a write succeeds again");
     }
 }
 
-/* Closing a stream for this reason may end the last one, and `idle` frees this object: so report it afterwards. */
+/* Report what has happened to the sinks. Closing a stream may be the last event, after which `idle` frees this
+ * object; so `looking` delays `idle` until all sinks are reported. */
 static void look_for_failures(struct output *o)
 {
     struct sink_event e;
@@ -459,14 +462,14 @@ static void look_for_failures(struct output *o)
     o->looking = false;
 }
 
-/* True when nothing more can arrive (pipes are closed) and nothing is queued, or that has been given up. */
+/* Return true when nothing more can arrive (all pipes are closed), and everything is written or given up. */
 static bool is_idle(const struct output *o)
 {
     return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
-/* Report idle once, after the last event: a pipe's end or the writer's. A failed write may be the last event of all.
- * So when everything seems to be written, check for failures once more, and write the messages about them, too. */
+/* Call `idle` once, after the last event: the end of a pipe, or of writing. A failed write may be that event, so the
+ * sinks are checked once more, and messages about them are written, too. */
 static void look_for_idle(struct output *o)
 {
     if (is_idle(o))
@@ -486,7 +489,7 @@ static void on_stream_ended(void *user)
     look_for_idle(o);
 }
 
-/* Several wake-ups may be merged and name no sink, so check all sinks. */
+/* Check all sinks, because several wake-ups may be merged and do not name a sink. */
 static void on_progress(void *user)
 {
     struct output *o = user;
@@ -496,7 +499,7 @@ static void on_progress(void *user)
     look_for_idle(o);
 }
 
-/* On the writer's thread. */
+/* Called on the writer's thread. */
 static void wake_loop(void *user)
 {
     const struct output *o = user;
@@ -525,7 +528,7 @@ static void on_disk_time(uv_timer_t *timer)
 
 /* --- the object ----------------------------------------------------------------------------------------- */
 
-/* The one place that frees: when the last of the handles is gone, no callback can follow. */
+/* Free everything when the last handle is closed, because no callback can follow; nothing is freed elsewhere. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -541,7 +544,7 @@ static void handle_closed(uv_handle_t *handle)
     free(o);
 }
 
-/* Before any step that can fail, so that output_close() can close a half-opened object. */
+/* Initialize the handles before any step that can fail, so that output_close() can close a half-opened object. */
 static bool init_handles(struct output *o)
 {
     uv_loop_t *loop = o->options.loop;
@@ -555,7 +558,8 @@ static bool init_handles(struct output *o)
     return has_bell;
 }
 
-/* One buffer for all reads, because streams are read one after the other, and 512 separate buffers would need 32 MiB. */
+/* Fill the group. All reads share one buffer, because streams are read one after the other; 512 separate buffers
+ * would need 32 MiB. */
 static void init_group(struct output *o)
 {
     o->group = (struct stream_group){ .loop = o->options.loop,
@@ -570,7 +574,7 @@ static void init_group(struct output *o)
                                       .user = o };
 }
 
-/* Events are for programs, which need each line; a single worker shares no line. */
+/* Start the folding of lines, except for events, of which a program needs each, and for a single worker. */
 static bool fold_lines(struct output *o)
 {
     const struct cli *cli = o->options.plan->cli;
@@ -583,7 +587,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
 {
     struct output *o = calloc(1, sizeof(*o));
     if (o == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the workers' output");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot read the workers' output: out of memory");
     o->options = *options;
     const bool has_bell = init_handles(o);
     o->sinks =
@@ -601,11 +605,12 @@ ddp_status output_new(const struct output_options *options, struct output **out,
         return DDP_OK;
     }
     output_close(o);
-    return ddp_fail(err, DDP_ERR_NOMEM, "no %s for the workers' output",
-                    has_bell ? "memory" : "file descriptor left ('ulimit -n')");
+    return ddp_fail(err, DDP_ERR_NOMEM, "cannot read the workers' output: %s",
+                    has_bell ? "out of memory" : "no file descriptor left; raise the limit with 'ulimit -n'");
 }
 
-/* Abandon pipes that a process outside the job still holds, because their attempt is over. */
+/* End and reset all streams. A process outside the job may still hold a pipe of the attempt that is over; such a pipe
+ * is abandoned. */
 static void forget_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -627,7 +632,7 @@ ddp_status output_round(struct output *o, const struct plan_round *round, struct
     return status;
 }
 
-/* Both pipes or none: on an error close those that are open already, as after a failed start. */
+/* Open both pipes or none: after an error, close those that are open already, as after a failed start. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err)
 {
     fds[1] = -1;
@@ -640,7 +645,8 @@ ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_
     return err->code;
 }
 
-/* The worker has its copies. Close ours, or the end of the pipe would never arrive. Descriptors up to 2 are our own. */
+/* Close ddprun's copies of the worker's descriptors, without which the end of the pipe would never arrive.
+ * Descriptors up to 2 are ddprun's own. */
 void output_spawned(int fds[2])
 {
     for (int i = 0; i < 2; i++)
@@ -671,16 +677,17 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Pipes that a process outside the job keeps open, and pipes that are paused for a slow sink. Read their content,
- * because the tail of a worker must reach the report. */
+/* End all streams: those whose pipe a process outside the job keeps open, and those paused for a slow sink. Their
+ * pipes are read first, because the last lines of a worker must reach the report. */
 static void end_all(struct output *o)
 {
     for (int i = 0; o->streams != NULL && i < n_streams(o); i++)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* A successful job waits for its reader (a pager) without a limit, and reports that. After a failure, and between two
- * attempts, a sink that accepts nothing for a while is abandoned, because the user waits. */
+/* Check whether the sinks still accept bytes. A successful job waits for its reader (a pager) without a limit, and
+ * reports that. After a failure, and between two attempts, a sink that accepts nothing for a while is abandoned,
+ * because the user waits. */
 static void look_for_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);
@@ -706,7 +713,7 @@ static void on_watch_time(uv_timer_t *timer)
     look_for_progress(timer->data);
 }
 
-/* At the very end the job does not wait for a full disk. */
+/* Stop waiting for open pipes; at the end of the job, stop waiting for a full disk, too. */
 static void on_drain_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -724,14 +731,15 @@ static void on_drain_time(uv_timer_t *timer)
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
 }
 
-/* Set before the drain, because how long to wait depends on how the job has ended. */
+/* Call this before the drain, because the time to wait depends on how the job has ended. */
 void output_finish(struct output *o, bool well)
 {
     o->finishing = true;
     o->finished_well = well;
 }
 
-/* Usually the pipes have ended and this returns at once; the timer is for pipes that another process holds open. */
+/* Usually all pipes have ended, and look_for_idle() finishes the drain at once; the timer is for pipes that another
+ * process holds open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;
@@ -755,7 +763,7 @@ const struct tail *output_tails(struct output *o, int which)
     const int nproc = o->options.plan->nproc;
     struct tail *tails = o->tails + (which == STD_ERR ? nproc : 0);
     for (int i = 0; i < nproc; i++)
-        tails[i] = stream_of(o, i, which)->tail; /* a view: the stream keeps the memory */
+        tails[i] = stream_of(o, i, which)->tail; /* a view; the stream still owns the memory */
     return tails;
 }
 
@@ -766,7 +774,7 @@ const struct tail *output_last_words(struct output *o, int local_rank)
     return &s->tail;
 }
 
-/* End the threads before the handles, because the threads wake the loop through one of them. */
+/* End the threads before the handles are closed, because the threads wake the loop through one of the handles. */
 void output_close(struct output *o)
 {
     if (o == NULL)

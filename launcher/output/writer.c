@@ -1,12 +1,13 @@
 /* writer.c -- see writer.h.
  *
- * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. They are
- * swapped, so the lock is never held across a write, and one system call writes a burst.
+ * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. The
+ * thread swaps them, so the lock is never held during a write, and one system call writes many lines.
  *
- * Lost bytes leave a hole at one of three places in the stream: before `going`, before `waiting`, or after it. While
- * a hole exists after `waiting`, all new bytes are lost, too, until `waiting` has been taken; so three numbers are
- * enough. If nothing waits, the last place is not used. The line that marks a hole is written when the target accepts
- * bytes again, and is not counted: written and dropped bytes add up to the bytes that were queued. */
+ * Lost bytes leave a hole at one of three places in the stream: before `going`, before `waiting`, or after `waiting`.
+ * While there is a hole after `waiting`, all new bytes are dropped, too, until the thread has taken `waiting`; so
+ * three counters are enough. If `waiting` is empty, the last place is not used. The line that reports a hole is
+ * written when the target accepts bytes again, and is not counted: written and dropped bytes add up to the bytes that
+ * were passed in. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -22,10 +23,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* poll(2) reports a pipe as writable when it has room for PIPE_BUF bytes, so a larger write may still block. No write
- * is larger. */
+/* poll(2) reports a pipe as writable when it has room for PIPE_BUF bytes. A larger write could block, so no write
+ * here is larger. */
 
-/* Write some bytes; 0 = not now. -1: an error, or the time is over. */
+/* Write some bytes and return how many; 0 = not now; -1 = an error or, with ETIMEDOUT, the time is over. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };
@@ -36,7 +37,7 @@ static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
     const ssize_t n = n_ready > 0 ? write(fd, at, len < PIPE_BUF ? len : PIPE_BUF) : -1;
     if (n >= 0 || (errno != EINTR && errno != EAGAIN))
         return n;
-    poll(NULL, 0, 1); /* a terminal may have room for less than the next letter */
+    poll(NULL, 0, 1); /* a terminal can be writable for poll and still return EAGAIN */
     return 0;
 }
 
@@ -58,28 +59,29 @@ int patient_write(int fd, struct slice bytes, int unread_ms)
 }
 
 enum {
-    KEEP_BYTES = 64 * 1024,   /* a buffer that a burst has grown beyond this is freed */
-    PIECE_BYTES = 128 * 1024, /* written between two checks of the lock, so that progress is visible */
-    RETRY_MS = 250,           /* how often a full disk is tried again */
-    JOIN_MS = 300             /* a thread that takes longer to end hangs */
+    KEEP_BYTES = 64 * 1024, /* a buffer above this size, after a burst, is freed */
+    PIECE_BYTES =
+        128 * 1024, /* bytes written between two checks under the lock, so that progress is visible */
+    RETRY_MS = 250, /* delay before a write to a full disk is retried */
+    JOIN_MS = 300   /* a thread that needs longer to end is blocked */
 };
 
 /* One target. The lock protects everything except `going`, which the thread owns. */
 struct slot {
     struct writer_target target;
-    int fd;             /* target.user points here when the target is a plain descriptor */
+    int fd;             /* target.user points here when the target is a descriptor */
     bool ended;         /* close it after the last byte */
-    bool closed;        /* ... which has happened */
-    bool free;          /* ... and its state is no longer read */
-    bool dead;          /* its reader is gone: do not write again */
-    bool midline;       /* the last byte that was written was not a newline */
+    bool closed;        /* the target is closed */
+    bool free;          /* its state is no longer read, so the slot may be reused */
+    bool dead;          /* its reader is gone: no further writes */
+    bool midline;       /* the last byte written was not a newline */
     int error;          /* errno of the latest write */
-    uint64_t retry_ms;  /* do not try before this time */
+    uint64_t retry_ms;  /* no retry before this time */
     uint64_t dropped;   /* since the start */
     int why;            /* errno of the latest drop */
     uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after it */
     struct buf waiting; /* under the lock */
-    struct buf going;   /* owned by the thread; not yet written from `at` on */
+    struct buf going;   /* owned by the thread; the bytes from `at` on are not written yet */
     size_t at;
 };
 
@@ -87,21 +89,22 @@ enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
     pthread_mutex_t lock;
-    pthread_cond_t work; /* bytes wait, it is time to stop, or the thread has ended */
+    pthread_cond_t work; /* signalled when there is work, on `stopping`, and when the thread ends */
     pthread_t thread;
     bool started, stopping, ended;
     enum writer_policy policy;
-    uint64_t limit; /* limit of one slot, for WRITER_DROP */
+    uint64_t limit; /* limit of bytes in one slot, for WRITER_DROP */
     writer_progress progress;
     void *user;
     uint64_t queued, written;
-    struct slot **slots; /* pointers, so that a slot stays where it is when the table grows */
+    struct slot **slots; /* pointers, so that slots stay in place when the table grows */
     int n_slots;
 };
 
 /* --- descriptors ---------------------------------------------------------------------------------------- */
 
-/* If another process made the descriptor non-blocking, wait for it. */
+/* Write to a descriptor. Another process may have made the descriptor non-blocking; then wait until it is
+ * writable. */
 static size_t fd_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     const int fd = *(const int *)user;
@@ -126,7 +129,7 @@ static void fd_close(void *user)
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* The thread may be cancelled only here: it holds no lock and has nothing to free. */
+/* Write, and allow cancellation only here, where the thread holds no lock and has nothing to free. */
 static size_t write_all(struct slot *s, struct slice bytes, int *error)
 {
     int old;
@@ -138,7 +141,7 @@ static size_t write_all(struct slot *s, struct slice bytes, int *error)
     return n;
 }
 
-/* Write the line that reports missing bytes; return an errno when it could not be written. */
+/* Write the line that reports missing bytes; return an errno, or 0. */
 static int mark_hole(struct slot *s)
 {
     char text[128];
@@ -148,14 +151,15 @@ static int mark_hole(struct slot *s)
     return error;
 }
 
-/* An end is work, too: the thread closes the target after the last byte. */
+/* Return true if there is something to write or to close: the thread closes a target after its last byte. */
 static bool has_work(const struct slot *s)
 {
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot with something to do now, searching from `from` so that none is starved. NULL: none before
- * *wake_ms. There are thousands of turns per second, and a job may last for weeks, so they may wrap around. */
+/* Return the next slot that has something to do now; NULL if there is none before *wake_ms. The search begins at
+ * `from`, so that every slot gets its turn. `from` may wrap around: there are thousands of turns per second, and a
+ * job may last for weeks. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
@@ -170,7 +174,8 @@ static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *w
     return NULL;
 }
 
-/* Free a buffer that a burst has grown, otherwise each of 512 files would keep its largest one. */
+/* Clear `going`, and free the buffer if a burst has grown it; otherwise each of 512 files would keep its largest
+ * buffer. */
 static void empty(struct slot *s)
 {
     s->at = s->going.len = 0;
@@ -178,7 +183,8 @@ static void empty(struct slot *s)
         buf_free(&s->going);
 }
 
-/* With the lock held, nothing is waiting. It is left meanwhile, because close(2) may wait for a server. */
+/* Close the target of a slot in which no bytes wait. Called with the lock held, which is released meanwhile, because
+ * close(2) may wait for a file server. */
 static void close_slot(struct writer *w, struct slot *s)
 {
     pthread_mutex_unlock(&w->lock);
@@ -194,7 +200,8 @@ static void close_slot(struct writer *w, struct slot *s)
     s->closed = true;
 }
 
-/* Swap the buffers and the holes before them; the emptied buffer is filled next, so no memory is copied or allocated. */
+/* Swap the buffers, and move the holes with them. The emptied buffer is filled next, so no memory is copied or
+ * allocated. */
 static void take_waiting(struct slot *s)
 {
     struct buf empty_one = s->going;
@@ -205,13 +212,13 @@ static void take_waiting(struct slot *s)
     s->hole[BEHIND] = 0;
 }
 
-/* A full disk may have room later. A dead disk and a limit of this process will not recover. */
+/* Return true for a full disk, which may have space later; all other errors are permanent. */
 static bool may_pass(int error)
 {
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* With the lock held: keep what could not be written, or count it as lost. */
+/* Keep the bytes that could not be written, or count them as lost. Called with the lock held. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;
@@ -227,7 +234,7 @@ static void write_failed(struct writer *w, struct slot *s, int error)
     empty(s);
 }
 
-/* Called and left with the lock held; released while writing. Return the errno. */
+/* Write one piece and return the errno. Called with the lock held, which is released during the write. */
 static int write_piece(struct writer *w, struct slot *s)
 {
     int error = 0;
@@ -244,7 +251,7 @@ static int write_piece(struct writer *w, struct slot *s)
     return error;
 }
 
-/* With the lock held: write everything that waits in the slot before any other slot has its turn. */
+/* Write everything that waits in the slot, before any other slot is served. Called with the lock held. */
 static void write_slot(struct writer *w, struct slot *s)
 {
     int error = s->dead ? s->error : 0;
@@ -261,7 +268,7 @@ static void write_slot(struct writer *w, struct slot *s)
         empty(s);
 }
 
-/* The condition is signalled for work and for the stop; the timeout is for a disk that must be tried again. */
+/* Wait for new work or for the stop, which signal the condition; or until a full disk must be retried. */
 static void wait_for_work(struct writer *w, uint64_t wake_ms)
 {
     const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
@@ -272,7 +279,7 @@ static void wait_for_work(struct writer *w, uint64_t wake_ms)
         pthread_cond_timedwait(&w->work, &w->lock, &at);
 }
 
-/* The thread is cancelled or has nothing more to do; it does not hold the lock. */
+/* Record the end of the thread, which was cancelled or has nothing more to do. Called without the lock. */
 static void tell_end(void *arg)
 {
     struct writer *w = arg;
@@ -282,7 +289,8 @@ static void tell_end(void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Report progress with the lock held: it only wakes the loop, which then reads the current numbers. */
+/* Run the thread. `progress` may be called with the lock held, because it only wakes the loop, which then reads the
+ * current numbers. */
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -310,7 +318,7 @@ static void *writer_main(void *arg)
 
 /* --- the caller's side ---------------------------------------------------------------------------------- */
 
-/* Start no thread yet: most jobs of a script that only needs the exit code never write a byte. */
+/* No thread is started yet, because most jobs of a script that needs only the exit code write nothing. */
 struct writer *writer_new(writer_progress progress, void *user)
 {
     pthread_condattr_t monotonic;
@@ -336,8 +344,8 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
     pthread_mutex_unlock(&w->lock);
 }
 
-/* With the lock held: return the number of an unused slot, -1 when memory is short. A slot never moves; only the
- * table of pointers does. */
+/* Return the number of an unused slot, -1 when memory is short. A slot never moves; only the table of pointers does.
+ * Called with the lock held. */
 static int free_slot(struct writer *w)
 {
     for (int i = 0; i < w->n_slots; i++)
@@ -362,7 +370,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
-/* The slot holds the descriptor itself and never moves, so the target may point into it. */
+/* The slot contains the descriptor and never moves, so the target may point into it. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
@@ -384,8 +392,7 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A slot is free when its owner has read its final state, not when it is closed: until then the numbers of a finished
- * file can be read. */
+/* A slot is free when its owner has read the final state, not as soon as it is closed. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -393,7 +400,7 @@ void writer_release(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* With the lock held. */
+/* Start the thread unless it runs; return false if it cannot be created. Called with the lock held. */
 static bool writer_start_thread(struct writer *w)
 {
     sigset_t all, before;
@@ -406,15 +413,15 @@ static bool writer_start_thread(struct writer *w)
     return w->started;
 }
 
-/* The length and `at` of `going` change only under the lock, so they may be read here while the thread writes from
- * it. */
+/* Return the bytes that are not written yet. The length and `at` of `going` change only under the lock, so they may
+ * be read here while the thread writes from that buffer. */
 static uint64_t slot_queued(const struct slot *s)
 {
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* With the lock held: bytes were lost after those that wait. Wake the loop at the first loss, so that it tells the
- * user. */
+/* Record that bytes were lost after those that wait, and wake the loop at the first loss, so that it informs the
+ * user. Called with the lock held. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -425,7 +432,7 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Without a thread the caller waits for the file with the lock held, which no other thread needs then. */
+/* Write without a thread. The lock stays held, because no other thread needs it. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -437,8 +444,8 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
         writer_drop(w, s, bytes.len - n);
 }
 
-/* The caller is the event loop, so this never blocks on the file, and only briefly on the lock. Without a thread
- * (ulimit -u) it does, because a slow write is better than lost output. */
+/* The caller is the event loop, so this function never waits for the target, and only briefly for the lock. If no
+ * thread can be created (ulimit -u), it does wait for the target, because slow output is better than lost output. */
 void writer_put(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);
@@ -470,7 +477,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* A hole before `waiting` is reported after the bytes before it are written. */
+/* Return true while new bytes are lost, or wait for a full disk. A hole before `waiting` belongs to that state until
+ * the bytes before it are written. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);
@@ -490,8 +498,9 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* Cancel a thread that hangs in write(2); elsewhere it sees `stopping`. Return false if it does not end, because a
- * file system that does not answer holds it in the kernel. */
+/* End the thread: cancel it if bytes are still queued, because then it may be blocked in write(2); elsewhere it
+ * checks `stopping`. Return false if the thread does not end, because a file system that does not answer blocks it in
+ * the kernel. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);

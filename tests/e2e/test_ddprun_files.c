@@ -161,7 +161,7 @@ Test(ddprun_files, a_worker_waits_for_a_full_disk_and_nothing_is_lost)
     if (cannot_mount(&r))
         cr_skip_test("skipped, because this user cannot mount a small disk");
     EXPECT(r, 0);
-    cr_expect_not_null(strstr(r.out, "workers that write to it wait"), "%s", r.out);
+    cr_expect_not_null(strstr(r.out, "workers that write there wait"), "%s", r.out);
     cr_expect_not_null(strstr(r.out, "can be written again"), "%s", r.out);
     cr_expect_null(strstr(r.out, "missing"), "%s", r.out);
     run_free(&r);
@@ -810,7 +810,7 @@ Test(hung_disk, a_log_directory_that_hangs_from_the_start_is_reported)
     struct run_process *process = start();
     struct run_result r = finish(process);
     expect_named(&r);
-    cr_expect_not_null(strstr(r.err, "cannot make the log directory"), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "cannot create the log directory"), "%s", r.err);
     run_free(&r);
 }
 
@@ -823,6 +823,6 @@ Test(hung_disk, a_log_directory_that_hangs_from_the_start_does_not_outlast_two_c
         until(patience_left(&p), process, "the guardian's end");
     struct run_result r = finish(process);
     expect_named(&r);
-    cr_expect_null(strstr(r.err, "cannot make the log directory"), "it is not waited for:\n%s", r.err);
+    cr_expect_null(strstr(r.err, "cannot create the log directory"), "it is not waited for:\n%s", r.err);
     run_free(&r);
 }

@@ -3,11 +3,9 @@
  * ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
  *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
  *
- * Values come in three rounds, each replacing the one before: defaults, PET_* variables, command line. All use the
- * same parsers, so a default is text in the table like everything else. The parser stops at the first word that is
- * not an option: the rest belongs to the program, even if it looks like an option.
- *
- * No option is read and then ignored: each one in the table has an effect. */
+ * Values are read in three rounds: defaults, PET_* variables, command line; a later round overrides an earlier one. All
+ * rounds use the same parsers, so a default is a text in the table, as if it were typed. The parser stops at the first
+ * word that is not an option: the rest belongs to the program, even words that look like options. */
 #include "cli/cli.h"
 
 #include "tables/text.h"
@@ -21,9 +19,9 @@
 
 /* --- torchrun --------------------------------------------------------------------------------------------- */
 
-/* The defaults of a ddprun that is called torchrun, and its options that may be empty. */
+/* Rules for a ddprun that is started as torchrun: its defaults, and the options whose value may be empty. */
 
-/* Defaults that differ. Those that depend on other options are in the code that decides: the job id and prefixes in
+/* Defaults that differ from ddprun's. Defaults that depend on other options are elsewhere: the job id and prefixes in
  * plan.c, files and Python in worker.c. */
 static const struct {
     enum cli_option option;
@@ -43,9 +41,9 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
     return cli_rows[option].preset;
 }
 
-/* An empty value of these is torchrun's default, as in --rdzv_endpoint=$UNSET in a script, because torchrun tests `if
- * not value`. (For signals torchrun prints a traceback and uses none, which is not useful.) For other options an
- * empty value is an error in torchrun, too, or an empty text (--role=), or no ranks and no words. */
+/* For these options an empty value means torchrun's default, as in --rdzv_endpoint=$UNSET in a script, because
+ * torchrun tests `if not value`. (For signals, torchrun prints a traceback and handles none.) For each other option,
+ * an empty value is either an error in torchrun, too, or valid here (an empty --role, no ranks, no words). */
 #define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
 static const struct {
     enum cli_option option;
@@ -58,7 +56,7 @@ static const struct {
 };
 #undef FIELD
 
-/* Reset the option to unset, except for its default. Return false if torchrun rejects an empty value of it. */
+/* Clear the option's field. Return false if torchrun rejects an empty value of this option. */
 static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
@@ -77,26 +75,27 @@ static bool cli_is_torchrun(const char *path)
 
 /* --- checks ----------------------------------------------------------------------------------------------- */
 
-/* Checks of combinations of options. plan.c has those that depend on the machine.
+/* Checks of combinations of options. plan.c has the checks that depend on the machine.
  *
- * A wrong pair is rejected here, on every node at once and before anything starts, because with many of them the
- * nodes would wait for each other until the timeout. Every check is one function and a row in checks[]; the first
- * problem is reported. */
+ * A wrong combination is rejected here, on every node at once and before anything starts, because with many of them
+ * the nodes would wait for each other until the timeout. Each check is one function and one row in checks[]; the
+ * first problem is reported. */
 
 bool cli_gives(const struct cli *cli, enum cli_option option)
 {
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* torchrun's default is static, also with N:N, and it would wait for all nodes of a range. A range can only be meant
- * as elastic. */
+/* torchrun's default is static, even for a range of nodes, for which it would then wait for all of them. Here a range
+ * without a backend is elastic, because a static job cannot have a range. */
 bool cli_is_elastic(const struct cli *cli)
 {
     return cli->backend == BACKEND_C10D ||
            (cli->backend == BACKEND_UNSAID && cli->nnodes.min != cli->nnodes.max);
 }
 
-/* Each option is named as it was given: by the variable if it came from the environment. */
+/* Report that two options exclude each other. Each is named as it was given: as a variable if it was set in the
+ * environment. */
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
     char pet_a[OPTION_PET_MAX], pet_b[OPTION_PET_MAX];
@@ -112,7 +111,7 @@ static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_opt
 static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
 {
     if (cli->program == NULL && !cli->explain)
-        return ddp_fail(err, DDP_ERR_ARG, "no program given. Usage: ddprun [options] PROGRAM [args...]");
+        return ddp_fail(err, DDP_ERR_ARG, "no program given; usage: ddprun [options] PROGRAM [args...]");
     if (cli->program != NULL && cli->program[0] == '\0')
         return ddp_fail(err, DDP_ERR_ARG, "the program's name is empty");
     return DDP_OK;
@@ -136,8 +135,8 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Under torchrun a missing node rank is 0 on every node: then two nodes want to be the first, and the others wait.
- * Only a process that is called torchrun must accept that. */
+/* Check --node_rank. torchrun uses 0 if the option is missing; on several nodes, two nodes would then have rank 0,
+ * and the others would wait. So ddprun rejects a missing rank, except under the name torchrun. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
@@ -145,11 +144,10 @@ static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
                         "--node_rank=%d is not valid; expected: less than --nnodes, which is %d",
                         cli->node_rank, cli->nnodes.max);
     if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK) && !cli->torchrun)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--nnodes=%d needs --node_rank on each node: 0 on the one that has the master address, "
-            "up to %d on the others; or use --rdzv_backend=c10d, which assigns the node ranks",
-            cli->nnodes.max, cli->nnodes.max - 1);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--nnodes=%d needs --node_rank on each node: 0 on the node with the master address, "
+                        "up to %d on the others; or use --rdzv_backend=c10d, which assigns the node ranks",
+                        cli->nnodes.max, cli->nnodes.max - 1);
     return DDP_OK;
 }
 
@@ -159,7 +157,7 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
     if (cli->standalone && nodes->max > 1)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--standalone is a job of this node alone, but --nnodes=%d:%d asks for more; leave one "
+            "--standalone starts a job of this node only, but --nnodes=%d:%d requests more; leave one "
             "of them out",
             nodes->min, nodes->max);
     if (cli->backend == BACKEND_STATIC && nodes->min != nodes->max)
@@ -170,7 +168,8 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Both name the same thing; if they differ, one is a mistake, and only the user knows which. */
+/* Check that the master address and the endpoint agree, because both are the address of the store. If they differ,
+ * one is a mistake, and only the user can correct it. */
 static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
 {
     const struct endpoint *at = &cli->endpoint;
@@ -187,8 +186,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Several nodes need an address that all of them know beforehand. A job that can run with one node may take a free
- * port, because others can join once they have its number. */
+/* Check the address of the store, which all nodes must know beforehand. A job that can run with one node may use a
+ * free port, because other nodes can join once the user knows that port. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
@@ -226,14 +225,15 @@ ddp_status cli_check(const struct cli *cli, struct ddp_err *err)
 
 enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
 
-/* Pass `text` to the row's parser; `spelled` is the option as typed, for the error. */
+/* Pass `text` to the option's parser; `spelled` is the option as typed, for an error. */
 static ddp_status set_option(struct cli *cli, enum cli_option option, const char *text, const char *spelled,
                              struct ddp_err *err)
 {
     return options_store(&cli_table, &cli_rows[option], text, spelled, cli, err);
 }
 
-/* First round. A default that its own parser rejects would be an error in the table, which the tests detect. */
+/* Read the defaults, the first round. If a parser rejected a default, the table would be wrong; the tests would
+ * detect that. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -245,7 +245,8 @@ static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
     return status;
 }
 
-/* A variable that is set but empty counts as not set, because a shell user writes `PET_X= ddprun ...` for that. */
+/* Read one variable. An empty variable is ignored, because `PET_X= ddprun ...` is the shell's way to unset a
+ * variable. */
 static ddp_status read_variable(struct cli *cli, enum cli_option option, const char *name, char *const *block,
                                 struct ddp_err *err)
 {
@@ -263,7 +264,8 @@ static bool is_pet(const char *entry)
     return strncmp(entry, "PET_", 4) == 0;
 }
 
-/* Few environments have such variables; without one the names of all rows need not be built. */
+/* Return true if any PET_ variable is set. Few environments have one; without any, the variables' names need not be
+ * built. */
 static bool has_pets(char *const *block)
 {
     while (*block != NULL && !is_pet(*block))
@@ -271,7 +273,8 @@ static bool has_pets(char *const *block)
     return *block != NULL;
 }
 
-/* torchrun reads one default from a variable of another name. It has the lowest priority, so it is read first. */
+/* Read the variables, the second round. One default has a variable with another name, as in torchrun; the PET_
+ * variable overrides it, so it is read first. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[OPTION_PET_MAX];
@@ -313,8 +316,8 @@ const char *cli_idle_pet(char *const *block, const char **option)
 
 /* --- finding an option ---------------------------------------------------------------------------------- */
 
-/* Return the distance of a mistyped name from an option. If the name was also shortened, compare it with the same
- * length of the option. */
+/* Return the distance between a mistyped name and an option. A name that may also be shortened is compared with as
+ * many letters of the option. */
 static size_t distance_to(const char *name, const char *option)
 {
     char front[NAME_MAX_LEN + 1];
@@ -323,7 +326,8 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = words_distance(name, front) + 1; /* half a word matches too many options */
+    size_t cut =
+        words_distance(name, front) + 1; /* plus 1, because a shortened name is similar to too many options */
     return cut < whole ? cut : whole;
 }
 
@@ -334,8 +338,8 @@ static ddp_status append_hint(struct ddp_err *err, const char *name)
     return DDP_ERR_ARG;
 }
 
-/* Add the nearest name to the error about an unknown option, but only if it is close, because a wild guess would
- * mislead. */
+/* Add the nearest name to the error about an unknown option, but only if the names are similar, because a wrong
+ * suggestion would mislead. */
 static ddp_status suggest_option(const char *word, struct ddp_err *err)
 {
     char name[NAME_MAX_LEN + 1];
@@ -357,7 +361,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     return nearest == NULL ? DDP_ERR_ARG : append_hint(err, nearest);
 }
 
-/* Undo the values of variables. */
+/* Reset the option to its default, because an empty value also overrides the variable. */
 static ddp_status set_default(struct cli *cli, enum cli_option option, const char *spelled,
                               struct ddp_err *err)
 {
@@ -375,15 +379,16 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* --help wins over everything after it, including errors, because a user who asks for help needs no correction.
- * After --version only --json matters. */
+/* --help ends the parsing, so errors after it are not reported, because a user who requests help needs no correction.
+ * After --version only --json is read. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||
            cli->make_secret != NULL || cli->completion != SHELL_NONE;
 }
 
-/* Parse options until the first word that is not one; the program and its arguments follow. */
+/* Read the command line, the third round: parse options up to the first word that is not an option. The program and
+ * its arguments follow. */
 static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
     struct option_reader reader = { .table = &cli_table, .at = argv };
@@ -407,7 +412,7 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
     return DDP_OK;
 }
 
-/* The three rounds. */
+/* Read all three rounds. */
 static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     ddp_status status = read_defaults(cli, err);

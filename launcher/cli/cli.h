@@ -1,8 +1,8 @@
 /* cli.h -- the command line of ddprun, from the one table of options in options.h.
  *
- * The table makes the parser, the defaults from PET_* variables, --help and the manual page. The rules are
- * argparse's, because users come from torchrun: "--name value" or "--name=value", dashes and underscores are
- * the same, a name may be cut short as long as it is unambiguous, and everything after PROGRAM belongs to
+ * The parser, the defaults from PET_* variables, --help and the manual page all use that table. The rules are
+ * argparse's, because users come from torchrun: "--name value" and "--name=value" are the same, and so are dashes and
+ * underscores; a name may be shortened as long as it is unambiguous; and everything after PROGRAM belongs to
  * PROGRAM. */
 #ifndef LAUNCHER_CLI_CLI_H
 #define LAUNCHER_CLI_CLI_H
@@ -24,12 +24,12 @@
 enum {
     CLI_NPROC_MAX = LIMIT_NPROC, /* workers on one node */
     CLI_NODES_MAX = LIMIT_NODES,
-    CLI_COUNT_MAX = 10000,      /* of --max_restarts and similar counts */
-    CLI_RANK_MAX = 1048575,     /* highest rank that a --tee or --redirects map may name */
+    CLI_COUNT_MAX = 10000,      /* limit of --max_restarts and similar counts */
+    CLI_RANK_MAX = 1048575,     /* highest rank in a map of --tee or --redirects */
     CLI_STDMAP_ITEMS_MAX = 4096 /* entries in such a map */
 };
 
-/* The value of each row of the table: OPT_NPROC_PER_NODE ... */
+/* A number for each row of the table: OPT_NPROC_PER_NODE ... */
 enum cli_option {
 #define X(id, ...) OPT_##id,
     DDPRUN_OPTIONS(X)
@@ -46,7 +46,7 @@ enum cli_command {
 
 extern const struct completion_command cli_commands[COMMANDS];
 
-/* Source of an option's value; the later wins. */
+/* The source of an option's value; a later source overrides an earlier one. */
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
 enum nproc_kind {
@@ -62,7 +62,7 @@ struct cli_nproc {
     int count;
 };
 
-/* Which of a worker's streams: bit 1 = stdout, bit 2 = stderr, as in torchrun's 0 to 3. */
+/* Streams of a worker: bit 1 = stdout, bit 2 = stderr, as in torchrun's 0 to 3. */
 enum { STD_OUT = 1, STD_ERR = 2, STD_BOTH = 3 };
 
 /* "3", or "0:3,1:1" by local rank. Zeroed = nothing. */
@@ -72,7 +72,7 @@ struct std_map {
         int streams;
     } * items; /* owned by the map, sorted by rank */
     size_t n;
-    int all; /* ranks that are not in `items` */
+    int all; /* streams of the ranks that are not in `items` */
 };
 
 /* Return the streams of `local_rank`. */
@@ -83,26 +83,26 @@ int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
 
-/* Size at which a log file is full, and the number of full files to keep. Zeroed = never full. */
+/* The size at which a log file is full, and the number of full files to keep. Zeroed = never full. */
 struct log_rotate {
     uint64_t bytes; /* 0 = never */
     int keep;       /* 0 = all */
 };
 
-enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens if output arrives faster than it can be written */
+enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */
 
-enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: if more than one worker writes */
+enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: a prefix if more than one worker writes */
 
-/* CPUs that a worker may use, according to the place of its GPU. */
+/* The CPUs that a worker may use, depending on the place of its GPU. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
 #define CLI_HANG_OFF UINT64_MAX
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 
-/* Extent of --help. */
+/* How much --help prints. */
 enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
 
-/* Words to search for in lines. */
+/* Words that are searched for in lines. */
 struct cli_filters {
     char **items; /* owned, one allocation with their texts */
     size_t n;     /* 0 = not given */
@@ -119,36 +119,36 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* --rdzv_conf, which holds values that have their own options here. A time of 0 was not given. */
+/* The value of --rdzv_conf: settings that are separate options of ddprun. A time of 0 = not given. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
     const char *idle,
-        *idle_why; /* static: a key of torchrun's that has no effect here, and the reason; NULL = none */
-    bool lenient;  /* unknown keys are ignored, as torchrun does */
-    char unknown[CLI_CONF_KEY_MAX]; /* the last of them; "" = none */
+        *idle_why; /* static texts: one of torchrun's keys that has no effect here, and the reason; NULL = none */
+    bool lenient;                   /* unknown keys are ignored, as in torchrun */
+    char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" = none */
 };
 
-/* The real place of the only worker of a task (--per_task), because each task is a node in the rendezvous. */
+/* The real ranks of the only worker of a task (--per_task); in the rendezvous, each task is a node. */
 struct cli_task {
     int local_rank, local_world_size, node_rank, nnodes;
 };
 
-/* Ranks that read ddprun's stdin. */
+/* The ranks that read ddprun's stdin. */
 struct cli_input {
     bool all;
-    struct rank_set ranks; /* else these; owned */
+    struct rank_set ranks; /* the ranks, unless `all`; owned */
 };
 
-/* The parsed command line. Text is borrowed from argv or from the environment block. */
+/* The parsed command line. Texts are borrowed from argv or from the environment block. */
 struct cli {
-    bool torchrun; /* started as torchrun, so the defaults are torchrun's */
+    bool torchrun; /* started under the name torchrun, so the defaults are torchrun's */
     struct cli_nproc nproc;
     struct cli_nnodes nnodes;
-    int node_rank; /* used if it was given */
+    int node_rank; /* valid if the option was given */
     enum rdzv_backend backend;
-    struct endpoint endpoint; /* host "" = none given; port -1 = none given */
+    struct endpoint endpoint; /* host "": not given; port -1: not given */
     struct cli_rdzv_conf rdzv_conf;
     const char *local_addr;  /* NULL = none given */
     const char *secret_file; /* NULL = none given */
@@ -159,14 +159,14 @@ struct cli {
     bool standalone, uneven, insecure;
     const char *scheduler; /* "auto", "none" or a name */
     bool per_task, explain;
-    struct cli_task task;                /* used with per_task; from the scheduler */
+    struct cli_task task;                /* valid with per_task; from the scheduler */
     char master_addr[ENDPOINT_HOST_MAX]; /* without brackets */
-    int master_port;                     /* 0 = any free one */
+    int master_port;                     /* 0 = any free port */
     const char *job;                     /* --rdzv_id; NULL = none given */
     uint64_t timeout_ms, grace_ms;
     struct cli_input input;
-    signal_set stop_signals;           /* in addition to those that always stop the job */
-    int max_restarts, max_no_progress; /* max_no_progress 0 = any number */
+    signal_set stop_signals;           /* in addition to the signals that always stop the job */
+    int max_restarts, max_no_progress; /* max_no_progress 0 = no limit */
     uint64_t backoff_ms, backoff_cap_ms;
     enum exit_policy exit_policy;
     uint64_t hang_timeout_ms; /* 0 = adaptive, CLI_HANG_OFF = off */
@@ -177,10 +177,10 @@ struct cli {
     const char *role;
     enum numa_binding numa_binding;
     const char *event_log_handler, *start_method, *monitor_interval,
-        *logs_specs;      /* checked, without effect */
+        *logs_specs;      /* the values are checked and have no effect */
     const char *log_dir;  /* NULL = none */
     const char *log_file; /* pattern of text.h; NULL = none */
-    const char *events;   /* pattern, too; NULL = no event log */
+    const char *events;   /* also a pattern of text.h; NULL = no event log */
     bool log_merge;
     struct log_rotate log_rotate;
     enum log_policy log_policy;
@@ -198,23 +198,25 @@ struct cli {
     bool dry_run, quiet, verbose, json;
     enum completion_shell completion;
     enum cli_help help;
-    bool version, print_prefix, print_man; /* print this and exit 0; the rest of the struct may be unset */
-    const char *make_secret;               /* the same: write a secret to this file */
+    bool version, print_prefix, print_man; /* print a text and exit 0; the rest of the struct may be unset */
+    const char *make_secret;               /* the same, but write a secret to this file */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
-    char *const *args;   /* what follows PROGRAM, NULL-terminated */
+    char *const *args;   /* the words after PROGRAM, NULL-terminated */
 };
 
-/* Read defaults (torchrun's own when argv[0] is so called), then PET_* variables from `environ_block` (NULL-terminated
- * "KEY=VALUE"s), then argv (NULL-terminated, as main gets it). cli_check checks whether they fit together.
- * DDP_OK: free with cli_free; argv and environ_block must outlive `cli`. DDP_ERR_ARG: `err` is a sentence with the
- * option, the value and what is valid. DDP_ERR_NOMEM: out of memory. After an error nothing needs to be freed. */
+/* Read the defaults (torchrun's if argv[0] is torchrun), then the PET_* variables in `environ_block` (NULL-terminated
+ * "KEY=VALUE"s), then argv (NULL-terminated, as passed to main). Combinations of options are checked by cli_check.
+ *
+ * DDP_OK: free `cli` with cli_free; argv and environ_block must outlive `cli`. DDP_ERR_ARG: `err` is a sentence with
+ * the option, the value and the valid values. DDP_ERR_NOMEM: out of memory. After an error nothing needs to be
+ * freed. */
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
                     struct ddp_err *err);
 void cli_free(struct cli *cli);
 
-/* Set an option that the user has not set; `from` is the origin of the text, for the error. The text must outlive
- * `cli`. DDP_ERR_ARG: its parser rejects it. */
+/* Set an option that the user has not set. `from` names the origin of the text, for an error. The text must outlive
+ * `cli`. DDP_ERR_ARG: the option's parser rejects the text. */
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err);
 
@@ -224,24 +226,27 @@ ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
 /* Return whether the user (on the command line or in the environment) or the scheduler set the option. */
 bool cli_gives(const struct cli *cli, enum cli_option option);
 
-/* Return whether nodes join and leave (torchrun's c10d backend). Otherwise --nnodes and --node_rank define the nodes. */
+/* Return whether the job is elastic: nodes may join and leave (torchrun's c10d backend). Otherwise --nnodes and
+ * --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append the text of --help (`cli->help` says which), the manual page (roff) or a completion (roff). False if out of
- * memory. */
+/* Append a text; return false when memory is short: that of --help (`cli->help`: the short or the long form), the
+ * manual page (roff), the script for a shell's completion, or the help of one command. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
 bool cli_print_command_help(enum cli_command command, struct buf *out);
 
-/* Return whether the command line requests a text and no job. Then the other members of the struct are unused. */
+/* Return whether the command line only requests a text and starts no job. Then the other members of the struct are
+ * not used. */
 bool cli_only_prints(const struct cli *cli);
 
-/* Return the first PET_ variable without effect, "PET_X=...", or NULL. *option is the option of that name if it is
- * read from the command line only, else NULL. Both are borrowed, from the block and from the table. */
+/* Return the first PET_ variable without effect, "PET_X=...", or NULL; borrowed from the block. *option is the name
+ * of the option that the variable would set if that option could be set in the environment, else NULL; borrowed from
+ * the table. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
-/* --- the rows of options.h as data, for the files of the command line and its tests ------------------------ */
+/* --- the rows of options.h as data, for this folder and its tests ------------------------------------------ */
 
 enum cli_section {
 #define X(id, title) SECTION_##id,
@@ -256,7 +261,7 @@ enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 extern const struct option_row cli_rows[OPTIONS];
 extern const struct option_table cli_table;
 
-/* Return the option's default as it would be typed, or NULL. Under the name torchrun it is torchrun's default. */
+/* Return the option's default as it would be typed, or NULL. Under the name torchrun, that is torchrun's default. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
 #endif

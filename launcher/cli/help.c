@@ -1,6 +1,6 @@
 /* help.c -- --help, the manual page, and the completion of shells, from the rows that parse the options.
  *
- * --print_completion: a script with which a shell completes our options.
+ * --print_completion prints a script with which a shell completes ddprun's options:
  *
  *     ddprun --print_completion=bash >/etc/bash_completion.d/ddprun */
 #include "base/events.h"
@@ -40,17 +40,18 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
 
 /* --- cli help --------------------------------------------------------------------------------------------- */
 
-/* --help and the manual page, printed from the same tables that parse, set the
- * environment and define the exit codes, so that they cannot disagree.
+/* --help and the manual page. The same tables parse the options, set the environment and define the exit codes, so the
+ * texts cannot disagree with the program.
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> a worker's environment
  *     exit_codes.h  -> exit status                                 examples[]   -> both texts
  *     diagnosis/findings.h -> what ddprun finds out about a job         base/events.h -> what --events writes
  *
- * The manual is printed by the program and not kept as a file: `make install` asks for it, so it is that of the version
- * that is installed. Memory may run short anywhere; the answers are chained with && and asked once at the end.
+ * The manual page is not a file in the repository: `make install` runs the program to print it, so the page always
+ * belongs to the installed version. Memory may be short in any function; the results are combined with && and only
+ * checked at the end.
  *
- * Each option is shown with underscores, as torchrun's users type it. */
+ * Options are shown with underscores, as torchrun's users type them. */
 
 static const char *const section_titles[SECTIONS] = {
 #define X(id, title) title,
@@ -75,13 +76,13 @@ static const struct {
 };
 enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
 
-/* What --help prints; --help=all explains every option. */
+/* The options that --help explains; --help=all explains every option. */
 static const enum cli_option important[] = { OPT_NPROC_PER_NODE, OPT_STANDALONE, OPT_NNODES, OPT_NODE_RANK,
                                              OPT_RDZV_ENDPOINT,  OPT_RDZV_ID,    OPT_MODULE, OPT_MAX_RESTARTS,
                                              OPT_LOG_DIR,        OPT_DRY_RUN };
 enum { IMPORTANT = sizeof(important) / sizeof(important[0]), SHORT_EXAMPLES = 3 };
 
-/* Rows are shown in the order of the table. */
+/* Append a section; options are in the order of the table. */
 static bool help_section(struct buf *out, const struct cli *cli, enum cli_section section)
 {
     bool ok = buf_printf(out, "\n%s:\n", section_titles[section]);
@@ -107,7 +108,7 @@ static bool is_important(int option)
     return false;
 }
 
-/* Print only the names of all other options, a paragraph for each section. */
+/* Append the names of all other options, a paragraph for each section. */
 static bool help_other_names(struct buf *out)
 {
     bool ok = buf_printf(out, "\nMore options (--help=all explains all of them):\n");
@@ -169,14 +170,15 @@ bool cli_print_help(const struct cli *cli, struct buf *out)
 
 /* --- manual page ---------------------------------------------------------------------------------------- */
 
-/* Print one entry of a tagged list: the tag in bold, then the text. */
+/* Append one entry of a tagged list: the tag in bold, then the text. */
 static bool man_entry(struct buf *out, const char *tag, const char *text)
 {
     return buf_printf(out, ".TP\n\\fB") && options_roff(out, tag) && buf_printf(out, "\\fR\n") &&
            options_roff(out, text) && buf_printf(out, "\n");
 }
 
-/* The sections of --help, in the same order, so that readers find an option at the same place in both. */
+/* Append the options, in the sections and the order of --help, so that readers find an option at the same place in
+ * both. */
 static bool man_options(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH OPTIONS\n");
@@ -189,7 +191,7 @@ static bool man_options(struct buf *out)
     return ok;
 }
 
-/* The variables that ddprun reads are listed here; those that it sets come from their table. */
+/* Append the variables. Those that ddprun reads are listed here; those that it sets are in their table. */
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
@@ -217,7 +219,7 @@ static bool man_exit_codes(struct buf *out)
     return ok && man_entry(out, "other", "the exit code of the worker that failed first");
 }
 
-/* The reactions of our two processes and of a worker to each signal, in this order. */
+/* Append how ddprun, its agent and a worker react to each signal. */
 static bool man_signals(struct buf *out)
 {
     bool ok = buf_printf(
@@ -251,7 +253,7 @@ static bool man_findings(struct buf *out)
            findings_print_man(out);
 }
 
-/* The rule, and one entry for each value. */
+/* Append the rule, and one entry for each scheduler. */
 static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(
@@ -260,13 +262,13 @@ static bool man_schedulers(struct buf *out)
              "prints each value and its origin; \\-\\-scheduler=none ignores the scheduler. Start one ddprun "
              "on each node (srun "
              "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one in each task.\n");
-#define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Tells " tells ".");
+#define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Sets " tells ".");
     SCHEDULERS(X)
 #undef X
     return ok;
 }
 
-/* The schema describes each line. */
+/* Append the names of the events; the schema describes their members. */
 static bool man_events(struct buf *out)
 {
     bool ok = buf_printf(
@@ -281,7 +283,7 @@ static bool man_events(struct buf *out)
     ok = ok && buf_printf(out, "and each node writes its own: ");
     EVENTS_OF_AGENT(X)
 #undef X
-    return ok && buf_printf(out, "all with the round of the job. 'ddpctl timeline' draws them.\n");
+    return ok && buf_printf(out, "all with the round of the job. 'ddpctl timeline' draws all events.\n");
 }
 
 static bool man_commands(struct buf *out)
@@ -309,13 +311,13 @@ static bool man_torchrun(struct buf *out)
     return buf_printf(
         out,
         ".SH TORCHRUN\nOptions, variables and log directories of PyTorch's torchrun work as in torchrun. "
-        "'ddprun shim DIR' puts the name torchrun for ddprun into a directory; started under that "
+        "'ddprun shim DIR' creates a command torchrun in DIR that starts ddprun; started under that "
         "name "
         "it also has torchrun's defaults: one worker, every program is run by Python unless \\-\\-no_python "
         "is "
-        "given, SIGQUIT stops the job, the scheduler is ignored, only streams of \\-\\-tee have a prefix, "
-        "\\-\\-log_dir alone redirects nothing, and a job that names its place is called 'none'. Python "
-        "plug\\-ins and etcd are refused, and so is a rendezvous together with torchrun's own agents.\n");
+        "given, SIGQUIT stops the job, the scheduler is ignored, only streams in \\-\\-tee have a prefix, "
+        "\\-\\-log_dir alone redirects nothing, and with a port or an endpoint the job id is 'none'. Python "
+        "plug\\-ins and etcd are rejected, and ddprun cannot join a rendezvous of torchrun's own agents.\n");
 }
 
 bool cli_print_man(struct buf *out)
@@ -327,12 +329,13 @@ bool cli_print_man(struct buf *out)
                ".SH NAME\nddprun \\- start the workers of a data\\-parallel job\n"
                ".SH SYNOPSIS\n.B ddprun\n[\\fIoptions\\fR] \\fIPROGRAM\\fR [\\fIargs\\fR...]\n"
                ".SH DESCRIPTION\n"
-               "Starts one process per GPU (or as many as asked for) with torchrun's environment, serves the "
-               "store through which they meet, carries their output line by line, and stops them all when "
+               "Starts one process per GPU (or as many as requested) with torchrun's environment, hosts the "
+               "store through which the processes connect, forwards their output line by line, and stops all "
+               "when "
                "one fails. The report at the end names the first failure; its exit code is ddprun's.\n.PP\n"
                "A first SIGINT, SIGTERM or SIGHUP is passed on to the workers, which then have the "
-               "grace time to end; the second one kills them. SIGQUIT (Ctrl-\\e) prints what each worker "
-               "does. Nothing that was started is left behind.\n"
+               "grace time to end; a second signal kills them. SIGQUIT (Ctrl-\\e) prints what each worker "
+               "does. No process of the job is left behind.\n"
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_commands(out) && man_environment(out) && man_exit_codes(out) &&

@@ -1,22 +1,31 @@
-/* options.h -- every option of ddprun, one row each. cli.c makes the parser, the PET_* defaults, --help and
- * the manual page from these rows; a new option is a row here and a field in struct cli.
+/* options.h -- every option of ddprun, one row each. The parser, the PET_* defaults, --help and the manual page all use
+ * these rows; a new option is a row here and a field in struct cli.
  *
- * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, value_KIND in
- * values.c; WORD and NAME: one of the words that are listed there), field of struct cli, name of the value in the
- * help (NULL = a switch, "[=X]" = a switch that accepts the value X), default as it would be typed (NULL = none),
- * whether PET_<NAME> is read, whose it is (of the FIRST torchrun, 1.13, and all later; of later ones, THEIRS; OURS:
- * what is a clear abbreviation for an earlier one stays one here), section of the help, help. */
+ * Columns:
+ *
+ *     id
+ *     name             with underscores; dashes are accepted everywhere
+ *     letter           short form, or 0
+ *     kind             the parser, value_KIND in values.c; WORD and NAME: one of the words that values.c lists
+ *     field            of struct cli
+ *     value            its name in the help; NULL = a switch; "[=X]" = a switch that accepts the value X
+ *     default          as it would be typed; NULL = none
+ *     in environment   whether PET_<NAME> is read
+ *     whose            FIRST: of torchrun 1.13 and later; THEIRS: of a later torchrun; OURS: only of ddprun. An
+ *                      abbreviation that is unambiguous among the earlier of these stays valid
+ *     section          of the help
+ *     help */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-/* Commands: first words that are not a program; a program of that name is started as ./NAME. Columns: id, name,
- * arguments, help. */
-#define DDPRUN_COMMANDS(X)                                                                            \
-    X(EXPLAIN, "explain", "[CODE]",                                                                   \
-      "print the meaning and remedy of a finding or an exit code, or list all")                       \
-    X(SHIM, "shim", "[--remove] DIR",                                                                 \
-      "put a command torchrun that starts ddprun into DIR and print the line that puts DIR first in " \
-      "PATH; or remove it. Another torchrun is not changed")
+/* Commands: a first word that is not a program. A program with the name of a command is started as ./NAME. Columns: id,
+ * name, arguments, help. */
+#define DDPRUN_COMMANDS(X)                                                                              \
+    X(EXPLAIN, "explain", "[CODE]",                                                                     \
+      "print the meaning and remedy of a finding or an exit code, or list all")                         \
+    X(SHIM, "shim", "[--remove] DIR",                                                                   \
+      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in " \
+      "PATH; --remove removes that command. Other torchruns are not changed")
 
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
@@ -35,64 +44,66 @@
     X(STANDALONE, "standalone", 0, SWITCH, standalone, NULL, NULL, true, FIRST, JOB,                                  \
       "job of this node alone, on any free port unless --master_port is given")                        \
     X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
-      "address of the store: of this host, or of node 0 of several nodes")                  \
+      "address of the store: that of this host, or of node 0 if there are several nodes")                  \
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
-      "port of the store; 0 = any free one. A job of one node takes a free port if the default port is in use")  \
+      "port of the store; 0 = any free port. A job of one node uses a free port if the default port is in use")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
       "job id, in TORCHELASTIC_RUN_ID and in the names of log directories (default: random, 'none' "  \
       "with several nodes)")                                                                                  \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of these workers, for ROLE_NAME and prefixes")                                          \
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
-      "number of nodes; MIN:MAX for a job that nodes join and leave; N:N is N")               \
+      "number of nodes; MIN:MAX for an elastic job, which nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
       "rank of this node, from 0 to nnodes - 1; the rendezvous assigns the ranks of elastic jobs")                   \
     X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \
       "'static': --nnodes and --node_rank define the nodes; 'c10d': elastic, nodes join and leave (default: "   \
       "c10d for a range of nodes, as 2:4, else static)")                            \
     X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, FIRST, NODES,               \
-      "address of the store, on the node that has it or in a ddp-rendezvous (default port: 29400 if "  \
-      "elastic, else that of --master_port)")                                                               \
+      "address of the store: that of the node that hosts the store, or of a ddp-rendezvous (default port: 29400 " \
+      "if elastic, else that of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
-      "join_timeout (600) or timeout (900), last_call_timeout (30), keep_alive_interval times "              \
-      "keep_alive_max_attempt, all in seconds, and is_host, as torchrun's")                                  \
+      "settings of torchrun, in seconds: join_timeout (default: 600) or timeout (900), last_call_timeout (30), " \
+      "keep_alive_interval and keep_alive_max_attempt (their product is --node_timeout); and is_host")                                  \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
-      "address of this node for the others (default: the one from which it reaches the store)")       \
+      "address of this node for the other nodes (default: the address from which this node connects to the " \
+      "store)")       \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
       "whether this node hosts the store; auto: node 0, or the node that owns the address of --rdzv_endpoint")      \
     X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
-      "secret of the job, the same on all nodes, made by --make_secret; '-' reads one line of stdin. Only agents " \
-      "that have it may join, and only connections that such an agent confirms are served")                  \
+      "file with the job's secret, the same on all nodes, created by --make_secret; '-' reads one line of " \
+      "stdin. Only agents with the secret may join, and the store serves only connections that such an agent " \
+      "confirms")                  \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
       "let every user of this host use the store, and without --secret_file every host of the network (default: only " \
       "processes of the user who started ddprun, and of root)")                                                                 \
     X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
-      "store of PyTorch's workers: that of the 'launcher', or one that 'rank0' hosts; auto: the "  \
-      "launcher's, except for PyTorch 2.4 or later without libuv, which accepts only its own")              \
+      "store for PyTorch's workers: that of the 'launcher', or a store that 'rank0' hosts; auto: the " \
+      "launcher's, except for PyTorch 2.4 or later without libuv, which accepts only a store of PyTorch")              \
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
-      "when waiting nodes join a running elastic job: when all workers have 'agreed', 'now' "   \
-      "(workers are started again), or 'never' before the next restart")                                     \
+      "when waiting nodes join a running elastic job: when all workers have 'agreed', 'now' (the workers are " \
+      "restarted), or 'never' (only at the next restart)")                                     \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
       "time for which a finished node waits for the others")                                    \
     X(SCHEDULER, "scheduler", 0, SCHEDULER, scheduler, "NAME", "auto", true, OURS, NODES,                               \
-      "scheduler whose variables set unset options: 'auto' (the one that started this process), "   \
-      "'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
+      "scheduler whose variables provide the options that are not set: 'auto' (the scheduler that started this " \
+      "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task, because the scheduler started one ddprun for each worker")            \
     X(EXPLAIN, "explain", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES,                                \
       "print the values of the scheduler and the origin of each option, and start nothing; with --json as JSON") \
-    X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* the old name of --explain, until 0.2 */ \
+    X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* former name of --explain, valid until 0.2 */ \
     X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
     X(NO_PYTHON, "no_python", 0, SWITCH, no_python, NULL, NULL, true, FIRST, PROGRAM,                                 \
       "execute PROGRAM itself even if its name ends in .py")                                               \
     X(RUN_PATH, "run_path", 0, SWITCH, run_path, NULL, NULL, true, FIRST, PROGRAM,                            \
-      "PROGRAM is a Python script: run it with runpy.run_path, in one Python per worker; wins over "        \
-      "--no_python and --module")                                                                            \
+      "PROGRAM is a Python script: run it with runpy.run_path, in one Python per worker; overrides --no_python " \
+      "and --module")                                                                            \
     X(START_METHOD, "start_method", 0, NAME, start_method, "NAME", "spawn", true, FIRST, PROGRAM,   \
       "'spawn', 'fork' or 'forkserver', for --run_path: ddprun always starts a new process, as with spawn")   \
     X(PASS_LOCAL_RANK, "pass_local_rank", 0, NAME, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
@@ -103,8 +114,8 @@
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, NULL, NULL, true, THEIRS, PROGRAM, \
       "show each worker only its own GPU, with LOCAL_RANK=0")                                              \
     X(SHARE_GPU, "share_gpu", 0, SWITCH, share_gpu, NULL, NULL, true, OURS, PROGRAM,                            \
-      "accept more workers than GPUs: worker N uses GPU N modulo their number, with NCCL configured for it; for tests, " \
-      "because it is slow")                                                                                       \
+      "accept more workers than GPUs: worker N uses GPU N modulo the number of GPUs, and NCCL is configured for " \
+      "shared GPUs; slow, for tests")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "bind each worker to the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
       "share of the node, or one 'core-complex' (a group with a common cache)")                              \
@@ -114,30 +125,31 @@
       "containment of the job's processes: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
       "(a PID namespace: workers see other process ids) or 'auto' (cgroup, else plain)")                     \
     X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
-      "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each gets everything) or 'none'; the "    \
-      "others read nothing")                                                                                 \
+      "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each worker gets all of it) or 'none'; the " \
+      "other workers read nothing")                                                                                 \
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, NULL, NULL, true, OURS, PROGRAM,                                       \
       "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \
       "write each worker's stdout and stderr, and the report, to files below DIR")                       \
     X(FLIGHT_RECORDER, "flight_recorder", 0, SWITCH, flight_recorder, NULL, NULL, true, OURS, OUTPUT,                \
-      "let PyTorch record the collectives of each rank, and write them below DIR at a timeout, for 'ddpctl flight'; " \
-      "needs --log_dir")                                                                                     \
+      "let PyTorch record the collectives of each rank and, at a timeout, write the records below --log_dir, " \
+      "for 'ddpctl flight'")                                                                                     \
     X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, FIRST, OUTPUT,                            \
-      "streams for files only: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in 0:3,1:1")   \
+      "streams that are written to files and not to the console: 0 none, 1 stdout, 2 stderr, 3 both; or by " \
+      "local rank, as in 0:3,1:1")   \
     X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, FIRST, OUTPUT,                                              \
-      "streams for files and the console; same format")                                            \
+      "streams that are written to files and to the console; same values as for --redirects")                                            \
     X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OURS, OUTPUT,                             \
-      "name of each log file, instead of the layout of DIR: %h host, %r rank, %l local rank, %n node rank, %t "  \
-      "time of the start, %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
+      "name of each log file, instead of the layout of --log_dir: %h host, %r rank, %l local rank, %n node " \
+      "rank, %t time of the start, %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
     X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, NULL, NULL, true, OURS, OUTPUT,                                  \
-      "let workers share a log file if PATTERN gives them the same name; lines stay whole")               \
+      "let workers share a log file if --log_file gives them the same name; lines stay whole")               \
     X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OURS, OUTPUT,                    \
-      "start a new log file at this size (500K, 64M, 2G); full ones get .1, .2 ... at the end; keep the newest KEEP, "  \
-      "or all")                                                                                \
+      "start a new log file at this size (500K, 64M, 2G); full files are renamed to .1, .2 ..., of which the " \
+      "newest KEEP are kept (default: all)")                                                                                \
     X(LOG_POLICY, "log_policy", 0, WORD, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
-      "what happens if output arrives faster than it can be written, or a disk is full: with 'block' workers wait, "  \
-      "with 'drop' it is dropped and counted")                                                                          \
+      "what happens if output arrives faster than it can be written, or a disk is full: with 'block' the " \
+      "workers wait, with 'drop' output is dropped and counted")                                                                          \
     X(PREFIX, "prefix", 0, PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                           \
       "print '[rank] ' before each line, even with one worker")                                           \
     X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                  \
@@ -148,21 +160,21 @@
     X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, NULL, NULL, true, OURS, OUTPUT,                               \
       "print before each line the time at which it was read (UTC, microseconds)")                         \
     X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
-      "show only lines of these local ranks, as 0,2-5; files and the report have all")                   \
+      "show only lines of these local ranks, as in 0,2-5; files and the report contain all lines")                   \
     X(STDOUT_FILTERS, "duplicate_stdout_filters", 0, FILTERS, filters[0], "WORDS", NULL, true, THEIRS, OUTPUT, \
       "write lines of --tee's stdout that contain one of these words (separated by commas) also to "     \
       "attempt_N/filtered_stdout.log")                                                                       \
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
       "same for stderr")                                                                                 \
     X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \
-      "show a line that several workers print once, with their ranks as prefix")                         \
+      "if several workers print the same line, show it once, with their ranks as prefix")                         \
     X(JSON, "json", 0, SWITCH, json, NULL, NULL, true, OURS, OUTPUT,                                                 \
       "print events, including the workers' output, as JSON lines on stdout")                                \
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
-      "append events of this node and the job to FILE as JSON lines for 'ddpctl timeline'; the name may have %h host, "  \
-      "%n node rank, %j job, %t time of the start; a new file has mode 0600")                   \
+      "append events of this node and the job to FILE as JSON lines, for 'ddpctl timeline'; the name may " \
+      "contain %h host, %n node rank, %j job, %t time of the start; a new file has mode 0600")                   \
     X(EVENT_LOG_HANDLER, "event_log_handler", 0, NAME, event_log_handler, "NAME", "null", true, THEIRS, OUTPUT, \
-      "'null' or 'console': accepted without effect: --events and --json write events")                         \
+      "'null' or 'console'; accepted without effect, because --events and --json write events")                         \
     X(LOGS_SPECS, "logs_specs", 0, NAME, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
       "'default': the layout of --log_dir; ddprun cannot load Python plug-ins")                                  \
     X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \
@@ -170,8 +182,8 @@
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
       "print details of starts and ends, also after a success")                                    \
     X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
-      "signals that stop the job besides SIGTERM, SIGINT and SIGHUP, which always do: SIGQUIT, SIGUSR1, "    \
-      "SIGUSR2; the manual page lists the effect of the others")                              \
+      "signals that stop the job in addition to SIGTERM, SIGINT and SIGHUP, which always stop it: SIGQUIT, " \
+      "SIGUSR1, SIGUSR2; the manual page lists the effect of each signal")                              \
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
       "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
@@ -185,31 +197,32 @@
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \
       "wait before the first restart; doubled after each attempt without progress")                    \
     X(RESTART_BACKOFF_MAX, "restart_backoff_max", 0, DURATION, backoff_cap_ms, "TIME", "1m", true, OURS, FAILURE,  \
-      "longest such wait")                                                                               \
+      "longest wait before a restart")                                                                               \
     X(MAX_NO_PROGRESS, "max_no_progress", 0, COUNT, max_no_progress, "N", "3", true, OURS, FAILURE,                \
       "stop restarting after N consecutive attempts without progress; 0 = never. " \
       "Only for workers that report their progress (ddp_progress)")                                            \
     X(EXIT_CODE, "exit_code", 0, WORD, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
-      "worker whose exit code ddprun returns if workers fail: the 'first' that failed, the highest ('max') or "      \
-      "that of 'rank0'; 'workers' is 'first', but 0 if a signal stopped the job and every worker of "      \
+      "worker whose exit code ddprun returns if workers fail: the 'first' that failed, the highest code ('max') " \
+      "or that of 'rank0'; 'workers' is like 'first', but 0 if a signal stopped the job and every worker of " \
       "this node exited with 0")                                                                                     \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
-      "without a sign of progress for this long the stacks of all ranks are compared; a hang is reported about 13 s later. " \
-      "Without it 30s, or 5 times the longest pause of the job so far if that is more")                      \
+      "time without a sign of progress after which the stacks of all ranks are compared; a hang is reported " \
+      "about 13 s later (default: 30s, or 5 times the longest pause of the job so far if that is longer)")                      \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
-      "what follows a reported hang: 'report' only, 'stop' the job, or 'restart' it as after a failure (--max_restarts)") \
+      "reaction to a reported hang: 'report' only, 'stop' the job, or 'restart' the job as after a failure " \
+      "(--max_restarts)") \
     X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
-      "only lines of output that match this extended regular expression are signs of progress; without it lines that come "   \
-      "again with other numbers, as 'step 7 loss 0.3'")                                                      \
+      "extended regular expression: only lines of output that match are signs of progress (default: lines that " \
+      "are repeated with other numbers, as 'step 7 loss 0.3')")                                                      \
     X(PROFILE_RANKS, "profile_ranks", 0, SWITCH, profile_ranks, NULL, NULL, true, OURS, FAILURE,             \
-      "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker), report a rank for which the " \
-      "others wait in every step, and show it in 'ddpctl top'")                                              \
+      "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker), report a " \
+      "rank for which the others wait in every step, and show that rank in 'ddpctl top'")                                              \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all of them")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \
       "print the version and the build: commit, architecture, C library; with --json as JSON")               \
     X(PRINT_PREFIX, "print_prefix", 0, SWITCH, print_prefix, NULL, NULL, false, OURS, INFO,                  \
-      "print the directory below which ddprun is installed, which has lib/pkgconfig and include")             \
+      "print the directory in which ddprun is installed, which contains lib/pkgconfig and include")             \
     X(MAKE_SECRET, "make_secret", 0, TEXT, make_secret, "FILE", NULL, false, OURS, INFO,                     \
       "write a new random secret for a job of several nodes to FILE, with mode 0600, and exit")              \
     X(PRINT_COMPLETION, "print_completion", 0, WORD, completion, "SHELL", NULL, false, THEIRS, INFO,        \

@@ -1,7 +1,8 @@
-/* values.c -- parsers of values of options: numbers, times, node counts, lists of ranks, redirects, key=value lists.
+/* values.c -- parsers of the values of options: numbers, times, node counts, lists of ranks, redirects, key=value
+ * lists.
  *
- * The values of --tee and --redirects: "3" for all workers, or "0:3,1:1" by local rank, where
- * workers that the map does not name have 0. torchrun reads only ranks of one digit; here any rank works. */
+ * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; workers that are not in the map
+ * have 0. torchrun accepts only ranks of one digit; here any rank is valid. */
 #include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/schedulers.h"
@@ -34,10 +35,11 @@ static const struct option_words words[OPTIONS] = {
     [OPT_LOG_POLICY] = OPTION_WORDS("'block' or 'drop'", [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
     [OPT_PRINT_COMPLETION] = OPTION_WORDS("'bash', 'zsh', 'fish' or 'tcsh'", [SHELL_BASH] = "bash",
                                           [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
-    /* torchrun's etcd backends are rejected, not ignored: a user who names one has a server that would not be used. */
-    [OPT_RDZV_BACKEND] = OPTION_WORDS(
-        "'static' or 'c10d'; for etcd and plug-ins use ddprun's own store, in a node or in ddp-rendezvous",
-        [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
+    /* torchrun's etcd backends are rejected instead of ignored: a user who names one has a server, which ddprun would
+     * not use. */
+    [OPT_RDZV_BACKEND] = OPTION_WORDS("'static' or 'c10d'; instead of etcd or a plug-in use ddprun's own "
+                                      "store, on a node or in ddp-rendezvous",
+                                      [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
     [OPT_HOST_STORE] = OPTION_WORDS("'yes', 'no' or 'auto'", [HOST_STORE_AUTO] = "auto",
                                     [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no"),
     [OPT_TORCH_STORE] = OPTION_WORDS("'launcher', 'rank0' or 'auto'", [TORCH_STORE_AUTO] = "auto",
@@ -54,14 +56,14 @@ static const struct option_words words[OPTIONS] = {
     [OPT_NUMA_BINDING] = OPTION_WORDS(
         "'node', 'socket', 'exclusive' or 'core-complex'", [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket",
         [NUMA_EXCLUSIVE] = "exclusive", [NUMA_CORE_COMPLEX] = "core-complex"),
-    [OPT_EVENT_LOG_HANDLER] =
-        OPTION_WORDS("'null' or 'console'; other handlers are Python code registered inside of torchrun, use "
-                     "--events=FILE or --json",
-                     "null", "console"),
-    [OPT_LOGS_SPECS] =
-        OPTION_WORDS("'default'; others are entry points of Python packages (torchrun.logs_specs), use "
-                     "--log_file=PATTERN to name the log files",
-                     "default"),
+    [OPT_EVENT_LOG_HANDLER] = OPTION_WORDS(
+        "'null' or 'console'; other handlers are Python code that only torchrun can load; instead use "
+        "--events=FILE or --json",
+        "null", "console"),
+    [OPT_LOGS_SPECS] = OPTION_WORDS(
+        "'default'; others are Python code (torchrun.logs_specs) that only torchrun can load; instead use "
+        "--log_file=PATTERN to name the log files",
+        "default"),
     [OPT_HELP] = OPTION_WORDS(NULL, [HELP_ALL] = "all"),
 };
 
@@ -73,7 +75,7 @@ static int compare_map_ranks(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Parse one "RANK:STREAMS" and move past it and the comma that follows. */
+/* Parse one "RANK:STREAMS" and move *at past the item and the comma after it. */
 static bool std_item(const char **at, struct std_map_item *item)
 {
     const char *p = *at;
@@ -89,7 +91,7 @@ static bool std_item(const char **at, struct std_map_item *item)
     return true;
 }
 
-/* "1:1,1:2" could mean either, so it is rejected. Items are sorted. */
+/* Return true if a rank occurs twice, as in "1:1,1:2", which is ambiguous. The items are sorted. */
 static bool has_twins(const struct std_map_item *items, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -98,7 +100,7 @@ static bool has_twins(const struct std_map_item *items, size_t n)
     return false;
 }
 
-/* The number of commas is an upper bound, so the array is allocated once and its limit is checked before. */
+/* Return an upper bound of the number of items, so that the array is allocated once, after a check of its limit. */
 static size_t count_items(const char *text)
 {
     size_t n = 1;
@@ -107,7 +109,7 @@ static size_t count_items(const char *text)
     return n;
 }
 
-/* Sorted, so that a lookup among 4096 workers' ranks stays cheap. */
+/* Read all items and sort them, so that a lookup among 4096 ranks is fast. */
 static bool read_items(const char *text, struct std_map_item *items, size_t *n)
 {
     for (*n = 0; *text != '\0'; (*n)++)
@@ -117,11 +119,11 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
     return !has_twins(items, *n);
 }
 
-/* Parse the whole map or nothing: after an error the array is still in the struct, and cli_free frees it. */
+/* Parse a map. After an error the array is still in the struct, and cli_free frees it. */
 static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
 {
     struct std_map *map = to;
-    free(map->items); /* the command line replaces the environment's value */
+    free(map->items); /* the command line overrides the environment's value */
     *map = (struct std_map){ 0 };
     if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
         map->all = text[0] - '0';
@@ -138,7 +140,7 @@ static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A rank without an entry has `all`, which is 0 if a map was given. */
+/* A rank that is not in the map has `all`, which is 0 for a map. */
 int std_map_get(const struct std_map *map, int local_rank)
 {
     struct std_map_item key = { .rank = local_rank };
@@ -155,12 +157,12 @@ int std_map_highest(const struct std_map *map)
 /* --- cli values ------------------------------------------------------------------------------------------- */
 
 /* Numbers are read with strtol and must end at the end of the text: "4x" is an error, not 4. Blanks around a number
- * are ignored, as in Python, because scripts put them into variables.
+ * are ignored, as in Python, because scripts may leave blanks in variables.
  *
- * An error states what is valid; the caller adds the origin of the text:
- * "PET_MASTER_PORT=http is not valid; expected: " + "a port from 1 to 65535, or 0 for any free one". */
+ * The text of an error lists what is valid; the caller adds the origin of the value: "PET_MASTER_PORT=http is not
+ * valid; expected: " + "a port from 1 to 65535, or 0 for any free port". */
 
-/* Limits far above any real job, so that a typing error is detected and no sum of such numbers overflows. */
+/* Limits far above any real job. They detect typing errors, and sums of such numbers cannot overflow. */
 enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
 static bool read_whole_number(const char *text, long low, long high, int *to)
@@ -177,7 +179,7 @@ static bool read_whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
-/* Try words first and a number last, so that its error can list everything that is valid. */
+/* Words are tried first and a number last, so that the error can list everything that is valid. */
 static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nproc *nproc = to;
@@ -187,13 +189,13 @@ static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
         return DDP_OK;
     if (isalpha((unsigned char)text[0]))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "a number from 1 to %d, 'gpu' (NVIDIA's), 'cpu' or 'auto'; for other kinds of "
+                        "a number from 1 to %d, 'gpu' (NVIDIA GPUs), 'cpu' or 'auto'; for other "
                         "devices give a number, because only PyTorch can count them",
                         CLI_NPROC_MAX);
     return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to %d, 'gpu', 'cpu' or 'auto'", CLI_NPROC_MAX);
 }
 
-/* Check the form only. The limit, nnodes, is checked when both options are read. */
+/* Parse a node rank. Whether it is less than --nnodes is checked later, when both options are read. */
 static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, CLI_NODES_MAX - 1, to))
@@ -201,8 +203,8 @@ static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *er
     return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to nnodes - 1");
 }
 
-/* On the command line a switch has no value and arrives as "1"; PET_<NAME> may be any integer, 0 = off, as in
- * torchrun. */
+/* Parse a switch. On the command line a switch has no value, and the text is "1"; PET_<NAME> may be any integer, 0 =
+ * off, as in torchrun. */
 static ddp_status switch_value(const char *text, bool *on, struct ddp_err *err)
 {
     int value;
@@ -217,8 +219,8 @@ static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* --prefix and --no_prefix write to one field, so the later of two rounds wins. An option that is off changes
- * nothing. */
+/* Set `wish` if the switch is on. --prefix and --no_prefix set the same field, so the later of two rounds overrides
+ * the earlier; a switch that is off changes nothing. */
 static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wish,
                                struct ddp_err *err)
 {
@@ -239,7 +241,7 @@ static ddp_status value_NO_PREFIX(const char *text, void *to, struct ddp_err *er
     return prefix_value(text, to, PREFIX_OFF, err);
 }
 
-/* An empty host or directory usually is a variable that the user's script did not set. */
+/* Reject an empty text, which is usually a variable that the user's script did not set. */
 static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -249,7 +251,7 @@ static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The shell compiles it again for itself. */
+/* The expression is compiled here only to check it; the agent compiles it again for its use. */
 static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
 {
     char why[128];
@@ -263,14 +265,14 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
     return value_TEXT(text, to, err);
 }
 
-/* The names of schedulers, and "none". plan/scheduler.c lists them if the name is unknown. */
+/* Accept any name; plan/scheduler.c lists the valid names if it is unknown. */
 static ddp_status value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
 {
     return value_TEXT(text, to, err);
 }
 
-/* The job id becomes part of a directory's name and of messages, so it must not leave that directory or contain
- * control characters. */
+/* Parse a job id. It becomes part of a directory's name and of messages, so it must not lead out of that directory or
+ * contain control characters. */
 static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -284,15 +286,15 @@ static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* 0 is allowed: the store takes a free port and workers get its number. */
+/* 0 is valid: the store opens a free port, and the workers get that port. */
 static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, 65535, to))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free one");
+    return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free port");
 }
 
-/* The only option that adds up instead of replacing. */
+/* --env is the only option whose values are collected instead of overridden. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
@@ -307,7 +309,7 @@ static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Local ranks. torchrun's default is an empty text: all of them. */
+/* Parse local ranks. An empty text, torchrun's default, means all ranks. */
 static ddp_status value_RANKS(const char *text, void *to, struct ddp_err *err)
 {
     struct rank_set *ranks = to;
@@ -317,7 +319,7 @@ static ddp_status value_RANKS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Words first, as for the number of workers. */
+/* Parse the readers of stdin; words are tried first, as for the number of workers. */
 static ddp_status value_INPUT(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_input *input = to;
@@ -366,7 +368,7 @@ static ddp_status value_SIGNALS(const char *text, void *to, struct ddp_err *err)
     return signals_parse(text, to, err);
 }
 
-/* 0 is allowed: --grace=0 kills at once. */
+/* 0 is valid: --grace=0 kills at once. */
 static ddp_status value_DURATION(const char *text, void *to, struct ddp_err *err)
 {
     if (read_duration(text, to))
@@ -374,7 +376,7 @@ static ddp_status value_DURATION(const char *text, void *to, struct ddp_err *err
     return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
 }
 
-/* The form is that of --grace, but 0 is invalid, because no node could ever join. */
+/* Parse a time as for --grace; but 0 is invalid, because no node could ever join. */
 static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -383,7 +385,8 @@ static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
 }
 
-/* Checked here, where an error can name the option. The names are built when the workers' ranks are known. */
+/* Check the pattern here, where an error can name the option. The names are formatted later, when the workers' ranks
+ * are known. */
 static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -391,7 +394,8 @@ static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
     return log_pattern_check(text, err);
 }
 
-/* Parse "4096" or "64M" as bytes at *text and move past them. Return 0 if that is not a size or is above a PiB. */
+/* Parse "4096" or "64M" at *text as bytes, and move *text past it. Return 0 if the text is not a size, or above a
+ * PiB. */
 static uint64_t size(const char **text)
 {
     static const char units[] = "KMGT";
@@ -407,7 +411,8 @@ static uint64_t size(const char **text)
     return value >> 50 == 0 ? value : 0;
 }
 
-/* A size, then the number of parts to keep, as one option, because the second needs the first. */
+/* Parse a size, and the number of files to keep. They are one option, because the number has no meaning without the
+ * size. */
 static ddp_status value_ROTATE(const char *text, void *to, struct ddp_err *err)
 {
     struct log_rotate *rotate = to;
@@ -422,7 +427,7 @@ static ddp_status value_ROTATE(const char *text, void *to, struct ddp_err *err)
                     LOG_ROTATE_MIN);
 }
 
-/* "--help" alone arrives as "1", like every switch. */
+/* Parse the value of --help; without a value, the text is "1", as for every switch. */
 static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *err)
 {
     enum cli_help *page = to;
@@ -435,15 +440,15 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
 
 /* --- cli nodes -------------------------------------------------------------------------------------------- */
 
-/* The values of the options about several nodes; see cli.h for what a parser returns.
+/* Parsers of the options about several nodes; cli.h describes what a parser returns.
  *
- * The keys of --rdzv_conf are torchrun's. A row states the target of its value, or why it has no effect here, so a
- * script for torchrun works unchanged and its user learns which keys have no effect. A key that torchrun does not
- * have is an error, because it is a typing error. Under the name torchrun it is ignored with a note. */
+ * The keys of --rdzv_conf are torchrun's. For each key a row has a parser, or the reason why the key has no effect
+ * here. So a script for torchrun works unchanged, and its user learns which keys have no effect. A key that torchrun
+ * does not have is an error, because it is probably mistyped; under the name torchrun it is ignored, with a note. */
 
 enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500, HANG_TIMEOUT_MIN_MS = 1000 };
 
-/* The part before or after the colon of MIN:MAX. */
+/* Parse the part before or after the colon of MIN:MAX. */
 static bool nodes_part(const char *text, size_t len, int *to)
 {
     char part[16];
@@ -454,7 +459,8 @@ static bool nodes_part(const char *text, size_t len, int *to)
     return read_whole_number(part, 1, CLI_NODES_MAX, to);
 }
 
-/* Write only if both parts are valid, because an invalid value must not change the option. */
+/* Parse N or MIN:MAX. The option is set only if both parts are valid, because an invalid value must not change the
+ * option. */
 static ddp_status value_NNODES(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nnodes *nodes = to, read;
@@ -468,7 +474,7 @@ static ddp_status value_NNODES(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* No port is -1, because 0 is one: any. */
+/* Parse an endpoint. A missing port is -1, because 0 means any free port. */
 static ddp_status value_ENDPOINT(const char *text, void *to, struct ddp_err *err)
 {
     struct ddp_err why;
@@ -481,15 +487,15 @@ static ddp_status value_ENDPOINT(const char *text, void *to, struct ddp_err *err
     return DDP_OK;
 }
 
-/* "h:29500" or "[::1]:29500"; several colons without brackets are an address. */
+/* Return true for "h:29500" or "[::1]:29500"; several colons without brackets are an IPv6 address. */
 static bool has_port(const char *text)
 {
     const char *colon = strchr(text, ':');
     return text[0] == '[' ? text[strlen(text) - 1] != ']' : colon != NULL && strchr(colon + 1, ':') == NULL;
 }
 
-/* torchrun requires brackets around an IPv6 address here; we also accept it without. A port would be resolved as part
- * of the name until the timeout. */
+/* Parse a host. torchrun requires brackets around an IPv6 address; here they are optional. A port is rejected,
+ * because otherwise it would be looked up as a part of the name, until the timeout. */
 static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
 {
     const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
@@ -503,7 +509,7 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A sample of the stacks takes up to some seconds. */
+/* The minimum is a second, because a sample of the stacks may take some seconds. */
 static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -514,7 +520,8 @@ static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err 
     return DDP_OK;
 }
 
-/* A heartbeat is sent at a third of this time. With a shorter time a busy machine would count as lost. */
+/* A heartbeat is sent every third of this time. With less than the minimum, a busy machine would be treated as
+ * lost. */
 static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -538,7 +545,7 @@ static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
     return read_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
 }
 
-/* Together with conf_attempts it becomes our --node_timeout, see plan.c. */
+/* plan.c computes --node_timeout from this value and conf_attempts. */
 static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
 {
     return read_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;
@@ -549,7 +556,7 @@ static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
     return read_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
 }
 
-/* torchrun's spellings; the first five mean yes. */
+/* torchrun's spellings of yes (the first five) and no. */
 static const struct option_words yes_and_no =
     OPTION_WORDS(NULL, "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n");
 
@@ -560,14 +567,14 @@ static bool conf_is_host(struct cli_rdzv_conf *conf, const char *value)
     return word >= 0;
 }
 
-/* The only supported value: ddprun has no store in a file. */
+/* Accept "tcp" only, because ddprun has no store in a file. */
 static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
 {
     (void)conf;
     return strcmp(value, "tcp") == 0;
 }
 
-/* A row without a parser has no effect; its text has the reason. */
+/* A row without a parser has no effect; `idle` is the reason. */
 static const struct {
     const char *key;
     bool (*parse)(struct cli_rdzv_conf *conf, const char *value);
@@ -587,7 +594,7 @@ static const struct {
 };
 enum { CONF_ROWS = sizeof(conf_rows) / sizeof(conf_rows[0]) };
 
-/* List all keys, for a user who mistyped one. */
+/* Report an unknown key, with the list of all keys. */
 static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struct ddp_err *err)
 {
     snprintf(conf->unknown, sizeof(conf->unknown), "%s", key);
@@ -617,7 +624,7 @@ static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const cha
     return DDP_OK;
 }
 
-/* Copy the `len` bytes without the blanks around them. Return false if there is not enough room. */
+/* Copy `len` bytes without the blanks around them. Return false if there is not enough room. */
 static bool trim(const char *from, size_t len, char *to, size_t size)
 {
     for (; len > 0 && *from == ' '; len--)
@@ -656,17 +663,16 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 
 /* --- cli torchrun values ---------------------------------------------------------------------------------- */
 
-/* The values of options that are here because torchrun has them; see cli.h for what a parser
- * returns.
+/* Parsers of options that exist because torchrun has them; cli.h describes what a parser returns.
  *
- * There are three kinds of options. Some have a meaning here (--role, --shutdown_timeout). Some concern the inside of
- * torchrun and have no effect, but their values are checked, because torchrun rejects a wrong value, too. Some name
- * Python code that torchrun would load, which a C program cannot: values that ddprun can replace are accepted, and
- * others are rejected with the replacement. */
+ * There are three kinds of such options. Some have a meaning here (--role, --shutdown_timeout). Some concern only the
+ * implementation of torchrun: they have no effect, but their values are checked, because torchrun rejects a wrong
+ * value, too. Some name Python code that torchrun would load, which a C program cannot: values that ddprun can
+ * replace are accepted, the others are rejected with a hint at the replacement. */
 
 enum { ROLE_MAX = 128 };
 
-/* It becomes part of a variable, of prefixes and of reports, so control characters are rejected. */
+/* Parse a role. It becomes part of a variable, of prefixes and of reports, so control characters are rejected. */
 static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -680,7 +686,8 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Words separated by commas; two commas stand for a comma in a word. Pointers first, then their texts. */
+/* Parse words that are separated by commas; two commas are a comma within a word. One allocation contains the
+ * pointers and then their texts. */
 static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_filters *filters = to;
@@ -705,7 +712,7 @@ static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* torchrun accepts only integers; our longer forms are for --grace. */
+/* Parse whole seconds: torchrun accepts only integers; --grace accepts other forms, too. */
 static ddp_status value_SECONDS(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;

@@ -12,7 +12,7 @@
       "nodes and node rank; the address only inside Slurm, PBS or LSF")                                   \
     X(HYDRA, "hydra", "MPICH's Hydra",                                                                       \
       "PMI_RANK, PMI_SIZE and MPI_LOCALRANKID are set",                                                      \
-      "as Open MPI")                                                                                         \
+      "like Open MPI")                                                                                         \
     X(SLURM, "slurm", "Slurm",                                                                               \
       "SLURM_JOB_ID is set",                                                                                 \
       "nodes, node rank, address (first host of the step), port, GPUs (SLURM_GPUS_ON_NODE), job id")         \

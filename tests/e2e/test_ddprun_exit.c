@@ -304,7 +304,7 @@ Test(ddprun_exit, a_missing_program_is_2_and_says_once_where_the_help_is)
     const char *const argv[] = { bin("ddprun"), "--nproc_per_node=2", NULL };
     struct run_result r = run_command(argv, NULL);
     EXPECT(r, 2);
-    SAYS(r, "no program given. Usage: ddprun [options] PROGRAM [args...]\nTry 'ddprun --help'.\n");
+    SAYS(r, "no program given; usage: ddprun [options] PROGRAM [args...]\nTry 'ddprun --help'.\n");
     run_free(&r);
 }
 

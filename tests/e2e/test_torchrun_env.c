@@ -95,9 +95,9 @@ static const struct {
     { "alone", "MASTER_ADDR", VALUE, "this host: its name there, loopback here" },
     { "elastic", "MASTER_ADDR", VALUE, "the same" },
     { "signals", "MASTER_ADDR", VALUE, "the same" },
-    { "alone", "MASTER_PORT", VALUE, "any free one" },
+    { "alone", "MASTER_PORT", VALUE, "any free port" },
     { "elastic", "MASTER_PORT", VALUE, "a second store there, the same one here" },
-    { "signals", "MASTER_PORT", VALUE, "any free one" },
+    { "signals", "MASTER_PORT", VALUE, "any free port" },
     { "alone", "TORCHELASTIC_USE_AGENT_STORE", VALUE, "False in 1.13, where rank 0 serves when elastic" },
     { "elastic", "TORCHELASTIC_USE_AGENT_STORE", VALUE, "the same" },
 };

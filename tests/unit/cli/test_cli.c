@@ -161,7 +161,7 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
             "--nproc-per-node=4x", "prog");
     REFUSED("--nproc_per_node=0 is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'",
             "--nproc_per_node", "0", "prog");
-    REFUSED("--master_port=65536 is not valid; expected: a port from 1 to 65535, or 0 for any free one",
+    REFUSED("--master_port=65536 is not valid; expected: a port from 1 to 65535, or 0 for any free port",
             "--master_port=65536", "prog");
     REFUSED("--nnodes=3:2 is not valid; expected: N or MIN:MAX, with 1 <= MIN <= MAX <= 16384",
             "--nnodes=3:2", "prog");
@@ -179,7 +179,7 @@ Test(cli, errors_in_the_environment_name_the_variable)
 {
     char *environment[] = { "PET_MASTER_PORT=http", NULL };
     refused(environment, WORDS("prog"),
-            "PET_MASTER_PORT=http is not valid; expected: a port from 1 to 65535, or 0 for any free one");
+            "PET_MASTER_PORT=http is not valid; expected: a port from 1 to 65535, or 0 for any free port");
     environment[0] = "PET_STANDALONE=yes";
     refused(environment, WORDS("prog"),
             "PET_STANDALONE=yes is not valid; expected: an integer, 0 for off and 1 for on");
@@ -197,7 +197,7 @@ Test(cli, the_nearest_option_is_suggested)
 
 Test(cli, what_is_missing_or_too_much_is_said)
 {
-    REFUSED("no program given. Usage: ddprun [options] PROGRAM [args...]", "--nproc_per_node=2");
+    REFUSED("no program given; usage: ddprun [options] PROGRAM [args...]", "--nproc_per_node=2");
     REFUSED("the program's name is empty", "");
     REFUSED("--master_port needs a value: --master_port=PORT", "--master_port");
     REFUSED("--log_dir needs a value: --log_dir=DIR", "--log_dir", "--tee=3", "prog");
@@ -414,8 +414,8 @@ Test(cli_nodes, combinations_that_cannot_be_are_refused)
     REFUSED_NODE("--node_rank=2 is not valid; expected: less than --nnodes, which is 2", "--nnodes=2",
                  "--node_rank=2", "--master_addr=h");
     REFUSED_NODE("--nnodes=2 needs --node_rank on each node", "--nnodes=2", "--master_addr=h");
-    REFUSED_NODE("--standalone is a job of this node alone, but --nnodes=2:2 asks for more", "--standalone",
-                 "--nnodes=2");
+    REFUSED_NODE("--standalone starts a job of this node only, but --nnodes=2:2 requests more",
+                 "--standalone", "--nnodes=2");
     REFUSED_NODE("needs one number of nodes, but --nnodes=1:2 is a range", "--rdzv_backend=static",
                  "--nnodes=1:2");
     REFUSED_NODE("--nnodes=2 needs the address of the store", "--nnodes=2", "--node_rank=0");

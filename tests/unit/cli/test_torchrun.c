@@ -138,11 +138,12 @@ Test(torchrun, a_role_has_a_name, .fini = tear_down)
 Test(torchrun, what_only_python_can_do_is_refused_with_the_way_out)
 {
     REFUSED("--event_log_handler=mine is not valid; expected: 'null' or 'console'; other handlers are Python "
-            "code registered inside of torchrun, use --events=FILE or --json",
+            "code that only torchrun can load; instead use --events=FILE or --json",
             "--event-log-handler=mine", "p");
-    REFUSED("--logs_specs=mine is not valid; expected: 'default'; others are entry points of Python packages "
-            "(torchrun.logs_specs), use --log_file=PATTERN to name the log files",
-            "--logs-specs", "mine", "p");
+    REFUSED(
+        "--logs_specs=mine is not valid; expected: 'default'; others are Python code (torchrun.logs_specs) "
+        "that only torchrun can load; instead use --log_file=PATTERN to name the log files",
+        "--logs-specs", "mine", "p");
     REFUSED("--start_method=thread is not valid; expected: 'spawn', 'fork' or 'forkserver'",
             "--start-method=thread", "p");
     REFUSED("--monitor_interval=soon is not valid; expected: seconds, as 0.1", "--monitor-interval=soon",

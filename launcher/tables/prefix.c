@@ -2,8 +2,8 @@
  *
  * "${time} [$rank] "   ->   field TIME, " [", field RANK, "] "
  *
- * A field that does not exist is rejected; torchrun leaves it as text, and the typing error then appears in a
- * thousand lines. Time is UTC with the zone in it, so that the lines of several hosts can be sorted. */
+ * An unknown field is rejected. torchrun prints such a field as text, so a typing error appears in every line. Times are
+ * UTC and include the zone, so that the lines of several hosts can be sorted. */
 #include "tables/prefix.h"
 
 #include "base/events.h"
@@ -21,22 +21,21 @@ static const char *const names[PREFIX_FIELD_COUNT] = {
 
 /* --- the template --------------------------------------------------------------------------------------- */
 
-/* List all names, because the intended one is hardly ever the nearest. */
+/* List all names in the error, because the nearest name is often not the intended one. */
 static ddp_status prefix_refuse(struct ddp_err *err, const char *what, const char *name, size_t len)
 {
     char all[256];
     size_t at = 0;
     for (int i = 0; i < PREFIX_FIELD_COUNT; i++)
         at += (size_t)snprintf(all + at, sizeof(all) - at, "%s%s", i > 0 ? ", " : "", names[i]);
-    return ddp_fail(err, DDP_ERR_ARG, "%s '%.*s'; fields are written ${rank}, and there are: %s", what,
+    return ddp_fail(err, DDP_ERR_ARG, "%s '%.*s'; a field is written as ${rank}; valid fields: %s", what,
                     len < 64 ? (int)len : 64, name, all);
 }
 
 static ddp_status add_piece(struct prefix *p, struct prefix_piece piece, struct ddp_err *err)
 {
     if (p->n == PREFIX_PIECES_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "it has more than %d fields and texts between them",
-                        PREFIX_PIECES_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d fields and texts between them", PREFIX_PIECES_MAX);
     p->pieces[p->n++] = piece;
     return DDP_OK;
 }
@@ -48,7 +47,7 @@ static ddp_status prefix_add_text(struct prefix *p, const char *text, size_t len
     return add_piece(p, (struct prefix_piece){ .text = text, .len = len }, err);
 }
 
-/* A handful of names, searched once per template. */
+/* Append a field; a linear search is enough for a few names, once per template. */
 static ddp_status add_field(struct prefix *p, const char *name, size_t len, struct ddp_err *err)
 {
     for (int i = 0; i < PREFIX_FIELD_COUNT; i++) {
@@ -61,7 +60,7 @@ static ddp_status add_field(struct prefix *p, const char *name, size_t len, stru
     return prefix_refuse(err, "unknown field", name, len);
 }
 
-/* "$5" is a price. */
+/* Return the length of the name at `p`, 0 if there is none. A name does not begin with a digit, so "$5" is text. */
 static size_t name_length(const char *p)
 {
     size_t n = 0;
@@ -70,7 +69,8 @@ static size_t name_length(const char *p)
     return isdigit((unsigned char)p[0]) ? 0 : n;
 }
 
-/* Parse a field that begins with a dollar at *at and move past it. A dollar before anything but a name is text. */
+/* Parse a field that begins with a dollar sign at *at, and move *at past it. A dollar sign that no name follows is
+ * text. */
 static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *err)
 {
     const char *dollar = *at;
@@ -86,7 +86,8 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     return prefix_add_text(p, dollar, 1, err);
 }
 
-/* A newline would tear every line, and only ddprun may write escape sequences. */
+/* Return true if the template has a control character: a newline would break every line, and only ddprun may print
+ * escape sequences. */
 static bool has_control(const char *text)
 {
     for (; *text != '\0'; text++)
@@ -99,7 +100,8 @@ ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *er
 {
     ddp_status status = DDP_OK;
     if (has_control(template))
-        return ddp_fail(err, DDP_ERR_ARG, "it has control characters; a prefix must be printable text");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "control characters are not allowed; a prefix must be printable text");
     while (*template != '\0' && status == DDP_OK) {
         size_t text = strcspn(template, "$");
         status = prefix_add_text(p, template, text, err);
@@ -112,7 +114,7 @@ ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *er
 
 /* --- the prefix ----------------------------------------------------------------------------------------- */
 
-/* A job's name may hold any byte; replace those that a terminal would obey. */
+/* Append a value. A job id may contain any byte, so bytes that a terminal would execute are replaced. */
 static bool put_value(struct buf *out, const char *value)
 {
     size_t begin = out->len;
@@ -137,7 +139,7 @@ static bool put_pieces(const struct prefix *p, const struct prefix_values *value
     return ok;
 }
 
-/* End the colour before the blanks at the end, which need none. */
+/* The colour ends before the blanks at the end. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out)
 {
     size_t begin = out->len, blanks = 0;

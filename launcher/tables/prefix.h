@@ -1,6 +1,6 @@
 /* prefix.h -- the prefix of a worker's line, from a template such as "${host}[${rank}] ".
  *
- * The template is parsed once into pieces. A prefix is made from them once per stream, or once per read if it
+ * The template is parsed once into pieces. A prefix is formatted from them once per stream, or once per read if it
  * contains the time, but not once per line. */
 #ifndef LAUNCHER_TABLES_PREFIX_H
 #define LAUNCHER_TABLES_PREFIX_H
@@ -8,10 +8,10 @@
 #include "base/buf.h"
 #include "ddp/error.h"
 
-/* Id, name in a template, meaning. */
+/* Columns: id, name in a template, meaning. */
 #define PREFIX_FIELDS(X)                                                           \
     X(HOST, "host", "this host")                                                   \
-    X(HOSTNAME, "hostname", "the same, torchrun's name for it")                    \
+    X(HOSTNAME, "hostname", "the same, under torchrun's name")                     \
     X(RANK, "rank", "rank in the job")                                             \
     X(LOCAL_RANK, "local_rank", "rank on this node")                               \
     X(ROLE_NAME, "role_name", "name of the role")                                  \
@@ -34,17 +34,17 @@ enum { PREFIX_PIECES_MAX = 32, PREFIX_TIME_MAX = 48, PREFIX_NO_COLOUR = 0 };
 /* A parsed template. Zeroed = empty: no prefix. Literal text is borrowed from the template. */
 struct prefix {
     struct prefix_piece {
-        const char *text; /* literal text, NULL for a field */
+        const char *text; /* a literal text; NULL for a field */
         size_t len;
         enum prefix_field field;
     } pieces[PREFIX_PIECES_MAX];
     size_t n;
-    bool timed;  /* has a field that differs for every read */
-    bool ranked; /* has the rank, or the local rank */
+    bool timed;  /* contains a field that differs for every read */
+    bool ranked; /* contains the rank or the local rank */
 };
 
-/* Append the pieces of one more template: ${name} and $name are fields, $$ is a dollar, as in torchrun. DDP_ERR_ARG:
- * `err` has the reason and the names of all fields. */
+/* Append the pieces of one more template: ${name} and $name are fields, $$ is a dollar sign, as in torchrun.
+ * DDP_ERR_ARG: `err` has the reason and the names of all fields. */
 ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *err);
 
 /* The value of each field; NULL if unknown. Borrowed. */
@@ -53,7 +53,7 @@ struct prefix_values {
 };
 
 /* Append the prefix, in `colour` (an SGR number, PREFIX_NO_COLOUR = none). Control characters in values are replaced.
- * False when memory is short. */
+ * Return false when memory is short. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out);
 
 /* Return the colour of a rank. */

@@ -1,10 +1,10 @@
-/* schedulers.h -- the schedulers that may have started ddprun. --scheduler, its manual page and the readers in plan/
- * are made from these rows. */
+/* schedulers.h -- the schedulers that may have started ddprun. --scheduler, its section of the manual page and the
+ * readers in plan/ use these rows. */
 #ifndef LAUNCHER_SCHEDULERS_H
 #define LAUNCHER_SCHEDULERS_H
 
-/* The innermost first: mpirun inside a Slurm job comes before Slurm. Columns: id, name for --scheduler, title, the
- * rule (the variables that identify it), and the values that it provides. */
+/* The innermost scheduler is first: mpirun inside a Slurm job comes before Slurm. Columns: id, name for --scheduler,
+ * title, rule (the variables by which it is recognized), values that it provides. */
 /* clang-format off */
 #define SCHEDULERS(X)                                                                                        \
     X(OPEN_MPI, "openmpi", "Open MPI",                                                                       \

@@ -1,15 +1,15 @@
 /* signals.c -- see signals.h.
  *
- * A copy of a signal must not count as a second request, because the second request kills. `scancel`, `systemctl
- * stop` and `pkill ddprun` send one SIGTERM to every process that they find, so the agent gets it twice, once
- * directly and once from the guardian. Both copies have the same sender and arrive by different ways at about the
- * same time; a real second request goes to the same process twice. */
+ * A copy of a signal must not be treated as a second request, because a second request kills. `scancel`, `systemctl
+ * stop` and `pkill ddprun` send one SIGTERM to every process that they find; so the agent gets the signal twice, once
+ * directly and once from the guardian. Both copies have the same sender and arrive at about the same time, one of
+ * them through the guardian. A real second request goes to the same process as the first. */
 #include "tables/signals.h"
 
 #include <signal.h>
 #include <string.h>
 
-enum { COPY_MS = 1000 }; /* greatest time between two copies of one request */
+enum { COPY_MS = 1000 }; /* longest time between two copies of one request */
 
 const struct signal_row signal_rows[SIGNAL_ROWS] = {
 #define X(name, act, may_stop, ...) { SIG##name, #name, SIGNAL_##act, may_stop },
@@ -27,13 +27,13 @@ static const struct signal_row *signal_row_of(int signal)
 
 /* --- effects of signals ------------------------------------------------------------------------------------- */
 
-/* Signals are numbered from 1 to 64; bit 0 stands for 64, so no number shifts out of the set. */
+/* Return the bit of a signal. Numbers are 1 to 64; bit 0 is used for 64, so every number is inside the set. */
 static signal_set bit(int signal)
 {
     return UINT64_C(1) << (signal & 63);
 }
 
-/* Return the row with the name `name` (`len` characters) if that signal may stop a job. */
+/* Return the row of a signal that may stop a job; NULL if `name` (`len` characters) is no such signal. */
 static const struct signal_row *stopper(const char *name, size_t len)
 {
     if (len > 3 && strncasecmp(name, "SIG", 3) == 0) {
@@ -53,13 +53,13 @@ static ddp_status not_a_list(struct ddp_err *err)
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].may_stop)
             buf_printf(&names, "%sSIG%s", names.len > 0 ? ", " : "", signal_rows[i].name);
-    ddp_status status = ddp_fail(err, DDP_ERR_ARG, "a list with commas of %.*s", (int)names.len,
+    ddp_status status = ddp_fail(err, DDP_ERR_ARG, "one or more of %.*s, separated by commas", (int)names.len,
                                  names.len > 0 ? (const char *)names.data : "");
     buf_free(&names);
     return status;
 }
 
-/* Write *set only if every name of the list is valid. An empty name between commas is invalid. */
+/* *set is changed only if every name of the list is valid. An empty name between commas is invalid. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
 {
     signal_set read = 0;
@@ -97,7 +97,7 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* A signal without a sender comes from the kernel; it sends these three only for a terminal. */
+/* Return the text for a signal from the kernel, which sends these signals only for a terminal. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)
@@ -106,7 +106,8 @@ static const char *kernel_words(int signal)
                                                                                             : "the kernel";
 }
 
-/* Users first ask for the sender ("who killed my job?"), and the kernel reports it only at that moment. */
+/* The text includes the sender, because users ask "who killed my job?", and the kernel reports the sender only when
+ * the signal is received. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 {
     const struct signal_row *row = signal_row_of(heard->signal);
@@ -121,14 +122,14 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out)
     if (from->pid == 0)
         return buf_printf(out, "a process outside this container (uid %u)", from->uid);
     if (from->name[0] == '\0')
-        return buf_printf(out, "a process that has ended since (pid %d, uid %u)", from->pid, from->uid);
+        return buf_printf(out, "a process that has exited (pid %d, uid %u)", from->pid, from->uid);
     return buf_printf(out, "%s (pid %d, uid %u)", from->name, from->pid, from->uid);
 }
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* A closing terminal may send SIGHUP many times: all of them are one request. Of other signals one copy is ignored; a
- * third signal always is a new request. */
+/* Return true if the signal is a copy of the last one. A terminal that is closed may send SIGHUP many times, which is
+ * one request. Of other signals only one copy is ignored; a third signal is always a new request. */
 static bool is_copy(const struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
 {
     const struct signal_heard *last = &memory->last;

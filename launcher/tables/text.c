@@ -1,5 +1,5 @@
-/* text.c -- see text.h. UTF-8 is checked by the table of the Unicode standard (3-7), written as code: only the second
- * byte's range depends on the first. */
+/* text.c -- see text.h. UTF-8 is checked by table 3-7 of the Unicode standard, written as code, because only the
+ * range of the second byte depends on the first. */
 #include "tables/text.h"
 
 #include "base/text.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the length of a sequence that begins with `first`, 0 when none does. */
+/* Return the length of a sequence that begins with `first`; 0 when no sequence does. */
 static size_t length_of(uint8_t first)
 {
     if (first < 0x80)
@@ -43,7 +43,8 @@ size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* The leading ones of the first byte give the length; the bits below them are the highest of the code point. */
+/* The number of leading one bits in the first byte is the length; the bits below are the highest bits of the code
+ * point. */
 uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -55,7 +56,7 @@ uint32_t utf8_code(const uint8_t *p, size_t len)
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* Return the text for the gap that begins at `gap`, and its end. NULL: the gap has no value. */
+/* Return the value of the placeholder that begins at `gap`, and set *end to its end; NULL if it has no value. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
 {
     size_t len = strcspn(gap + 1, "{} ");
@@ -69,7 +70,7 @@ static const char *fill_of(const char *gap, const struct word *words, size_t n, 
     return NULL;
 }
 
-/* A brace without a known word is text: a path may contain one, and a typing error in a table should be visible. */
+/* A brace without a known name is text: a path may contain one, and a typing error in a table should be visible. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
 {
     bool ok = true;
@@ -88,7 +89,7 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* One decimal only for small numbers: 1.5 GiB, but 64 MiB. */
+/* Small numbers have one decimal: 1.5 GiB, but 64 MiB. */
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
 {
     static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -107,7 +108,7 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return out;
 }
 
-/* The unit grows with the number, so any duration has few digits: hours need no seconds. */
+/* A longer duration has a larger unit, so every text is short: hours need no seconds. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
 {
     if (ms < 1000)
@@ -121,8 +122,8 @@ const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
     return out;
 }
 
-/* The time may come from a worker's file, so keep the sum from wrapping and from falling below zero, and the year to
- * four digits, for which there is room. */
+/* The time may come from a worker's file, so the sum must not overflow or become negative, and the year must have
+ * four digits, for which there is space. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };
@@ -137,7 +138,7 @@ const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s,
     return out;
 }
 
-/* Compute one row of the matrix at a time. */
+/* One row of the matrix is computed at a time. */
 size_t words_distance(const char *a, const char *b)
 {
     size_t row[WORDS_DISTANCE_MAX + 1];
@@ -173,23 +174,23 @@ bool shell_word(struct buf *out, const char *word)
 
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
-/* The table lists allowed sequences, because every terminal invents new ones and no list of forbidden ones is complete.
- * An ESC that is not allowed becomes four harmless characters, and then the rest of the sequence is text.
+/* The rules list allowed sequences, because terminals have ever more sequences, and a list of forbidden sequences would
+ * never be complete. Any other ESC becomes four harmless characters; then the rest of its sequence is text.
  *
  *     bytes                          terminal
- *     ESC [ 31 m                     passes: colours, with digits, ; and : only (">4;1m" sets a keyboard)
- *     ESC [ K, ESC [ 2 K             nothing: a bar erases its row, but here each update has a separate row
- *     BS at the end                  nothing: moves the cursor to where the bar's next update begins
+ *     ESC [ 31 m                     unchanged: colours, with digits, ; and : only (">4;1m" sets a keyboard)
+ *     ESC [ K, ESC [ 2 K             removed: a bar erases its row, but here each update has a separate row
+ *     BS at the end                  removed: moves the cursor to the place of the bar's next update
  *     ESC, C0, DEL, U+0080-U+009F,   \x1b, \x07, \x7f, \xc2\x9b
  *     bidi and other format codes
  *     not UTF-8                      \xff
  *
- * Lines are whole here, so no sequence is cut by the size of a read. Plain text is the common case: eight bytes are
+ * Lines are complete here, so no sequence is cut where a read ended. Plain text is the usual case, so eight bytes are
  * checked at a time. */
 
 enum { ESC = 0x1b, DEL = 0x7f, PARAMETERS_MAX = 32 };
 
-/* Does one of eight bytes need a look: below a space, DEL, or above ASCII? */
+/* Return true if one of eight bytes is not plain text: below a space, DEL, or above ASCII. */
 static bool is_special(const uint8_t *p)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -199,7 +200,7 @@ static bool is_special(const uint8_t *p)
     return ((w | ((w - ones * ' ') & ~w) | ((del - ones) & ~del)) & ones * 0x80) != 0;
 }
 
-/* How many bytes from `p` on are plain text. */
+/* Return how many bytes from `p` on are plain text. */
 static size_t plain_run(const uint8_t *p, size_t len)
 {
     size_t n = 0;
@@ -210,7 +211,7 @@ static size_t plain_run(const uint8_t *p, size_t len)
     return n;
 }
 
-/* Code points that reorder or hide text. */
+/* Return true for code points that reorder or hide text. */
 static bool is_format(uint32_t code)
 {
     static const struct {
@@ -223,7 +224,7 @@ static bool is_format(uint32_t code)
     return false;
 }
 
-/* Return the length of one character that is text but not plain, 0 when it is not. */
+/* Return the length of one character that is text but not plain ASCII; 0 when it is not text. */
 static size_t text_sequence(const uint8_t *p, size_t len)
 {
     size_t n = utf8_sequence(p, len);
@@ -232,7 +233,7 @@ static size_t text_sequence(const uint8_t *p, size_t len)
     return n > 0 && !is_format(utf8_code(p, n)) ? n : 0;
 }
 
-/* Return how many bytes from `p` on pass unchanged. */
+/* Return how many bytes from `p` on are printed unchanged. */
 static size_t text_run(const uint8_t *p, size_t len)
 {
     size_t n = plain_run(p, len), more;
@@ -243,7 +244,7 @@ static size_t text_run(const uint8_t *p, size_t len)
     return n;
 }
 
-/* Return the length of "ESC [ parameters final", 0 for anything else. Nothing after `len` is read. */
+/* Return the length of "ESC [ parameters final"; 0 for anything else. Nothing after `len` is read. */
 static size_t control_sequence(const uint8_t *p, size_t len, uint8_t final)
 {
     static const char parameters[] = "0123456789;:";
@@ -255,7 +256,7 @@ static size_t control_sequence(const uint8_t *p, size_t len, uint8_t final)
     return n < len && p[n] == final ? n + 1 : 0;
 }
 
-/* "ESC [ m" and "ESC [ 0 m" are. */
+/* Return true for "ESC [ m" and "ESC [ 0 m". */
 static bool is_colour_off(const uint8_t *p, size_t len)
 {
     for (size_t i = 2; i + 1 < len; i++)
@@ -280,7 +281,7 @@ static bool put_character(struct buf *out, const uint8_t *p, size_t len, size_t 
     return put_visible(out, p, *used);
 }
 
-/* Append a visible form of the bytes at `p`, which do not begin with text; *used is their number. */
+/* Append the bytes at `p`, which do not begin with text, in a visible form; *used is their number. */
 static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {
@@ -320,17 +321,19 @@ bool escape_put_plain(struct buf *out, struct slice line)
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Everything that a worker or a user wrote passes utf8_clean on its way into an object. A wrong byte is replaced and
- * never dropped, so that the reader sees it. Every add function frees its own item when it fails, so callers chain
- * them with && and clean up with one cJSON_Delete of the root. */
+/* Everything that a worker or a user wrote is passed through utf8_clean on its way into an object. An invalid byte is
+ * replaced, not dropped, so that the reader sees it. Every add function frees its own item when it fails, so callers
+ * combine them with &&, and one cJSON_Delete of the root frees the rest. */
 
-/* A NUL counts as wrong: it is valid UTF-8, but cJSON's strings would end there. */
+/* Return the length of the sequence at `p`; 0 for an invalid byte, and for a NUL, because cJSON's strings would end
+ * there. */
 static size_t sequence(const uint8_t *p, size_t len)
 {
     return p[0] != 0 ? utf8_sequence(p, len) : 0;
 }
 
-/* Copy good bytes in runs: worker output is nearly always good, and each line of --json passes here. */
+/* Valid bytes are copied in long pieces, because nearly all output is valid, and each line of --json is passed
+ * through here. */
 bool utf8_clean(struct buf *out, struct slice bytes)
 {
     const uint8_t *p = bytes.data, *end = p + bytes.len;
@@ -349,7 +352,7 @@ bool utf8_clean(struct buf *out, struct slice bytes)
     return ok;
 }
 
-/* Takes ownership of the item in both cases. */
+/* The item is owned or freed in every case. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {
     bool ok = item != NULL && cJSON_AddItemToObject(object, name, item);
@@ -396,7 +399,7 @@ struct cJSON *json_add_object(struct cJSON *array)
     return NULL;
 }
 
-/* Free the object in any case; when memory is short, `out` stays unchanged. */
+/* When memory is short, `out` stays unchanged. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented)
 {
     char *text = object == NULL ? NULL : indented ? cJSON_Print(object) : cJSON_PrintUnformatted(object);
@@ -429,7 +432,8 @@ static bool is_known(char letter)
     return false;
 }
 
-/* Make the list from the table, so that it is always complete. Without memory for it the sentence is shorter. */
+/* The list of letters comes from the table, so it is always complete. When memory is short, the sentence has no
+ * list. */
 static ddp_status log_pattern_refuse(struct ddp_err *err)
 {
     struct buf list = { 0 };
@@ -441,8 +445,7 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
     return status;
 }
 
-/* The same check rejects a '%' at the end, because the NUL after it is not a token. A '/' at the end would name a
- * directory. */
+/* A '%' at the end is rejected, too, because no token is a NUL. A '/' at the end would name a directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {
     const size_t len = strlen(pattern);
@@ -452,7 +455,8 @@ ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
     return ok ? DDP_OK : log_pattern_refuse(err);
 }
 
-/* Skip two characters at a time, so that the letter after "%%" is not a token. */
+/* Return true if the pattern has the token. Two characters are skipped at a time, so that a letter after "%%" is not
+ * a token. */
 static bool has_token(const char *pattern, char letter)
 {
     for (const char *p = pattern; (p = strchr(p, '%')) != NULL; p += 2)
@@ -461,7 +465,7 @@ static bool has_token(const char *pattern, char letter)
     return false;
 }
 
-/* The rows of the table name a member of `names`; TEXT and NUMBER decide how it is printed. */
+/* Append the value of a token. Each row of the table names a member of `names`; TEXT or NUMBER is its format. */
 static bool add_token(char letter, const struct log_names *names, struct buf *out)
 {
 #define TEXT(text)     buf_printf(out, "%s", text)

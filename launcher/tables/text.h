@@ -1,4 +1,4 @@
-/* text.h -- text as users read it: UTF-8, sentences with gaps, sizes and times, text that is safe for a terminal,
+/* text.h -- texts for users: UTF-8, sentences with placeholders, sizes and times, text that is safe for a terminal,
  * JSON. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return the length of the valid UTF-8 sequence at `p` (`len` > 0 bytes), 0 without one: no overlong forms, no
- * surrogates, nothing above U+10FFFF. */
+/* Return the length of the valid UTF-8 sequence at `p` (`len` > 0 bytes); 0 if there is none: overlong forms,
+ * surrogates and code points above U+10FFFF are invalid. */
 size_t utf8_sequence(const uint8_t *p, size_t len);
 
 /* Return the code point of a valid sequence of `len` bytes. */
@@ -18,18 +18,19 @@ uint32_t utf8_code(const uint8_t *p, size_t len);
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* Sentences with gaps: "{program} is a directory" and the values. So a table can hold whole sentences, as the user
- * will read them. */
+/* Sentences with placeholders, "{program} is a directory", and their values. So a table can contain whole sentences,
+ * as the user will read them. */
 
 struct word {
-    const char *name; /* name of the gap, without braces */
-    const char *text; /* NULL counts as "" */
+    const char *name; /* name of the placeholder, without braces */
+    const char *text; /* NULL = "" */
 };
 
-/* Append `sentence` with every {name} filled; a gap without a value stays. False when memory is short. */
+/* Append `sentence` with the value of every {name}; a placeholder without a value is kept as text. Return false when
+ * memory is short. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n);
 
-/* Append a word as a POSIX shell would read it back. False when memory is short. */
+/* Append a word, quoted so that a POSIX shell reads it back unchanged. Return false when memory is short. */
 bool shell_word(struct buf *out, const char *word);
 
 /* Format a size for people: "64 MiB", "1.5 GiB", "512 bytes". Return `out`. */
@@ -40,12 +41,12 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);
 enum { TIME_TEXT_MAX = 32 };
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);
 
-/* Format a time (ms since 1970) at `offset_s` east of Greenwich: "2026-11-21 12:04:09.613". Without `day` only the
- * time of day. Return `out`. */
+/* Format a time (ms since 1970) at `offset_s` east of UTC: "2026-11-21 12:04:09.613"; without `day` only the time of
+ * day. Return `out`. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
 
-/* Return how many letters to insert, remove or replace to turn one word into the other (Levenshtein). SIZE_MAX when
- * `b` is longer than WORDS_DISTANCE_MAX. */
+/* Return how many letters must be inserted, removed or replaced to change one word into the other (Levenshtein);
+ * SIZE_MAX when `b` is longer than WORDS_DISTANCE_MAX. */
 enum { WORDS_DISTANCE_MAX = 255 };
 size_t words_distance(const char *a, const char *b);
 
@@ -53,55 +54,56 @@ size_t words_distance(const char *a, const char *b);
 
 /* A worker's line, made safe for a terminal.
  *
- * Text, tabs and colours pass. Everything else that a terminal would obey (moving the cursor, titles, the clipboard,
- * other screens, 8-bit controls, right-to-left overrides) and every byte that is not UTF-8
- * becomes visible as \xNN. So a worker can harm neither the terminal nor what others wrote on it. */
+ * Text, tabs and colours stay unchanged. Everything else that a terminal would execute (moving the cursor, titles,
+ * the clipboard, other screens, 8-bit controls, right-to-left overrides), and every byte that is not UTF-8, is
+ * printed as \xNN. So a worker can harm neither the terminal nor the text of others on it. */
 
 #define COLOUR_OFF "\033[0m"
 #define ERASE_ROW  "\033[K" /* from the cursor to the end of the row */
 
-/* Append one line, without its end. If it leaves a colour on, switch it off. False when memory is short; a part may
- * be appended then. */
+/* Append one line, without its end; if it leaves a colour on, switch the colour off. Return false when memory is
+ * short; then a part may be appended. */
 bool escape_put(struct buf *out, struct slice line);
 
-/* The same without colours, for other targets than a terminal, and for our messages, which may contain foreign names. */
+/* Append one line without colours: for other targets than a terminal, and for ddprun's messages, which may contain
+ * foreign names. */
 bool escape_put_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Any bytes as a JSON string, and finished objects as lines. cJSON copies bytes unchecked, and workers may write
- * bytes that are not UTF-8. */
+/* Any bytes as a JSON string, and complete objects as lines. cJSON does not check bytes, and workers may print bytes
+ * that are not UTF-8. */
 
 struct cJSON;
 
-/* Append `bytes` as UTF-8: each byte that is not part of a valid sequence, and each NUL, becomes U+FFFD.
- * False when memory is short. */
+/* Append `bytes` as UTF-8: each byte that is not part of a valid sequence, and each NUL, becomes U+FFFD. Return false
+ * when memory is short. */
 bool utf8_clean(struct buf *out, struct slice bytes);
 
-/* Add the member `name` to `object`; false when memory is short. A NULL text adds null. */
+/* Add the member `name` to `object`; return false when memory is short. A NULL text adds null. */
 bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes);
 bool json_add_text(struct cJSON *object, const char *name, const char *text);
 bool json_add_number(struct cJSON *object, const char *name, double value);
 bool json_add_bool(struct cJSON *object, const char *name, bool value);
 bool json_add_null(struct cJSON *object, const char *name);
 
-/* Add `item` (takes ownership; freed when it cannot be added; NULL = memory was short already). */
+/* Add `item`, and take ownership: it is freed when it cannot be added. NULL means that memory was short before. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
-/* Append a new object to `array`, which owns it from the start, so the root's cJSON_Delete finds it after any later
- * failure. NULL when memory is short. */
+/* Append a new object to `array`, which owns it at once; so after any later failure, cJSON_Delete of the root frees
+ * it. Return NULL when memory is short. */
 struct cJSON *json_add_object(struct cJSON *array);
 
-/* Append `object` on one line, or indented, with a newline at the end. Frees `object` in any case; NULL is allowed
- * and returns false. */
+/* Append `object` on one line, or indented, with a newline at the end. Free `object` in any case; NULL is allowed and
+ * returns false. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
 
-/* "logs/%j/%h-%r.%s": a pattern is checked once, when the command line is read, and then gives the name of each
- * stream's file. */
+/* A pattern such as "logs/%j/%h-%r.%s" is checked once, when the command line is read. Later it gives the name of
+ * each stream's file. */
 
-/* The letter after a %, its value, and its description. */
+/* Columns: letter after a %, value, description. */
 #define LOG_PATTERN_TOKENS(X)                       \
     X('h', TEXT(names->host), "host")               \
     X('r', NUMBER(names->rank), "rank")             \
@@ -120,11 +122,11 @@ struct log_names {
 
 enum { LOG_PATTERN_MAX = 1024 };
 
-/* DDP_ERR_ARG: `err` has the valid form. */
+/* Check a pattern. DDP_ERR_ARG: `err` has the valid form. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err);
 
-/* Append the name for one stream. If the pattern lacks %a, later attempts get ".attempt_N" at the end, so that no
- * attempt overwrites another. False when memory is short. */
+/* Append the name for one stream. If the pattern has no %a, ".attempt_N" is appended to the name for later attempts,
+ * so that no attempt overwrites another. Return false when memory is short. */
 bool log_pattern_name(const char *pattern, const struct log_names *names, struct buf *out);
 
 #endif

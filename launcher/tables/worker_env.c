@@ -1,9 +1,10 @@
 /* worker_env.c -- see worker_env.h.
  *
- *     --env K=V   >   rows of the table   >   what ddprun inherited        the first that has a name wins
+ *     --env K=V   >   rows of the table   >   ddprun's own environment
  *
- * The common part of all workers is computed once per node; a worker's own block is then some twenty formatted texts
- * and an array of pointers, which matters when 256 of them are started. */
+ * The value of a variable comes from the first of these sources that has its name. The part that all workers have in
+ * common is computed once per node, because a node may start 256 workers; a worker's own block then consists of some
+ * twenty formatted texts and an array of pointers. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Enough for all rows in most cases. They are made for each worker and should not grow piece by piece. */
+/* Enough for all rows in most cases, so that the buffer of a worker rarely grows. */
 enum { ROWS_BYTES = 2048 };
 
 const char *worker_env_name(enum worker_env_var var)
@@ -26,8 +27,8 @@ const char *worker_env_name(enum worker_env_var var)
     return names[var];
 }
 
-/* True if `entry` is "NAME=..." with the `len` characters of `name`. A start makes thousands of such tests, and the
- * first character decides most of them. */
+/* Return true if `entry` is "NAME=..." with the `len` characters of `name`. A start makes thousands of such tests,
+ * and the first character decides most of them. */
 static bool is_named(const char *entry, const char *name, size_t len)
 {
     return entry[0] == name[0] && strncmp(entry, name, len) == 0 && entry[len] == '=';
@@ -51,7 +52,7 @@ const char *env_sources_find(const struct env_sources *sources, const char *name
     return env_find(sources->inherited, name);
 }
 
-/* True if both "KEY=VALUE"s have the same KEY. */
+/* Return true if both "KEY=VALUE"s have the same KEY. */
 static bool same_name(const char *a, const char *b)
 {
     while (*a == *b && *a != '=' && *a != '\0')
@@ -59,7 +60,7 @@ static bool same_name(const char *a, const char *b)
     return *a == *b;
 }
 
-/* True if `name` is the KEY of one of the entries. */
+/* Return true if `name` is the KEY of one of the entries. */
 static bool names_one(const char *name, const char *const *entries, size_t n)
 {
     size_t len = strlen(name);
@@ -69,7 +70,7 @@ static bool names_one(const char *name, const char *const *entries, size_t n)
     return false;
 }
 
-/* torchrun's rules: the NCCL switches keep the user's value; OMP_NUM_THREADS is set only for several workers. */
+/* As in torchrun, the NCCL switches keep the user's value, and OMP_NUM_THREADS is set only for several workers. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n)
 {
@@ -84,7 +85,7 @@ void env_facts_inherit(struct env_facts *facts, char *const *inherited, const ch
         facts->local_world_size > 1 && env_find(inherited, omp) == NULL && !names_one(omp, overrides, n);
 }
 
-/* Names of the rows that apply, NULL for the others. */
+/* Set the names of the rows that apply; NULL for the others. */
 static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VARS])
 {
 #define X(name, format, value, when, text) names[ENV_##name] = (when) ? #name : NULL;
@@ -92,7 +93,8 @@ static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VA
 #undef X
 }
 
-/* Hide an inherited RANK of a job around ours. */
+/* Return true if a row sets this variable: then an inherited value (the RANK of a job around this one) is left
+ * out. */
 static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_VARS])
 {
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -101,8 +103,9 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
     return false;
 }
 
-/* The names listed so far, by their hash; a free place is NULL. At least half of the places are free, so a search is
- * short: a Kubernetes cluster with thousands of services puts seven variables for each into every container. */
+/* A hash table of the names in the list; a free place is NULL. At least half of the places are free, so a search is
+ * short even for thousands of variables: in a Kubernetes cluster, every container gets seven variables for each
+ * service. */
 struct listed {
     const char **place; /* owned; the entries are borrowed */
     size_t mask;
@@ -117,14 +120,15 @@ static bool listed_init(struct listed *listed, size_t most)
     return listed->place != NULL;
 }
 
-/* Hash the name, which ends before the '='. */
+/* Return the hash of the name, which ends before the '='. */
 static size_t hash_name(const char *entry)
 {
     const uint64_t hash = hash_bytes(HASH_START, entry, strcspn(entry, "="));
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* False if the name is there already: the first of equal names stays, as in getenv(3). */
+/* Add an entry; return false if the name is in the table already: as in getenv(3), the first of equal names is
+ * used. */
 static bool listed_add(struct listed *listed, const char *entry)
 {
     size_t at = hash_name(entry) & listed->mask;
@@ -142,7 +146,7 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* The user's values come first, the other inherited ones last. */
+/* The overrides are first in the list, the inherited variables last. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {
@@ -158,7 +162,7 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
         env_base_free(base);
         return false;
     }
-    for (size_t i = n; i-- > 0;) /* backwards, so that the last of equal names stays */
+    for (size_t i = n; i-- > 0;) /* backwards, so that the last of equal names is used */
         list_entry(base, &listed, overrides[i]);
     base->n_overrides = base->n;
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -176,7 +180,7 @@ void env_base_free(struct env_base *base)
     *base = (struct env_base){ 0 };
 }
 
-/* Write "KEY=VALUE\0" for each row that applies, one after the other; *n of them. */
+/* Append "KEY=VALUE\0" for each row that applies; *n is the number of rows. */
 static bool format_rows(struct buf *text, const struct env_facts *f, const struct env_base *base, size_t *n)
 {
     bool ok = true;

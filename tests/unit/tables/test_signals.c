@@ -67,7 +67,7 @@ static void expect_text(struct signal_heard heard, const char *expected)
 Test(signals, the_sender_is_named_as_far_as_it_is_known)
 {
     struct signal_heard heard = { .signal = SIGTERM, .sender = { .pid = 812, .uid = 1000 } };
-    expect_text(heard, "SIGTERM from a process that has ended since (pid 812, uid 1000)");
+    expect_text(heard, "SIGTERM from a process that has exited (pid 812, uid 1000)");
     snprintf(heard.sender.name, SENDER_NAME_MAX, "slurmstepd");
     expect_text(heard, "SIGTERM from slurmstepd (pid 812, uid 1000)");
     heard.sender.pid = 0;

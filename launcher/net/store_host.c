@@ -5,7 +5,7 @@
  *                    ^   '-> unknown: report it after 2 s, and every 30 s; wait 1 s
  *                    '-----------------------------------------------------'      until the budget is used up
  *
- * The name of a pod may appear later, so only the timeout ends the lookup. A decision is final. */
+ * The name of a pod may become known only later, so only the timeout ends the lookup. A decision is final. */
 #include "net/store_host.h"
 
 #include "base/clock.h"
@@ -25,7 +25,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* As numbers, in the format that getnameinfo also uses for resolved names, so that the two can be compared. */
+/* Addresses are compared as numbers, in the format of getnameinfo, which is also that of resolved names. */
 
 static socklen_t size_of(const struct sockaddr *addr)
 {
@@ -34,8 +34,8 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* Lists the addresses of interfaces that are up, and returns their number. No peer can reach an interface that is
- * down. If the kernel gives no list, hosting.c treats every address as one of another machine. */
+/* Lists the addresses of interfaces that are up, and returns their number; an interface that is down is not
+ * reachable. If the kernel returns no list, hosting.c treats every address as that of another machine. */
 static int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -79,7 +79,7 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
 
-/* Like PyTorch's server: IPv6 that also accepts IPv4, or only IPv4 if this machine has no IPv6. */
+/* Binds like PyTorch's server: to IPv6, which also accepts IPv4, or only to IPv4 if this machine has no IPv6. */
 
 static bool bind_any(int fd, int family)
 {
@@ -139,15 +139,16 @@ static bool has_scheduler(const struct plan *plan)
     return plan->facts->scheduler != NULL && plan->facts->scheduler->kind >= 0;
 }
 
-/* Other hosts are served only with the secret, or if the user wants them without one. A job script of torchrun or of a
- * scheduler was written without a secret, so it gets a warning and not an error. */
+/* Returns true if the store serves other hosts without a secret, which the user must request with --insecure. A job
+ * script of torchrun or of a scheduler was written without a secret, so such a job gets a warning instead of an
+ * error. */
 static bool is_open(const struct plan *plan)
 {
     return plan->secret == NULL && (plan->cli->insecure || (plan->meeting.nnodes_max > 1 &&
                                                             (plan->cli->torchrun || has_scheduler(plan))));
 }
 
-/* Starts the store and writes its port to the plan. Port 0 means any free port, and the workers need the real
+/* Starts the store and writes its port to the plan, because port 0 means any free port and the workers need the real
  * number. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
@@ -170,7 +171,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return DDP_OK;
 }
 
-/* Writes a note that a free port replaces the default port, without advice, because the user need not act. */
+/* Writes a note that a free port replaces the default port, without advice, because the user need not do anything. */
 static void note_port(char note[NOTE_MAX], int taken, int port)
 {
     struct port_holder holder = { 0 };
@@ -188,7 +189,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* A free port helps only if the default port is in use. For any other error the first error is reported. */
+        /* A free port helps only if the default port is in use. If it fails, too, the first error is reported. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -240,15 +241,15 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words);
 }
 
-/* Hosts the store. If the port is in use, a node that must host the store fails, but a node that may host the store
- * joins the existing store. If several elastic nodes on one machine try to listen, the kernel lets only one succeed.
- * So no election is needed. */
+/* Hosts the store. If the port is in use, a node that must host the store fails, and a node that may host the store
+ * joins the existing store. If several elastic nodes on one machine try to listen, only one succeeds, so no election
+ * is needed. */
 static void host(const struct store_host_options *o, const struct hosting *decided)
 {
     struct ddp_err err;
     struct store_place place = { .here = true };
     struct finding finding;
-    /* The address "" stands for all of this host. */
+    /* The address "" means all addresses of this host. */
     const enum finding_code open =
         openness(o, decided->address[0] != '\0' ? decided->address : decided->dial, &finding);
     if (open == FINDING_NO_SECRET) {
@@ -259,17 +260,17 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     if (status != DDP_OK && decided->choice == HOSTING_HOST) {
         char words[NOTE_MAX];
         snprintf(words, sizeof(words), "%.600s%s%s", err.msg,
-                 o->plan->meeting.elsewhere ? "; to join a ddp-rendezvous that has it, use --host_store=no"
+                 o->plan->meeting.elsewhere ? "; if that is a ddp-rendezvous, use --host_store=no to join it"
                                             : "",
                  o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic
-                     ? "; if it is node 0 of this job, this node needs another --node_rank"
+                     ? "; if that is node 0 of this job, this node needs another --node_rank"
                      : "");
         store_host_fail(o, listen_code(o->plan->meeting.port), words);
         return;
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    if (status != DDP_OK) /* not reported, because all nodes on this machine except one get this error */
+    if (status != DDP_OK) /* not printed, because all nodes on this machine except one get this error */
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
@@ -291,8 +292,9 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* A node of a job with --master_addr gets the line of node 0, which refuses to open the store without a secret. So this
- * node refuses, too, and does not wait for node 0. An endpoint may be a ddp-rendezvous, which has no secret. */
+/* Returns true if this node joins the store of node 0 of a job with --master_addr. Without a secret, node 0 refuses
+ * to open its store; then this node fails at once, too, instead of waiting for node 0. An endpoint may be a
+ * ddp-rendezvous, which has no secret. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -330,7 +332,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
 
 /* --- one node ------------------------------------------------------------------------------------------- */
 
-/* Hosts the store of a single node. A port in use is replaced by a free port if allowed, because no other node needs
+/* Hosts the store of a single node. If the port is in use, a free port may replace it, because no other node needs
  * the port. */
 static void find_alone(const struct store_host_options *o)
 {
@@ -370,7 +372,7 @@ static void on_timer(uv_timer_t *timer)
     pump(timer->data);
 }
 
-/* Handles the result of a lookup. Stops the timer after the decision, because the name is known. */
+/* Handles the result of a lookup. Once the name is known, the decision follows and the timer is stopped. */
 static void on_looked_up(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -403,8 +405,8 @@ static void store_host_report(struct store_host *h)
     buf_free(&words);
 }
 
-/* Runs the due steps. A dial plan supplies pauses and messages of the lookup, so an unknown name gives the same text
- * as in dial.c. */
+/* Runs the steps that are due. A dial plan provides pauses and messages of the lookup, so an unknown name causes the
+ * same text as in dial.c. */
 static void pump(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
@@ -442,7 +444,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* Returns true if this node only joins. Then dial.c resolves the name. */
+/* Returns true if this node only joins; then dial.c looks up the name. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||
@@ -464,7 +466,7 @@ ddp_status store_host_find(const struct store_host_options *o, struct store_host
     }
     *out = host_new(o);
     if (*out == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot look for the store: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot look up the host of the store: out of memory");
     pump(*out);
     return DDP_OK;
 }

@@ -1,13 +1,11 @@
-/* store_link.c -- see store_link.h.
+/* store_link.c -- see store_link.h. This file contains the connection, requests, answers and the end of the link.
  *
- * The connection, requests, answers and the end of the link.
+ * Failures: no process listens, or the store rejects this agent, disconnects, sends invalid data, does not read, or
+ * is silent. The first failure calls `lost`. The call is made from the loop, never inside a function that the owner
+ * has called.
  *
- * Failures: no process listens, or the store rejects us, disconnects, sends invalid data, does not read, or is
- * silent. The first failure calls `lost`. The call is made from the loop, never inside a function that the owner has
- * called.
- *
- * Requests are collected in `out` while `sending` is being written. So there is one write at a time, and its buffer
- * does not move. A full queue or a lack of memory is recorded, and reported before the loop waits again. */
+ * Requests are collected in `out` while `sending` is being written. So there is only one write at a time, and its
+ * buffer does not move. A full queue or a lack of memory is recorded, and is reported before the loop waits again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -27,10 +25,10 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
 
 static void link_take_answer(struct store_link *link, struct slice text);
 
-/* Lengths are little-endian on the wire, whatever machine this is.
+/* Lengths are little-endian on the wire, on every machine.
  *
- * The launcher has its own few lines of the protocol beside the hub's, because it sends two kinds of requests and
- * reads one kind of answer. */
+ * The launcher has its own few lines of the protocol instead of the hub's, because it sends only two kinds of
+ * requests and reads one kind of answer. */
 
 enum { LENGTH_BYTES = 8 };
 
@@ -42,8 +40,8 @@ static void put_u64(struct buf *out, uint64_t value)
     buf_append(out, bytes, sizeof(bytes));
 }
 
-/* PyTorch's greeting: every store expects it first, and it selects dialect C, in which our requests have their
- * numbers. The first bytes of an empty queue always fit. */
+/* Queues PyTorch's greeting, which every store expects first. The greeting selects dialect C, in which ddprun's
+ * requests have their numbers. An empty queue always has space for these bytes. */
 static void link_queue_validate(struct link_queue *q)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -52,8 +50,8 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* Returns true if the queue has room. A full queue accepts no later request, because a missing request is worse than
- * a lost link. The subtraction cannot overflow. */
+/* Returns true if the queue has space. After one request was refused, all later requests are refused, too, because a
+ * missing request is worse than a lost link. The subtraction cannot overflow. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -61,8 +59,8 @@ static bool has_room(struct link_queue *q, size_t bytes)
     return !q->full && !q->no_memory;
 }
 
-/* Append a request. Reserve room for all parts first, because half a request would be read as the beginning of the
- * next. `auth` NULL: without a tag. */
+/* Appends a request. Space for all parts is reserved first, because the store would read half a request together with
+ * the next one. `auth` NULL: without a tag. */
 static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice bytes, struct auth *auth)
 {
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
@@ -79,7 +77,7 @@ static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice b
     return true;
 }
 
-/* Append a request that consists of `json`, which is freed in any case. */
+/* Appends a request that consists of `json`, and frees `json` in any case. */
 static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, struct auth *auth)
 {
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
@@ -90,9 +88,10 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* The first answer of `in`, which has a status in front when `status` is not NULL: 1 = *text is its JSON (borrowed
- * from `in`) and *used its bytes, 0 = it is incomplete, -1 = invalid length. A length is compared with its limit
- * before it is used. The rest is computed by subtraction, which cannot overflow. */
+/* Parses the first answer of `in`; a status precedes that answer if `status` is not NULL. Returns 1: *text is its
+ * JSON (borrowed from `in`) and *used its length; 0: the answer is incomplete; -1: invalid length. A length is
+ * compared with its limit before it is used; the number of remaining bytes is computed by a subtraction that cannot
+ * overflow. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -118,13 +117,14 @@ enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
 
 static void on_written(uv_write_t *write, int status);
 
-/* One write at a time: its buffer is being read by the kernel. */
+/* Returns true if bytes wait and no write is in progress, because the kernel may still read the buffer of that
+ * write. */
 static bool can_flush(const struct store_link *link)
 {
     return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;
 }
 
-/* Swap the buffers; both keep their memory, so after the first messages the queue allocates nothing. */
+/* Swaps the buffers and writes. Both buffers keep their memory, so after the first messages nothing is allocated. */
 static void flush(struct store_link *link)
 {
     if (!can_flush(link))
@@ -151,12 +151,13 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* The store has stopped or hangs: queueing more would need more and more memory. */
+/* Loses the link because the queue is full: the store has stopped or hangs, and a longer queue would need ever more
+ * memory. */
 static void lose_because_full(struct store_link *link)
 {
     char why[128];
     snprintf(why, sizeof(why),
-             "it does not read our messages: %llu of them have no answer, %zu bytes are queued",
+             "the store does not read this node's messages: %llu have no answer, %zu bytes are queued",
              (unsigned long long)(link->asked - link->answered), link->out.bytes.len);
     link_lose(link, why);
 }
@@ -166,8 +167,9 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* Everything that one turn of the loop queues is sent at once; less urgent messages wait a moment for more. Twenty
- * workers that end within PATIENCE_MS cost one packet. uv_prepare runs last before the loop waits. */
+/* Sends everything that this turn of the loop has queued. Messages that are not urgent wait up to PATIENCE_MS for
+ * others: when twenty workers end within that time, one packet is enough. uv_prepare is called last before the loop
+ * waits. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
@@ -191,7 +193,7 @@ static struct auth *tags_of(struct store_link *link)
     return has_secret(link) ? &link->auth : NULL;
 }
 
-/* Queues a request. After a loss requests are freed, because they would never be sent. */
+/* Queues a request. After a loss, requests are freed, because they would never be sent. */
 static void request(struct store_link *link, cJSON *json)
 {
     if (link_is_over(link))
@@ -200,7 +202,8 @@ static void request(struct store_link *link, cJSON *json)
         link->asked += link_queue_add(&link->out, OP_CONTROL, json, tags_of(link));
 }
 
-/* Add the round, so that the store can detect outdated messages. Takes ownership of `json`, even without a link. */
+/* Queues a message with the round, so that the store can detect outdated messages. Takes ownership of `json`, even
+ * without a link. */
 void store_link_mention(struct store_link *link, cJSON *json)
 {
     if (link == NULL) {
@@ -214,11 +217,11 @@ void store_link_mention(struct store_link *link, cJSON *json)
 void store_link_tell(struct store_link *link, cJSON *json)
 {
     if (link != NULL)
-        link->urgent = true; /* and so is everything queued before it */
+        link->urgent = true; /* everything queued before is sent with it */
     store_link_mention(link, json);
 }
 
-/* Sends `join` and keeps the number of the request, because answers have no name. */
+/* Sends `join` and records the number of the request, because answers do not name their request. */
 void store_link_join(struct store_link *link)
 {
     request(link, encode_join(link->options.plan, &link->options.who, link->instance));
@@ -262,7 +265,7 @@ static int introduce(struct store_link *link)
     return 0;
 }
 
-/* The store's answer to the first message. Requests that have waited for it follow in their order. */
+/* Handles the store's answer to the first message. Requests that were queued until then follow in their order. */
 static void take_proof(struct store_link *link, struct slice answer)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
@@ -292,7 +295,7 @@ static void take_proof(struct store_link *link, struct slice answer)
     cJSON_Delete(early);
 }
 
-/* Requests the status. Before the first answer of the store this returns false, because the store may reject the
+/* Requests the status. Returns false before the first answer of the store, because the store may still reject this
  * agent. */
 bool store_link_ask_status(struct store_link *link)
 {
@@ -304,11 +307,12 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- the beat ------------------------------------------------------------------------------------------- */
 
-/* A process that was frozen must not blame the store for its own pause. (SIGSTOP, a VM that was moved: the clock went
- * on, and the store's answers are unread in our socket.) Excuse only the length of the pause: on a crowded machine
- * every heartbeat may be late, and a lost store would never be detected. After the pause, answers may be read before
- * the next heartbeat is due, so both places check. An answer that arrived after the heartbeat was due, but before the
- * pause, did not arrive in the future. */
+/* Detects a pause of this process (SIGSTOP, a VM that was moved) by a late heartbeat, because such a pause must not
+ * be attributed to the store. During the pause the clock continued, and the store's answers stayed unread in the
+ * socket. Only the length of the pause is excused, because on a busy machine every heartbeat may be late, and a lost
+ * store would then never be detected. After a pause, answers may be read before the heartbeat timer runs, so both
+ * callbacks check. The last lines keep heard_ms from being in the future, for an answer that arrived after the
+ * heartbeat was due but before the pause. */
 static void feel_pulse(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -327,13 +331,14 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
 
-/* It also carries changes of the workers' processes, because a diagnosis needs to know which compute and which hang. */
+/* Sends a heartbeat, or loses the link if the store is silent. A heartbeat also reports changes of the workers'
+ * processes, because a diagnosis must distinguish workers that compute from workers that hang. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
     char why[96];
     if (is_silent(link, clock_ms())) {
-        snprintf(why, sizeof(why), "no message from it for %.3g s (--node_timeout)",
+        snprintf(why, sizeof(why), "no message from the store for %.3g s (--node_timeout)",
                  (double)link->options.silent_ms / 1000);
         link_lose(link, why);
         return;
@@ -345,7 +350,8 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- the connection ------------------------------------------------------------------------------------- */
 
-/* Remove one whole answer from the front. False without one, or when no more are wanted. */
+/* Handles one complete answer at the front of `in` and removes it. Returns false if there is none, or after the loss
+ * of the link. */
 static bool take_one(struct store_link *link)
 {
     uint8_t status = 0;
@@ -356,7 +362,7 @@ static bool take_one(struct store_link *link)
             ? 0
             : link_answer(&link->in, link->welcome || link->early != NULL ? NULL : &status, &text, &used);
     if (found < 0)
-        link_lose(link, "the peer there is not a store of ddprun");
+        link_lose(link, "the peer is not a store of ddprun");
     if (found <= 0)
         return false;
     if (link->early == NULL && has_secret(link) && !auth_open(&link->auth, status, &text)) {
@@ -373,8 +379,8 @@ static bool take_one(struct store_link *link)
     return true;
 }
 
-/* One chunk owned by the link: on_read copies at once, while libuv's 64 KiB per read would be allocated and freed for
- * an answer of fifty bytes. */
+/* Provides one buffer that the link owns, because on_read copies its bytes at once. With libuv's own buffer, each
+ * read would allocate 64 KiB for an answer of fifty bytes. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -396,8 +402,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         continue;
 }
 
-/* The kernel gives up a host that disappeared silently: after this long without an acknowledgement of our bytes or,
- * on an idle connection, of its probes. */
+/* Sets the kernel's timeouts for a host that disappeared without a message: the connection ends after this time
+ * without an acknowledgement of sent bytes or, if idle, of probes. */
 static void watch_host(struct store_link *link)
 {
     int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
@@ -410,7 +416,7 @@ static void watch_host(struct store_link *link)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
 }
 
-/* Without Nagle, because a peer waits for each message. */
+/* Starts to read and to send heartbeats. Nagle's algorithm is switched off, because a peer waits for each message. */
 static void store_link_connected(struct store_link *link)
 {
     link->connected = true;
@@ -431,15 +437,16 @@ static void on_connected(uv_connect_t *connect, int status)
         store_link_connected(link);
 }
 
-/* Only literals: the store has sent its address, and a name server may take seconds. */
+/* Parses an address. Names are not looked up, because the store has sent its address, and a name server may take
+ * seconds. */
 static int resolve(const char *address, int port, struct sockaddr_storage *out)
 {
     int rc = uv_ip4_addr(address, port, (struct sockaddr_in *)out);
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* The link owns a socket that was handed over, even if it cannot be used; join_dial has already sent the greeting on
- * it. */
+/* Connects, or uses the socket of the options. The link owns that socket, even if it cannot be used; join_dial has
+ * already sent the greeting on it. */
 static int start(struct store_link *link)
 {
     struct sockaddr_storage to;
@@ -462,7 +469,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
                            struct ddp_err *err)
 {
     struct store_link *link = calloc(1, sizeof(*link));
-    if (link == NULL && options->fd >= 0) /* the socket has been handed over */
+    if (link == NULL && options->fd >= 0) /* the link would have owned the socket */
         close(options->fd);
     if (link == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");
@@ -491,13 +498,13 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
 
 /* The store's messages and their receivers.
  *
- * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, and of those that follow
- * the link remembers the number of the latest join. The store may push objects between them; they carry "push". Two
- * rejections are ignored: of a message about a round that is over (STALE_ROUND), which crossed the store's own
- * message, and of a claim to a connection (VOUCH_REFUSED), which happens when a worker identifies itself while its
- * agent still answers for it. */
+ * Answers have the order of the requests, so a counter is enough to match them. The first answer is that to IDENTIFY;
+ * of the later ones, the link records the number of the latest join. Between answers the store may push objects,
+ * which have the member "push". Two rejections are ignored: that of a message about a round that is over
+ * (STALE_ROUND), because the store's own message about that was already on its way; and that of a claim to a
+ * connection (VOUCH_REFUSED), which happens when a worker identifies itself while its agent still answers for it. */
 
-/* The answer to IDENTIFY, the only one with a status byte in front, and one JSON object after it. */
+/* Handles the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
 static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
 {
     char why[512];
@@ -509,8 +516,8 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
     link_lose(link, why);
 }
 
-/* The instance names this life of the job: with it this node rejoins, and a store that was restarted detects that it
- * belongs to another. */
+/* Handles the answer to `join`. The instance identifies this start of the job in the store. This node sends the
+ * instance when it rejoins, so that a restarted store detects that the node belongs to an earlier one. */
 static void take_join(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -528,8 +535,8 @@ static void take_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Any other rejection is about a message that the store does not understand or believe. If the job went on, its store
- * would know less than its agents assume. */
+/* Handles a rejection. Unless it is one of the three harmless ones, the store does not accept a message of this
+ * agent. The link is then lost, because the store and the agents would otherwise disagree about the job. */
 static void take_no(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
@@ -540,7 +547,7 @@ static void take_no(struct store_link *link, const char *code, const char *error
     link_lose(link, why);
 }
 
-/* Handles an answer. Most answers matter only if they are rejections. Only the status has members. */
+/* Handles an answer. Most answers matter only if they are rejections; only that of a status request has members. */
 static void take_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -560,7 +567,8 @@ static void take_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Only a node that has joined since the last round is in a round; numbers rise, and a given node rank stays. */
+/* Returns true if a pushed round is valid: this node has joined since the last round, the number of the round is
+ * higher, and a node rank from --node_rank is unchanged. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -571,9 +579,9 @@ static bool is_sane_round(const struct store_link *link, const cJSON *push, stru
 
 static void push_round(struct store_link *link, const cJSON *push)
 {
-    struct heard_round *round = malloc(sizeof(*round)); /* too large for a stack */
+    struct heard_round *round = malloc(sizeof(*round)); /* too large for the stack */
     if (round == NULL || !is_sane_round(link, push, round)) {
-        link_lose(link, round == NULL ? "out of memory" : "it sent an invalid round");
+        link_lose(link, round == NULL ? "out of memory" : "the store sent an invalid round");
     } else {
         link->round = round->round;
         link->begun_join = link->asked_join;
@@ -582,7 +590,8 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Missing fields are 0 here: they are for a line on the screen, and no decision depends on them. */
+/* Passes on how many nodes wait. Missing fields are 0, because the user only reads them and no decision depends on
+ * them. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
@@ -590,7 +599,8 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* Ignore a stop of another round: it crossed our own message about that one. */
+/* Passes on a stop. A stop of another round is ignored, because this agent's own message about that round was already
+ * on its way. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct failure cause;
@@ -600,7 +610,7 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* A verdict about a later round ends the wait of a node that is in none. */
+/* Passes on a verdict. A verdict about a later round ends the wait of a node that is in no round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
@@ -609,10 +619,10 @@ static void push_verdict(struct store_link *link, const cJSON *push)
     if (decode_verdict(push, &verdict))
         link->options.calls.verdict(link->options.user, &verdict);
     else
-        link_lose(link, "it sent an invalid verdict");
+        link_lose(link, "the store sent an invalid verdict");
 }
 
-/* Passed on unchanged, and valid only during the call. */
+/* Passes on findings unchanged; they are valid only during the call. */
 static void push_findings(struct store_link *link, const cJSON *push)
 {
     link->options.calls.findings(link->options.user, push);
@@ -634,7 +644,7 @@ static void push_sample(struct store_link *link, const cJSON *push)
         link->options.calls.sample(link->options.user, sample.id, sample.ranks, sample.native);
 }
 
-/* Passed on unchanged: the event log of this node holds the store's events beside its own. */
+/* Passes on an event unchanged, because the event log of this node also contains the store's events. */
 static void push_event(struct store_link *link, const cJSON *push)
 {
     struct message_event m;
@@ -643,7 +653,7 @@ static void push_event(struct store_link *link, const cJSON *push)
         link->options.calls.event(link->options.user, m.event);
 }
 
-/* The store's last message to this node. */
+/* Handles the store's last message to this node. */
 static void push_dropped(struct store_link *link, const cJSON *push)
 {
     struct message_dropped m;
@@ -652,13 +662,13 @@ static void push_dropped(struct store_link *link, const cJSON *push)
     link_lose(link, "the store gave up this node");
 }
 
-/* Passed on as findings, and kept for the report. */
+/* Passes on that a rank left while others waited; the owner prints that and keeps it for the report. */
 static void push_left_waiting(struct store_link *link, const cJSON *push)
 {
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Ignore unknown kinds: they come from a newer store. */
+/* Calls the receiver of a push. Unknown kinds are ignored, because they come from a newer store. */
 static void take_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const take[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
@@ -688,10 +698,10 @@ static void link_take_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* How the link ends: it is lost for whatever reason; then its owner closes it, and the last of its handles frees it.
- * Both may happen within a callback, in either order. */
+/* How a link ends: it is lost for any reason; its owner closes it; the last of its handles frees it. Loss and close
+ * may both happen within a callback, in either order. */
 
-/* A pause that ended long ago, or was too short to matter, did not cause the loss. */
+/* Returns true if a pause of this process may have caused the loss: the pause was long enough and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)
 {
     const uint64_t limit_ms = link->options.silent_ms;
@@ -703,9 +713,9 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* The link reports nothing after this. It stays allocated until its owner closes it, perhaps inside the callback.
- * `lost` is cleared before it is called, so any nested call finds the link closed. The heartbeat stops with it,
- * because unsent heartbeats would fill the queue. */
+/* Loses the link, which reports nothing afterwards. It stays allocated until its owner closes it, perhaps within the
+ * callback. `lost` is cleared before the call, so a nested call has no effect. The heartbeat is stopped, because
+ * unsent heartbeats would fill the queue. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))
@@ -718,7 +728,7 @@ static void link_lose(struct store_link *link, const char *why)
     lost(link->options.user, why);
 }
 
-/* libuv may touch a handle until its close callback has run; all four must have. */
+/* Frees the link after the last of its four handles is closed, because libuv may use a handle until then. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct store_link *link = handle->data;
@@ -732,8 +742,8 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
-/* A write of this turn may be done although its callback has not run, so ask libuv and not `writing`: libuv takes
- * nothing after a write that is still in progress. */
+/* Sends the queued bytes. Whether a write is still in progress is left to libuv instead of `writing`, because the
+ * callback of a finished write may not have run yet; libuv accepts nothing while a write is in progress. */
 static void send_last(struct store_link *link)
 {
     const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
@@ -741,7 +751,8 @@ static void send_last(struct store_link *link)
         uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
 }
 
-/* Send the last message if there is room; the kernel delivers it before the end. */
+/* Closes the link. The last message is sent if there is space for it; the kernel delivers that message before the end
+ * of the connection. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)

@@ -484,7 +484,7 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
     freeze(0);
     expect_codes(125, 123);
     says(0, ", after the store itself was stopped for ");
-    says(1, "no message from it for 1.5 s (--node_timeout)");
+    says(1, "no message from the store for 1.5 s (--node_timeout)");
 }
 
 /* They detect the end of the store themselves, and are not the cause of the job's end. */

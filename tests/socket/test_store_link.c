@@ -457,7 +457,7 @@ Test(store_link_peers, an_answer_that_is_no_json_is_a_no, .init = start_server, 
 Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
-    expect_lost("", 0, "no message from it for 0.6 s");
+    expect_lost("", 0, "no message from the store for 0.6 s");
 }
 
 /* On an overloaded machine every heartbeat is so late that the process seems to have been stopped. */
@@ -591,7 +591,7 @@ Test(store_link_peers, a_store_that_does_not_read_is_lost_before_memory_is, .ini
         uv_run(&loop, UV_RUN_NOWAIT);
     }
     cr_expect_eq(lost, 1, "%d messages were queued", rounds * ROUND);
-    cr_expect_not_null(strstr(why_lost, "does not read our messages"), "%s", why_lost);
+    cr_expect_not_null(strstr(why_lost, "does not read this node's messages"), "%s", why_lost);
     cr_expect_not_null(strstr(why_lost, "have no answer"), "%s", why_lost);
     tell_much();
     uv_run(&loop, UV_RUN_NOWAIT);

@@ -1,5 +1,5 @@
-/* effects.c -- the step between agent and machine: node_feed passes an event to the agent, node_pump carries out its
- * effects, some at a time. It starts processes, sends signals, collects exits, and notifies the store and the user.
+/* effects.c -- connects the agent with the machine: node_feed passes an event to the agent, node_pump carries out its
+ * effects, some at a time. Effects start processes, send signals, and notify the store and the user.
  *
  * SIGCHLD only sets `reap`; on_more() runs in the loop's next turn, so that all workers that have exited by then are
  * collected together. */
@@ -31,18 +31,18 @@
 
 enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
 
-/* Append the effects to those that still wait: they are valid only until the next step, and carrying one out may
- * cause the next event. */
+/* Pass an event to the agent, and append its effects to those that still wait: they are valid only until the next
+ * call of the agent, and an effect may cause the next event. */
 void node_feed(struct node *n, struct agent_event event)
 {
     size_t count;
     event.now_ms = clock_ms();
     const struct agent_effect *effects = agent_step(n->agent, &event, &count);
     if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
-        abort(); /* this agent cannot record its effects: exit, and the guardian cleans up */
+        abort(); /* the effects cannot be recorded: exit, and the guardian cleans up */
 }
 
-/* Wake up at the agent's deadline, or when the store has been silent for too long. */
+/* Set the timer for the agent's deadline, the store's, or that of unread output, whichever is first. */
 static void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
@@ -57,7 +57,7 @@ static void node_set_timer(struct node *n)
         uv_timer_start(&n->timer, n->on_timer, at > now ? at - now : 0, 0);
 }
 
-/* Only this ends the wait for a store that hangs. */
+/* Without this deadline, the wait for a store that hangs would never end. */
 void node_expect_answer(struct node *n)
 {
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
@@ -70,7 +70,7 @@ void node_expect_nothing(struct node *n)
     n->meet.store_deadline_ms = UINT64_MAX;
 }
 
-/* True if a worker has not been waited for yet. */
+/* Return true if there is a worker that was not waited for yet. */
 static bool node_has_workers(const struct node *n)
 {
     for (int i = 0; i < n->plan->nproc; i++)
@@ -81,9 +81,9 @@ static bool node_has_workers(const struct node *n)
 
 /* --- the order of ends ------------------------------------------------------------------------------------ */
 
-/* The kernel wakes the watchers of a pidfd in the moment its process ends, and an epoll set hands out what is ready in
- * the order in which it became so. Only that order is needed: SIGCHLD still starts the check, and waitpid returns how
- * each worker ended, so a missing pidfd only costs the order. */
+/* A pidfd becomes ready when its process ends, and an epoll set returns descriptors in the order in which they became
+ * ready. Only that order is used: SIGCHLD still starts the check, and waitpid returns how each worker ended. So if a
+ * pidfd is missing, only the order is unknown. */
 
 void exits_open(struct exits *x)
 {
@@ -103,17 +103,18 @@ static void exits_watch(struct exits *x, pid_t pid)
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
-    /* Take one at a time, so that the others keep their place in the set. */
+    /* One event at a time, so that the others keep their place in the set. */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;
     const int pidfd = (int)(event.data.u64 >> 32);
     epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
-              NULL); /* otherwise it stays in the set while any process has a copy */
+              NULL); /* otherwise it stays in the set as long as any process has a copy */
     close(pidfd);
     return (pid_t)(uint32_t)event.data.u64;
 }
 
-/* A worker that ended between the last check here and its waitpid still has its pidfd in the set. */
+/* A worker that ended between the last check here and its waitpid still has its pidfd in the set; those are closed,
+ * too. */
 void exits_close(struct exits *x)
 {
     while (exits_next(x) > 0)
@@ -135,8 +136,8 @@ static int local_rank_of(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* PyTorch workers have no exit code for a lost peer, but their last lines, which are already in the pipe, show it. A
- * process group ends its process with abort(). */
+/* Return true if the worker ended because it lost a peer. PyTorch has no exit code for that, but the last lines of
+ * the worker, which are already in the pipe, show it. A process group ends its process with abort(). */
 static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -148,7 +149,8 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
     return lost;
 }
 
-/* Python exits with 1 after an uncaught exception. */
+/* Return a number for the import error that ended the worker, 0 = none. Python exits with 1 after an uncaught
+ * exception. */
 static uint64_t import_error_of(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -160,7 +162,7 @@ static uint64_t import_error_of(struct node *n, int local_rank, int status)
     return found;
 }
 
-/* A child was waited for: a worker, a helper, or an orphan that was adopted. */
+/* Handle the end of a child: a worker, a helper, or an adopted orphan. */
 static void child_ended(struct node *n, pid_t pid, int status, const struct rusage *usage)
 {
     int local_rank = local_rank_of(n, pid);
@@ -184,7 +186,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
-/* Wait for workers in the order of their ends, as far as it is known. Return how many. */
+/* Wait for workers in the order of their ends, as far as that is known. Return how many. */
 static int take_workers(struct node *n)
 {
     struct rusage usage;
@@ -196,8 +198,8 @@ static int take_workers(struct node *n)
     return taken;
 }
 
-/* Wait for the other children: adopted orphans, which would stay zombies, and workers whose order is unknown. Return
- * false when there may be more; `alone` is set when no child is left. */
+/* Wait for all other children: adopted orphans, which would stay zombies, and workers whose order is unknown. Return
+ * false when there may be more; set `alone` when no child is left. */
 static bool take_others(struct node *n)
 {
     struct rusage usage;
@@ -209,10 +211,11 @@ static bool take_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* SIGCHLD reports at least one end. Each turn has a limit, because processes that fork and exit without pause may end
- * as fast as they are waited for. Workers come before orphans, unless the last worker ended: then the agent needs to
- * know whether any child is left. The second call removes the pidfds of children that were waited for among the
- * others; otherwise they would wake the loop. */
+/* Wait for children that have ended. SIGCHLD means at least one. Each turn has a limit, because processes that fork
+ * and exit without pause may end as fast as they are waited for. Workers are first; the others are checked only if
+ * there were no workers, or the last worker has ended, because then the agent needs to know whether any child is
+ * left. The last call of take_workers removes the pidfds of workers that were waited for among the others, which
+ * would otherwise wake the loop. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -226,12 +229,12 @@ static void reap_children(struct node *n)
 
 /* --- timers of workers ------------------------------------------------------------------------------------- */
 
-/* When a timer of torchrun's file timer expires, its process gets the signal that the timer requests, and its end is
- * a failure with the timer as its cause. torchrun kills itself along with the worker and reports nothing; this
- * process lives on. Every process may write to the FIFO, so a signal only goes to processes in a worker's own group:
- * the group's number stays reserved until the worker was waited for. */
+/* When a timer of torchrun's file timer expires, the process that set it gets the signal that the timer names, and
+ * its end is a failure with the timer as cause. (torchrun kills itself together with the worker and reports nothing.)
+ * Any process may write to the FIFO, so a signal is sent only to processes in a worker's own process group; the
+ * number of that group stays reserved until the worker was waited for. */
 
-/* Return the local rank of the worker that `pid` is or belongs to; -1 = none. */
+/* Return the local rank of the worker that `pid` is, or to which `pid` belongs; -1 = none. */
 static int local_rank_of_group(const struct node *n, pid_t pid)
 {
     const pid_t group = getpgid(pid);
@@ -241,15 +244,15 @@ static int local_rank_of_group(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* "rank 1 (pid 71): its timer "step" has expired; it gets signal 9" */
+/* Print "rank 1 (pid 71): the timer "step" has expired; sending signal 9". */
 static void say_timer(struct node *n, const struct timer_row *row, int local_rank)
 {
     char words[NOTE_MAX], whose[64] = "a process that does not belong to this job";
     if (local_rank >= 0)
         snprintf(whose, sizeof(whose), "rank %d", node_rank(n, local_rank));
-    snprintf(words, sizeof(words), "%s (pid %d): its timer \"%s\" has expired; %s %d", whose, row->pid,
+    snprintf(words, sizeof(words), "%s (pid %d): the timer \"%s\" has expired; %s %d", whose, row->pid,
              row->scope,
-             local_rank >= 0 && row->signal > 0 ? "it gets signal" : "no signal is sent; it asked for signal",
+             local_rank >= 0 && row->signal > 0 ? "sending signal" : "not sending the requested signal",
              row->signal);
     output_note(n->out.output, "%s", words);
 }
@@ -258,7 +261,7 @@ static void on_expired(void *user, const struct timer_row *row)
 {
     struct node *n = user;
     const int local_rank = local_rank_of_group(n, row->pid);
-    if (local_rank < 0 && getpgid(row->pid) < 0) /* it has ended without releasing it */
+    if (local_rank < 0 && getpgid(row->pid) < 0) /* the process has ended without releasing its timer */
         return;
     say_timer(n, row, local_rank);
     if (local_rank < 0 || row->signal <= 0)
@@ -283,10 +286,10 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* A failure is sent twice: `failed` as soon as a worker has ended, because the other nodes waste their time until
- * they know; `cause` once its last lines are read, so that the reports of other nodes are as good as this one's. */
+/* A failure is sent twice: `failed` as soon as a worker has ended, so that the other nodes stop soon; `cause` when
+ * its last lines are read, so that the reports of other nodes are as complete as this node's. */
 
-/* Print why the program cannot be started, with its path on this node: on other nodes it may exist. */
+/* Print why the program cannot be started, with its path on this node, because it may exist on other nodes. */
 void node_say_not_started(const struct node *n, int error)
 {
     static struct program_look look; /* paths make it too large for a stack */
@@ -309,7 +312,7 @@ void node_say_not_started(const struct node *n, int error)
     buf_free(&words);
 }
 
-/* Return the report as far as it is known, to fill in and format the first failure. */
+/* Return a report with what is known now, to describe the first failure. */
 static struct report report_now(const struct node *n)
 {
     static struct program_look look; /* paths make it too large for a stack */
@@ -323,7 +326,7 @@ static struct report report_now(const struct node *n)
                             .evidence = evidence_of(n->run.evidence, agent_first_failure(n->agent)) };
 }
 
-/* Add `n` lines that end with a newline each, cut to the limit of the message. */
+/* Append `n` lines, each of which ends with a newline, up to the limit of the message. */
 static void add_lines(struct failure *f, const char *text, size_t n)
 {
     for (size_t i = 0; i < n && f->n_lines < LIMIT_LAST_LINES; i++) {
@@ -340,7 +343,7 @@ static void tell_failed(struct node *n)
     store_link_tell(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
 }
 
-/* Send it once the worker's last lines are read. */
+/* Send the cause with the worker's last lines. */
 static void tell_cause(struct node *n)
 {
     struct failure f;
@@ -356,8 +359,8 @@ static void tell_cause(struct node *n)
     buf_free(&lines);
 }
 
-/* Ranks that wait in a barrier for this one get the reason before their agents signal them. An end with exit
- * code 0 may wait for the next message, because it stops no other rank. */
+/* Send that a worker has ended. Ranks that wait for it in a barrier get the reason before their agents signal them.
+ * If the exit code is 0, the message may wait for the next one, because no other rank is stopped. */
 static void tell_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -368,14 +371,14 @@ static void tell_exited(struct node *n, int local_rank)
         store_link_tell(n->meet.link, json);
 }
 
-/* -1 means "rank 0 is not here" and is not sent. */
+/* Send the codes of this node; -1 means "rank 0 is not here". */
 static void tell_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
     store_link_tell(n->meet.link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
 }
 
-/* A signal whose sender is not known goes without one. */
+/* Send the signal that stopped the job, with its sender if that is known. */
 static void tell_leave(struct node *n)
 {
     struct buf by = { 0 };
@@ -386,7 +389,8 @@ static void tell_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Compute times from our clock and the store's difference, because clocks of two machines are never compared. */
+/* Fill an attempt that failed elsewhere. Times are computed from this node's clock and the store's time difference,
+ * because clocks of two machines are never compared. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -395,7 +399,7 @@ static void note_elsewhere(const struct node *n, struct failed_attempt *a)
     a->failed_ms = n->run.attempt_started_ms + n->run.cause.after_ms;
 }
 
-/* Evidence is dropped when the next attempt begins, so keep its text. */
+/* Fill an attempt that failed here. Its text is kept, because the next attempt drops the evidence. */
 static void note_here(const struct node *n, struct failed_attempt *a)
 {
     const struct agent_worker *w = agent_worker(n->agent, agent_first_failure(n->agent));
@@ -406,8 +410,8 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     a->failed_ms = w->ended_ms;
 }
 
-/* A round that ended because the job grows has not failed. This is called at several moments of an attempt's end and
- * records each attempt once. */
+/* Record the failed attempt, once, although this is called at several moments of an attempt's end. A round that ended
+ * because the job grows has not failed. */
 static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -428,7 +432,8 @@ static void note_failed(struct node *n)
     buf_append(&n->run.failed, &a, sizeof(a));
 }
 
-/* If the list has not grown, no worker failed, and the message has no failure. */
+/* Print why the job restarts. If note_failed has recorded nothing, no worker failed, and the message mentions no
+ * failure. */
 static void say_restart(struct node *n)
 {
     const size_t before = n->run.failed.len;
@@ -444,13 +449,14 @@ static void say_restart(struct node *n)
 
 static void say_dying(struct node *n, int local_rank)
 {
-    output_note(n->out.output,
-                "another rank was lost: rank %d (pid %d) is ending, while the kernel frees its memory or "
-                "writes its core file; waiting at most %d s",
-                node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
+    output_note(
+        n->out.output,
+        "another rank was lost: rank %d (pid %d) is exiting, and the kernel still frees its memory or "
+        "writes its core file; waiting at most %d s",
+        node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* The store knows which nodes still run. After the wait there is no time left to ask. */
+/* Print which nodes this node waits for. The store is asked for them; after the wait there is no time to ask. */
 static void say_waiting(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -465,26 +471,27 @@ void node_offer_port(struct node *n)
         close(n->meet.held_port);
     n->meet.held_port = n->plan->rank0_store ? port_hold(&port) : -1;
     if (n->plan->rank0_store && n->meet.held_port < 0)
-        output_note(n->out.output, "warning: no port for the workers' store on rank 0: %s", strerror(errno));
+        output_note(n->out.output, "warning: cannot hold a port for the workers' store on rank 0: %s",
+                    strerror(errno));
     plan_offer_port(n->plan, port);
 }
 
 /* --- the effects -------------------------------------------------------------------------------------------- */
 
-/* Carry out the agent's effects: processes, signals, the store, the end. A turn carries out some of them, so
- * that the start of many workers does not keep the loop from its other duties. A worker that cannot be started is an
- * ordinary event for the agent. */
+/* The agent's effects: processes, signals, the store, the end. Each turn of the loop carries out only some of them,
+ * so that other events are handled during the start of many workers. For the agent, a worker that cannot be started
+ * is an ordinary event. */
 
 enum {
     EFFECTS_PER_TURN = 32,
-    DRAIN_MS = 1000,      /* for pipes that a process outside the job may still hold */
-    STUCK_DRAIN_MS = 200, /* ... or a process that cannot be killed: waiting longer is useless */
-    KILL_SLICE_MS = 50,   /* for leftovers, between two turns of the loop */
-    UNREAD_MS = 2000      /* after the user's stop: for output that is not read */
+    DRAIN_MS = 1000,      /* limit for pipes that a process outside the job may still hold */
+    STUCK_DRAIN_MS = 200, /* the same if a process cannot be killed: a longer wait is useless */
+    KILL_SLICE_MS = 50,   /* limit for killing leftovers in one turn of the loop */
+    UNREAD_MS = 2000      /* limit for output that is not read, after a stop by the user */
 };
 
-/* Start the worker; the answer makes the agent emit the effect for the next one. A failure is reported like any other
- * end. */
+/* Start a worker; after the event, the agent emits the effect for the next worker. A failed start is reported like
+ * any other end. */
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
@@ -499,17 +506,17 @@ static void spawn(struct node *n, int local_rank)
     n->run.pids[local_rank] = pid;
     n->run.asked[local_rank] = false;
     n->run.alone = false;
-    if (n->run.resting) /* the others have been stopped already */
+    if (n->run.resting) /* the other workers are stopped, too */
         kill(pid, SIGSTOP);
-    pid = contain_shown_pid(n->run.contain, pid); /* from here on it is only for display */
+    pid = contain_shown_pid(n->run.contain, pid); /* from here on, the pid is only displayed */
     store_link_mention(n->meet.link,
                        encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
     announce_worker_started(&n->out.announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Processes that the workers left. Killing them also collects ends, so wait until every worker's own end is known.
- * The agent repeats a SIGKILL that did not reach all. */
+/* Signal the processes that the workers left. SIGKILL also waits for them, so descendants_kill_all is called only
+ * when the end of every worker is known. If a SIGKILL did not reach all, the agent repeats it. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -521,13 +528,13 @@ static void signal_rest(struct node *n, int sig)
         descendants_signal(sig);
     if (!n->run.alone)
         return;
-    node_close_dumps(n); /* the ends of their helpers may have been collected just now */
+    node_close_dumps(n); /* the ends of their helpers may have been collected above */
     node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
 static void on_more(uv_idle_t *idle);
 
-/* The effects go on in the loop's next turn. */
+/* Keep the rows, and carry out the held effects in the loop's next turn. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
@@ -538,7 +545,7 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
         uv_idle_start(&n->more, on_more);
 }
 
-/* The signals that follow wait for py-spy. Without it nothing waits. */
+/* Sample the survivors. The signals that follow wait for py-spy; without py-spy nothing waits. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
@@ -549,8 +556,8 @@ static void sample(struct node *n)
         n->run.holds = false;
 }
 
-/* Everything is gone or cannot be killed. The report waits for the last lines of the workers (on_output_idle), but
- * only briefly for those of a process that hangs in the kernel. */
+/* Begin the end: all processes are gone or cannot be killed. The report waits for the workers' last lines
+ * (on_output_idle), but only briefly for those of a process that hangs in the kernel. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
@@ -570,8 +577,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* A worker that had ended before this signal did not end because of it: then `asked` stays false, which the
- * agent reads at its end. */
+/* Send a signal to a worker and its helpers. If the worker has already ended, the signal is not the reason; then
+ * `asked` stays false, and the agent gets that with the worker's end. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];
@@ -583,7 +590,7 @@ static void signal_worker(struct node *n, int local_rank, int sig)
     kill(-pid, sig);
 }
 
-/* One case for each effect of agent.h. Answers go back to the agent as events, at once or from a later callback. */
+/* Carry out one effect. The results return to the agent as events, at once or from a later callback. */
 static void carry_out(struct node *n, struct agent_effect effect)
 {
     switch (effect.type) {
@@ -600,7 +607,7 @@ static void carry_out(struct node *n, struct agent_effect effect)
         signal_rest(n, effect.signal);
         break;
     case EFFECT_DRAIN:
-        output_drain(n->out.output, DRAIN_MS); /* on_output_idle answers */
+        output_drain(n->out.output, DRAIN_MS); /* on_output_idle feeds the event that follows */
         break;
     case EFFECT_FINISH:
         begin_to_finish(n, effect.exit_code);
@@ -659,8 +666,8 @@ static void on_more(uv_idle_t *idle)
     node_pump(n);
 }
 
-/* Between two turns the loop reads pipes and handles ends and signals. Otherwise a start of 256 workers would ignore
- * them for a tenth of a second, even a worker that fails at once. */
+/* Carry out some effects. Between two turns the loop reads pipes and handles ends and signals; otherwise a start of
+ * 256 workers would block these for a tenth of a second, even the end of a worker that fails at once. */
 void node_pump(struct node *n)
 {
     struct agent_effect effect;
@@ -677,7 +684,7 @@ void node_pump(struct node *n)
 
 /* --- the end ------------------------------------------------------------------------------------------------ */
 
-/* Report only jobs that began: a failure before the first worker has printed its error already. */
+/* Report the job. (If it never began, the error was already printed, and this is not called.) */
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
@@ -706,7 +713,7 @@ static void report(struct node *n)
     final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
 }
 
-/* All signals stay blocked. */
+/* Close the sources of signals; all signals stay blocked. */
 static void close_signals(struct node *n)
 {
     uv_close((uv_handle_t *)&n->lifeline, NULL);
@@ -740,7 +747,7 @@ void node_finish(struct node *n, int exit_code)
     output_close(n->out.output);
 }
 
-/* The user has asked to stop, and the reader of the output does not read. */
+/* Give up output that is not read, because the user has requested a stop. */
 void node_leave_output(struct node *n)
 {
     log_warn("stopped before all output was written");

@@ -1,7 +1,7 @@
 /* file_timer.c -- see file_timer.h.
  *
- * The FIFO is opened for reading and writing: a client opens it, writes a line and closes it, and without a writer
- * every read would return the end of file. Times are of the wall clock, like the clients' times. */
+ * The FIFO is opened for reading and writing, because each client opens it, writes a line and closes it; without any
+ * writer, every read would return the end of file. Times are of the wall clock, like the clients' times. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A list that is searched from the front, because a job has few timers. */
+/* The table is a list that is searched from the front, because a job has few timers. */
 
 void timer_table_free(struct timer_table *t)
 {
@@ -27,7 +27,7 @@ void timer_table_free(struct timer_table *t)
 
 /* --- a request ---------------------------------------------------------------------------------------------- */
 
-/* Parse an integer of the size of a pid. */
+/* Get an integer that fits into an int. */
 static bool take_int(const cJSON *o, const char *name, int *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
@@ -37,7 +37,7 @@ static bool take_int(const cJSON *o, const char *name, int *to)
     return true;
 }
 
-/* The name is shown to the user, so remove what a terminal would obey. */
+/* Get the name of the timer. The user sees this name, so characters that a terminal would execute are replaced. */
 static bool take_scope(const cJSON *o, char scope[TIMER_SHOWN])
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "scope_id"));
@@ -88,7 +88,7 @@ static bool make_room(struct timer_table *t)
     return true;
 }
 
-/* Releasing an unknown timer is not an error: torchrun's clients may release twice. */
+/* Set, replace or release a timer. An unknown timer may be released, because torchrun's clients may release twice. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
     const size_t at = timer_find(t, row);
@@ -137,7 +137,7 @@ bool timer_table_next(const struct timer_table *t, double *expires)
     return t->n > 0;
 }
 
-/* A timer with a signal precedes one without; otherwise the earlier one does. */
+/* Return true if `a` precedes `b`: a timer with a signal precedes one without, then the earlier one precedes. */
 static bool is_better(const struct timer_row *a, const struct timer_row *b)
 {
     if ((a->signal > 0) != (b->signal > 0))
@@ -181,7 +181,7 @@ static double now_s(void)
 
 static void on_due(uv_timer_t *timer);
 
-/* At most a minute, so that a change of the clock is noticed. */
+/* Set the timer for the next expiry, but for a minute at most, so that a change of the wall clock is noticed. */
 static void set_timer(struct file_timer *ft)
 {
     double at;
@@ -202,7 +202,7 @@ static void on_due(uv_timer_t *timer)
     set_timer(ft);
 }
 
-/* Print it once, because a client of another version would cause it again and again. */
+/* Warn once, because a client of another version would cause the same warning again and again. */
 static void note_wrong(struct file_timer *ft, size_t wrong)
 {
     char words[256];
@@ -227,7 +227,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     set_timer(ft);
 }
 
-/* The existing FIFO may belong to a job that was killed, if the user gave the name. */
+/* Create the FIFO. An existing FIFO may belong to a job that was killed, if the user has set the path. */
 static ddp_status make_fifo(const char *path, struct ddp_err *err)
 {
     struct stat st;
@@ -237,7 +237,7 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_IO,
-        "cannot make the FIFO of the file timer, %.200s: %s; set TORCHELASTIC_TIMER_FILE to another path",
+        "cannot create the FIFO of the file timer, %.200s: %s; set TORCHELASTIC_TIMER_FILE to another path",
         path, strerror(errno));
 }
 

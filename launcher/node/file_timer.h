@@ -1,5 +1,5 @@
-/* file_timer.h -- torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO where workers set timers; a worker
- * that does not release one in time is killed. */
+/* file_timer.h -- torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO where workers set timers. A worker
+ * that does not release a timer in time is killed. */
 #ifndef LAUNCHER_NODE_FILE_TIMER_H
 #define LAUNCHER_NODE_FILE_TIMER_H
 
@@ -10,22 +10,21 @@
 #include <stddef.h>
 #include <uv.h>
 
-/* The timers that workers have set by torchrun's file timer: lines of JSON come in, and processes with an expired
- * timer come out.
+/* The table of timers. The input are lines of JSON from the workers, the output are processes with an expired timer.
  *
  *     {"version": 1, "pid": 71, "scope_id": "step", "expiration_time": 1700000000.5, "signal": 9}
  *
- * One timer for each process and scope; setting it again replaces it, a negative time releases it. Pure: the time is
- * an argument, in seconds since 1970 as in the lines. */
+ * Each process has one timer per scope; a new line replaces the timer, and a negative time releases the timer. Pure:
+ * the time is an argument, in seconds since 1970 as in the lines. */
 
 enum {
-    TIMERS_MAX = 4096,     /* searched one by one, while the other duties of this process wait */
+    TIMERS_MAX = 4096,     /* limit, because the search is linear and blocks this process */
     TIMER_LINE_SIZE = 4096 /* PIPE_BUF: longer lines are not written in one piece */
 };
 
 struct timer_row {
     int pid;
-    int signal; /* 0 or less: kill no process */
+    int signal; /* 0 or less: send no signal */
     double expires;
     char scope[TIMER_SHOWN]; /* safe to print; longer names are cut */
 };
@@ -34,34 +33,34 @@ struct timer_row {
 struct timer_table {
     struct timer_row *rows; /* owned */
     size_t n, room;
-    char line[TIMER_LINE_SIZE]; /* the received part of the next line */
+    char line[TIMER_LINE_SIZE]; /* the part of the next line that was received */
     size_t len;
-    bool too_long; /* ... is dropped up to its end */
+    bool too_long; /* the line is too long and is dropped up to its end */
 };
 
 void timer_table_free(struct timer_table *t);
 
-/* Process bytes that were read. Return how many lines were not requests or could not be kept. */
+/* Process bytes that were read. Return how many lines were invalid or could not be kept. */
 size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n);
 
-/* Return the time of the next expiry; false without a timer. */
+/* Get the time at which the next timer expires; return false if there is none. */
 bool timer_table_next(const struct timer_table *t, double *expires);
 
-/* Remove a process with an expired timer: *row is the earliest of them that has a signal, or the earliest. All its
- * timers are removed. False without one. */
+/* Remove all timers of a process that has an expired timer; *row is the earliest of its expired timers that have a
+ * signal, or else the earliest. Return false if no timer has expired. */
 bool timer_table_take(struct timer_table *t, double now, struct timer_row *row);
 
 struct file_timer;
 
 struct file_timer_calls {
-    /* A timer has expired. The owner must check the process that it names, because any process may write to the FIFO. */
+    /* A timer has expired. The owner must check the process in the row, because any process may write to the FIFO. */
     void (*expired)(void *user, const struct timer_row *row);
-    /* A message for the user. */
+    /* A message for the user is ready. */
     void (*note)(void *user, const char *words);
     void *user;
 };
 
-/* Create the FIFO at `path` and read from it. An existing FIFO is replaced; anything else is kept and an error.
+/* Create the FIFO at `path` and read from it. An existing FIFO is replaced; any other file is kept, and is an error.
  * `path` must live until file_timer_close. */
 ddp_status file_timer_open(uv_loop_t *loop, const char *path, const struct file_timer_calls *calls,
                            struct file_timer **out, struct ddp_err *err);

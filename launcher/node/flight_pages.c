@@ -1,5 +1,5 @@
-/* flight_pages.c -- see core.h. The memory file is sealed, so that a worker cannot make it smaller while we
- * read. Pages that no worker touches cost nothing. */
+/* flight_pages.c -- see core.h. The memory file is sealed, so that no worker can make it smaller while this process
+ * reads. Pages that no worker uses cost no memory. */
 #include "agent/agent.h"
 #include "record/flight.h"
 #include "base/syscalls.h"
@@ -20,7 +20,7 @@ static bool seal(int fd, size_t bytes)
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* Takes ownership of `fd` in any case. */
+/* Map the file; take ownership of `fd` in any case. */
 static void map(struct rank_pages *pages, int fd, int n)
 {
     void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -40,7 +40,7 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-/* Map the same pages a second time, to be closed separately; none without a descriptor. */
+/* Map the same pages a second time, to be closed separately. If no descriptor is left, `out` has no pages. */
 static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
@@ -82,7 +82,7 @@ const struct flight *rank_page(const struct rank_pages *pages, int i)
 
 /* --- its file ------------------------------------------------------------------------------------------- */
 
-/* Write a temporary file beside it first, so that half a record never has its name. */
+/* Write a temporary file and rename it, so that half a record never has the name of a record. */
 static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
 {
     const bool ok = flight_file_write(f, temporary, why) && rename(temporary, path) == 0;
@@ -91,8 +91,8 @@ static bool write_record(const struct flight *f, const char *path, const char *t
     return ok;
 }
 
-/* Write worker `i`'s record to `path`, whole or not at all, unless the worker has done it since its last call. Return
- * true if it is there then. An existing file may be from an earlier run. */
+/* Write worker `i`'s record to `path`, completely or not at all, unless the worker has done that since its last call.
+ * Return true if the record is there. An existing file may be from an earlier run. */
 static bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
@@ -104,18 +104,18 @@ static bool rank_page_keep(const struct rank_pages *pages, int i, const char *pa
 
 /* --- at the end of an attempt ---------------------------------------------------------------------------- */
 
-/* A rank that has seen the error has written its record itself (worker/core/recorder.h). A rank that was stopped,
- * looped or was killed has not, and it is usually the culprit: its record is in the memory that we share with it, and
- * is written here. The user chose the directory, perhaps on a server that no longer answers, so the agent waits only
- * a while for the thread that writes. */
+/* A rank that has received the error has written its record itself (worker/core/recorder.h). A rank that was stopped,
+ * was in a loop or was killed has not, and that rank is usually the cause. Its record is in the shared memory and is
+ * written here. The user has chosen the directory, perhaps on a server that no longer answers; so the agent waits
+ * only for a limited time for the thread that writes. */
 
 enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, REASON_MAX = ENDING_MAX + 32 };
 
-/* All data that the thread needs, as it may outlive the node. */
+/* All data that the thread needs, because the thread may outlive the node. */
 struct records {
     struct rank_pages pages;
     char pattern[PATH_MAX];
-    bool kept; /* at least one of them */
+    bool kept; /* at least one record is written */
     int n;
     struct record {
         int rank;
@@ -123,7 +123,7 @@ struct records {
     } each[];
 };
 
-/* As in the report: "killed by signal 9 (SIGKILL)". */
+/* Format the reason as in the report: "killed by signal 9 (SIGKILL)". */
 static void record_reason(const struct node *n, int local_rank, char why[REASON_MAX])
 {
     char how[ENDING_MAX];
@@ -138,7 +138,7 @@ static void records_free(void *user)
     free(records);
 }
 
-/* NULL: no pages, or no memory for them. */
+/* Return what the thread needs; NULL if there are no pages, or memory is short. */
 static struct records *records_of(const struct node *n, const char *pattern)
 {
     const size_t nproc = (size_t)n->plan->nproc;
@@ -175,7 +175,7 @@ void node_keep_flights(struct node *n)
     struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
     if (records == NULL)
         return;
-    /* A user who stops the job, or a disk that hangs already, leaves less time. */
+    /* The limit is shorter if the user stops the job, or a disk already hangs. */
     const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
     if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {

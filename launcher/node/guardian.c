@@ -1,14 +1,14 @@
 /* guardian.c -- see guardian.h.
  *
- * The guardian is small so that nothing in it can fail: no thread, no loop library, no allocation. It sleeps in
- * sigtimedwait; each of its events is a signal. The agent runs in its own session, so a Ctrl-C reaches the guardian
- * alone and is passed on once.
+ * The guardian is small, so that hardly anything in it can fail: no thread, no event loop, no allocation. It sleeps in
+ * sigtimedwait; each of its events is a signal. The agent has its own session, so a Ctrl-C reaches only the guardian,
+ * which passes it on once.
  *
- * A signal is passed on as a message in the lifeline: its number and its sender. A second signal instead of a message
- * would lose the sender, and two of a kind would become one.
+ * A signal is passed on as a message in the lifeline, with its number and its sender. If a signal were sent instead,
+ * the sender would be lost, and two signals of one kind would become one.
  *
- * The agent's parent-death signal is SIGCONT: a stopped agent would not notice the end of the lifeline. SIGKILL would
- * let the workers' children escape. */
+ * The agent's parent-death signal is SIGCONT, because a stopped agent would not notice the end of the lifeline. With
+ * SIGKILL, the workers' children would survive. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -33,25 +33,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The agent has already waited for the process that it cannot kill, and reported it. */
+/* The agent has already waited for processes that cannot be killed, and has reported them. */
 enum { STUCK_LIMIT_MS = 100, SETTLED_S = 1 };
 
-/* The user's second request to stop is answered within 2 s, even if a disk does not answer. */
+/* The user's second request to stop is obeyed within 2 s, even if a disk does not answer. */
 enum { HUNG_LIMIT_MS = 1500, HUNG_LOOK_MS = 100 };
 
 struct guardian {
     pid_t agent;
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
-    signal_set stop; /* these end the job, too */
+    signal_set stop; /* additional signals that end the job */
     bool ends;       /* the agent was asked to end the job */
     struct stop_memory stop_memory;
-    int stops;        /* requests of the user to stop */
-    uint64_t hung_ms; /* since when the agent should end soon; 0 = no hurry */
+    int stops;        /* number of the user's requests to stop */
+    uint64_t hung_ms; /* time since which the agent should end soon; 0 = not requested */
 };
 
-/* Wake only a stopped agent: with a SIGCONT pending, a debugger or leak checker that attaches to an exiting agent
- * would wait forever for its stop. */
+/* Continue the agent, but only if it is stopped: with a SIGCONT pending, a debugger or leak checker that attaches to
+ * an exiting agent would wait forever for its stop. */
 static void wake_if_stopped(pid_t agent)
 {
     siginfo_t stopped = { 0 };
@@ -59,16 +59,16 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* A stop takes a moment, so one that was sent before a message may take effect after it. */
+/* Return true if the agent must not stay stopped: it should end, or a message waits. A stop needs some time, so a
+ * SIGSTOP that was sent before a message may take effect after it. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send the message and wake the agent, because a stopped agent would not read it, and the user would wait forever. If
- * the pipe is full, a stopped agent already has a thousand messages to read; if it is closed, the agent's SIGCHLD is
- * about to arrive. */
+/* Send the message and continue a stopped agent, which would otherwise never read it. If the pipe is full, a stopped
+ * agent already has a thousand messages; if it is closed, the agent's SIGCHLD will arrive soon. */
 static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -76,9 +76,9 @@ static void guardian_forward(const struct guardian *g, const struct signal_heard
     wake_if_stopped(g->agent);
 }
 
-/* Ctrl-Z: first stop the job, then this process, so the shell gets its prompt back with the job at rest. The SIGCONT
- * that continues us is pending after this, and is passed on like any other. Where a process cannot be stopped (the
- * first one of a container) the job rests until a SIGCONT arrives. */
+/* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt when the job is stopped. The
+ * SIGCONT that continues this process is passed on like any other signal. A process that cannot be stopped (the first
+ * process of a container) continues here, and the job stays stopped until a SIGCONT arrives. */
 static void rest(const struct guardian *g, const struct signal_heard *heard)
 {
     guardian_forward(g, heard);
@@ -101,7 +101,8 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
         guardian_forward(g, &heard);
 }
 
-/* Drop the pages of code and constants of one of our objects. The kernel reads them from the file again when needed. */
+/* Drop the pages of code and constants of one loaded object. The kernel reads them from the file again when
+ * needed. */
 static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 {
     (void)size;
@@ -115,8 +116,8 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
     return 0;
 }
 
-/* Wait for a signal. After a while the wait will probably be long; then release two megabytes of start-up pages,
- * which every job of the machine would otherwise keep. */
+/* Wait for a signal. After SETTLED_S the wait will probably be long; then two megabytes of start-up pages are
+ * released, which each job of the machine would otherwise keep. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)
@@ -128,7 +129,8 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sigwaitinfo(&g->watched, info);
 }
 
-/* Return true if the agent cannot end because a file system does not answer. SIGKILL is tried, too. */
+/* Return true if the agent cannot end because a file system does not answer; SIGKILL is sent before that is
+ * reported. */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -140,14 +142,14 @@ static bool has_hung(struct guardian *g)
         return false;
     kill(g->agent, SIGKILL);
     log_error(
-        "%s: the file system does not answer; the agent process (pid %d) hangs in it and cannot be stopped",
+        "%s: the file system does not answer; the agent process (pid %d) hangs there and cannot be killed",
         path, (int)g->agent);
     return true;
 }
 
-/* Wait for signals until the agent has ended, and return true; false if it has hung. Stores its wait status. Check
- * the agent after each signal, not only after SIGCHLD, because signals of one kind do not queue, and a SIGCHLD may
- * have arrived before the wait. */
+/* Wait for signals until the agent has ended: return true and its wait status; false if the agent hangs. The agent is
+ * checked after each signal, not only after SIGCHLD, because signals of one kind do not queue, and a SIGCHLD may have
+ * arrived before the wait. */
 static bool watch_agent(struct guardian *g, int *status)
 {
     do {
@@ -166,12 +168,13 @@ static bool watch_agent(struct guardian *g, int *status)
 static void say_agent_died(pid_t agent, int sig)
 {
     const char *name = signal_abbrev(sig);
-    log_error("the agent process (pid %d) was killed by signal %d (SIG%s); everything it had started has "
-              "been killed",
+    log_error("the agent process (pid %d) was killed by signal %d (SIG%s); all processes that it had started "
+              "were killed",
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* All processes that the agent left are our children now. Do not report again those that the agent has reported. */
+/* Kill all processes that the agent left, which are now this process's children. Those that the agent has already
+ * reported (`named`) are not reported again. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
@@ -188,7 +191,8 @@ static void sweep(struct contain *contain, bool named)
     buf_free(&names);
 }
 
-/* In the child: close the writing end of the lifeline, because the pipe must end when the guardian does. */
+/* Run the agent, in the child. Its copy of the lifeline's writing end is closed, because the lifeline must end when
+ * the guardian dies. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;
@@ -199,9 +203,9 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
         return EXIT_CODE_DDPRUN;
     }
     setsid();
-    descendants_adopt(); /* not inherited by fork */
+    descendants_adopt(); /* fork does not inherit this */
     const int code = body(arg, g->lifeline[0]);
-    if (disk_hangs(0, NULL)) { /* the kernel reports no end of a process whose thread hangs */
+    if (disk_hangs(0, NULL)) { /* the kernel reports no exit while one of the threads hangs */
         disk_watch_leave();
         if (getppid() > 1)
             kill(getppid(), SIGCHLD);
@@ -209,8 +213,8 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     return code;
 }
 
-/* In the guardian. The sweep runs after every end of the agent: an agent that exited by itself has swept already, and
- * then this finds no process. */
+/* Wait for the agent, in the guardian. Leftovers are killed after every end of the agent; an agent that exited
+ * normally has left none. */
 static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);
@@ -231,7 +235,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     struct guardian g = { .stop = stop };
     signal_watch_block(&g.watched);
     disk_watch_share();
-    descendants_adopt(); /* containment reports it where that fails */
+    descendants_adopt(); /* if this fails, containment reports it */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;

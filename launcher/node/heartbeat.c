@@ -1,12 +1,12 @@
-/* heartbeat.c -- see heartbeat.h. A row is built only from changes, because a healthy job of many workers should send
- * almost nothing. */
+/* heartbeat.c -- see heartbeat.h. Rows are sent only for changes, so that a healthy job of many workers sends almost
+ * nothing. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Percent of the time since the last sample; with several threads it may exceed 100. */
+/* Return the CPU share since the last sample, in percent; with several threads it may exceed 100. */
 static int cpu_percent(const struct beat_known *k, const struct beat_look *look, uint64_t ticks_per_s)
 {
     const uint64_t us = look->at_us - k->at_us;
@@ -15,7 +15,8 @@ static int cpu_percent(const struct beat_known *k, const struct beat_look *look,
     return (int)((look->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
 }
 
-/* On a crowded machine a process that always wants to run may get no more than this. */
+/* Return true if the process uses its CPU: on a busy machine, a process that never sleeps may get no more than this
+ * share. */
 static bool has_share(int percent)
 {
     return percent >= BEAT_CPU_SHARE;
@@ -39,8 +40,8 @@ static void add_row(struct cJSON *workers, int local_rank, const struct beat_kno
         cJSON_Delete(row);
 }
 
-/* A busy process alternates between R and S, and so does the place where it sleeps: then report its share of CPU time
- * instead of the state. */
+/* Set the state of a busy process to R. Such a process alternates between R and S, and its place of sleep changes;
+ * only its CPU share is reported. */
 static void settle(struct beat_look *look, int percent)
 {
     if (percent >= BEAT_CPU_STEP && (look->state == 'R' || look->state == 'S')) {
@@ -82,8 +83,8 @@ static void add_step(struct cJSON *steps, int local_rank, const struct beat_step
         cJSON_Delete(row);
 }
 
-/* Report a moving rank with its present position; a rank that stands still was reported already, and the store counts
- * the time. */
+/* Only a rank that moves is reported. The position of a rank that does not move was sent before, and the store
+ * measures how long. */
 void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
                     struct cJSON *steps)
 {

@@ -1,4 +1,4 @@
-/* node.c -- see node.h. From start to end: timer, joining the job, order of opening and freeing. */
+/* node.c -- see guardian.h: the agent from start to end. Timer, joining the job, order of opening and freeing. */
 
 #include "auth/secret.h"
 #include "base/clock.h"
@@ -24,7 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Much too late (clock.h): ends of workers and answers of the store may have arrived meanwhile. */
+/* Return true if the timer is much too late (clock.h): the ends of workers and answers of the store may have arrived
+ * meanwhile, so they are handled first. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -33,7 +34,7 @@ static bool stood_still(struct node *n)
     return n->caught_up;
 }
 
-/* Return the local rank of a worker that the kernel is still cleaning up, -1 = none. */
+/* Return the local rank of a worker that has ended but that the kernel is still cleaning up; -1 = none. */
 static int find_dying(const struct node *n)
 {
     struct proc_stat stat;
@@ -56,7 +57,7 @@ static void node_on_timer(uv_timer_t *timer)
     if (stood_still(n))
         return;
     if (clock_ms() >= n->meet.store_deadline_ms) {
-        node_on_lost(n, "it did not answer in time (--timeout)");
+        node_on_lost(n, "the store did not answer in time (--timeout)");
         return;
     }
     if (clock_ms() >= n->out.unread_deadline_ms) {
@@ -69,17 +70,17 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* --- joining the job ------------------------------------------------------------------------------------ */
 
-/* Start the store here or find it elsewhere, and join the job.
+/* Start the store here or find it on another host, and join the job.
  *
- * The agent is a client of the store that it hosts, over TCP like all others: with the store on another host only the
- * address changes. A store in this process dies with it, so silence has no deadline. */
+ * The agent is a client of its own store, over TCP like all others; if the store is on another host, only the address
+ * differs. A store in this process ends together with it, so its silence has no deadline. */
 
-/* ASK_MS: time for an existing store to answer; shorter than the time to the first message about waiting. */
+/* ASK_MS: time for an existing store to answer; shorter than the time before the first message about waiting. */
 enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500, TELL_OTHERS_MS = 2000 };
 
-/* The process as users of other nodes can find it. The boot id separates two machines from two containers of one;
- * without /proc it stays empty and is not compared. An address with a scope ("fe80::1%eth0") has another text
- * elsewhere. */
+/* Return the identity of this process for users of other nodes. The boot id separates two machines from two
+ * containers of one machine; without /proc it is empty and not compared. An address with a scope ("fe80::1%eth0") is
+ * omitted, because its text differs on other hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
@@ -88,7 +89,7 @@ static struct link_who who_am_i(const char *own)
     return who;
 }
 
-/* Three heartbeats within the time after which a node counts as lost, so that one or two late ones do no harm. */
+/* Open the link. Three heartbeats are sent within the node timeout, so that one or two late heartbeats do no harm. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
@@ -108,7 +109,8 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
     return store_link_open(&options, &n->meet.link, err);
 }
 
-/* A store of this process: connected to at once, everything goes out with the first bytes. */
+/* Join the store of this process. The connection is immediate, so all first messages are sent with the first
+ * bytes. */
 static ddp_status join_own(struct node *n, const char *host, int port, struct ddp_err *err)
 {
     n->plan->master_port = port;
@@ -120,7 +122,8 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     return open_link(n, &at, err);
 }
 
-/* Ask the server for the address, because a port that was in use may have been replaced by a free one. */
+/* Start the store of a single node. Its address is read from the server, because a free port may have replaced a port
+ * in use. */
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
@@ -132,8 +135,8 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Several lines: the first is the error, the rest its explanation. A report has a line for its code; a sentence has
- * it at the end. */
+/* Print why this node cannot join, and exit. The first line of `words` is the error, the others explain it. A text
+ * that does not contain the code gets the code at the end of its first line. */
 static void give_up_joining(struct node *n, const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
@@ -149,8 +152,8 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* The workers get the address that has just answered instead of the name, because the name may stand for several,
- * some of them dead, and a thousand workers would query the name server at once. */
+/* Open the link to the store that was found. The workers get the address that has answered instead of the name: a
+ * name may have several addresses, some of them dead, and a thousand workers would query the name server at once. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -168,7 +171,7 @@ static void on_failed(void *user, const char *code, const char *words)
     give_up_joining(user, code, words);
 }
 
-/* Line by line, because each line gets a prefix. */
+/* Print line by line, because each line gets a prefix. */
 static void on_say(void *user, const char *words)
 {
     struct node *n = user;
@@ -179,8 +182,8 @@ static void on_say(void *user, const char *words)
     }
 }
 
-/* With a `code` the only question is whether a store exists at all: then a short time is enough, and the sentence is
- * ready. */
+/* Connect to the store. With a `code`, the only question is whether a store exists; then a short time is enough, and
+ * the message is `note`. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -203,14 +206,15 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
     return join_dial_start(&options, &n->meet.dial, err);
 }
 
-/* The server belongs to this node as soon as it is reported, even if a later step fails: it is stopped with the node. */
+/* Join the store at the place that was found. This node owns the server from here on, even if a later step fails, and
+ * stops it at the end. */
 static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
     struct ddp_err err;
     n->meet.store = place->server;
     if (place->code == NULL)
-        on_say(n, place->note); /* now, because the others may never join */
+        on_say(n, place->note); /* printed now, because the other nodes may never join */
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
@@ -230,7 +234,7 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* With a round, the attempt reports it on every node. */
+/* Exit if there is no round yet; otherwise the attempt fails with that reason on every node. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -238,8 +242,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* A node that the others need joins if it can within TELL_OTHERS_MS: then the attempt fails on all nodes with this
- * reason. A job that may begin without this node is not disturbed. */
+/* Check that the program exists. A node without which the job cannot begin joins if it can within TELL_OTHERS_MS;
+ * then the attempt fails on all nodes with this reason. Any other node exits at once, because the job may begin
+ * without it. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -252,7 +257,7 @@ static void check_program(struct node *n)
         give_up_missing(n);
 }
 
-/* A single node waits for no other: its store listens before the first worker is created. */
+/* Join the job. The store of a single node listens before the first worker is created. */
 static ddp_status join_job(struct node *n, struct ddp_err *err)
 {
     const struct store_host_options options = {
@@ -263,12 +268,12 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 /* --- the node itself ------------------------------------------------------------------------------------ */
 
-/* The normal course: store and link -> a round -> AGENT_START -> EFFECT_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
+/* Normal path: store and link -> a round -> AGENT_START -> EFFECT_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
  * AGENT_ALONE -> the verdict -> EFFECT_FINISH -> the output is drained -> report -> exit code. */
 
 enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
-/* All output of an attempt is written: of the last attempt, or of one that another may follow. */
+/* Handle that all output of an attempt is written: of the last attempt, or of one that another attempt may follow. */
 static void on_output_idle(void *user)
 {
     struct node *n = user;
@@ -280,7 +285,7 @@ static void on_output_idle(void *user)
     }
 }
 
-/* Before the output exists, or after its end, print to stderr. */
+/* Print a warning of the event log; on stderr before the output exists or after its end. */
 static void on_event_log_trouble(void *user, const char *words)
 {
     struct node *n = user;
@@ -290,8 +295,9 @@ static void on_event_log_trouble(void *user, const char *words)
         log_info("%s", words);
 }
 
-/* Stop the store before closing our connection to it: otherwise it would report our loss to some nodes, and these
- * would end differently from those that only see the loss of the store. */
+/* End everything, because the guardian is dead. The store is stopped before this node's connection to it is closed;
+ * otherwise it would report the loss of this node to some nodes, and these would end differently from nodes that only
+ * detect the loss of the store. */
 static void finish_without_guardian(struct node *n)
 {
     const int code = guardian_is_gone(n->run.contain);
@@ -300,8 +306,8 @@ static void finish_without_guardian(struct node *n)
     node_finish(n, code);
 }
 
-/* Messages of the guardian. At their end it is dead, probably killed: no user is left to report to; this process must
- * leave nothing behind. */
+/* Read messages of the guardian. At the end of the lifeline the guardian is dead, probably killed: there is no user
+ * to report to, but no process may be left. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -315,7 +321,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     node_pump(n);
 }
 
-/* Signals first: from here on a stop of the user is received, even before anything runs. */
+/* Open the handles. Signals are first, so that a stop by the user is received even before anything runs. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline, on_lifeline))
@@ -331,8 +337,8 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* The agent is pure and has no command line, so copy the options that it needs. An event log needs the store's
- * verdict, too. */
+/* Copy the options that the agent needs, because the agent is pure and does not read the command line. `alone` is
+ * false for an event log, too, because the log needs the store's verdict. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -346,15 +352,15 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .alone = !plan->meeting.elsewhere && cli->events == NULL };
 }
 
-/* One turn of the loop sees the connection, the next one writes. The store's thread then reads the greeting and
- * answers while this one prepares. */
+/* Run the loop twice: the first turn detects the connection, the second writes. The store's thread then reads and
+ * answers while this thread prepares the attempt. */
 static void send_greeting(struct node *n)
 {
     for (int turn = 0; turn < 2 && !n->ended; turn++)
         uv_run(&n->loop, UV_RUN_NOWAIT);
 }
 
-/* If the rendezvous cannot change anything, prepare the first attempt while the store answers. */
+/* Prepare the first attempt while the store answers, if the rendezvous cannot change anything. */
 static ddp_status make_ready(struct node *n, struct ddp_err *err)
 {
     const struct plan_round first = plan_same_round(n->plan, 0);
@@ -366,7 +372,7 @@ static ddp_status make_ready(struct node *n, struct ddp_err *err)
     return status;
 }
 
-/* The data of the thread that creates the log directory. It may outlive the node and the plan. */
+/* The data of the thread that creates the log directory. The thread may outlive the node and the plan. */
 struct log_dir_work {
     char *root;
     bool latest;
@@ -387,7 +393,7 @@ static void log_dir_free(void *user)
     free(work);
 }
 
-/* A file system that does not answer shows at the first access to the log directory. */
+/* Create the log directory on a thread, because a file system that does not answer blocks this first access. */
 static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
 {
     if (plan->log_root == NULL)
@@ -404,7 +410,7 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
         return ddp_fail(
             err, DDP_ERR_IO,
             "cannot create the log directory %s: the file system has not answered for %d s; check the "
-            "file system or give another --log_dir",
+            "file system or set another --log_dir",
             plan->log_root, LOG_DIR_MS / 1000);
     const ddp_status status = work->status;
     if (err != NULL && status != DDP_OK)
@@ -413,7 +419,7 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* The expression was checked with the command line. False when memory is short. */
+/* Compile the expression, which was checked with the command line. Return false when memory is short. */
 static bool open_progress(struct node *n)
 {
     const char *text = n->plan->cli->progress;
@@ -436,9 +442,9 @@ static void on_printed(void *user, int local_rank, int stream, struct slice byte
     progress_feed(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
 }
 
-/* Files and directories of the user first: their errors are reported before a port is bound. Then the store, whose
- * thread starts on another processor while this one continues. node_finish() closes everything that was opened, also
- * when a later step fails. */
+/* Open everything. Files and directories of the user are first, so that their errors are reported before a port is
+ * bound; then the store, whose thread starts on another processor while this thread continues. node_finish() closes
+ * everything, also when a later step fails. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -460,7 +466,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
         n->run.sample.beats_seen == NULL || n->agent == NULL || !open_progress(n))
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d workers", n->plan->nproc);
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot manage %d workers: out of memory", n->plan->nproc);
     ddp_status status = spawner_init(&n->run.spawner, n->plan, err);
     if (status == DDP_OK)
         status = make_log_dir(n->plan, err);
@@ -491,19 +497,20 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
-/* Other nodes may still need the verdict. Wait for them only briefly, above all if the user wants the end. */
+/* Keep the store while other nodes may still need the verdict, but only briefly, and even shorter if the user wants
+ * to stop. */
 static void linger_for_others(struct node *n)
 {
     if (n->meet.store != NULL &&
-        n->meet.refused) /* by the rules of an earlier node, which must be notified */
+        n->meet.refused) /* refused because of the options of an earlier node, which must be notified */
         store_server_linger(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
     if (n->meet.store != NULL && (others || n->meet.waiting.joined > 1))
         store_server_linger(n->meet.store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* The loop first: node_finish() has closed all handles, and the data of their callbacks is freed afterwards. The
- * store's thread ends in the meantime. The control group is removed only when it is empty. */
+/* Free everything. The loop is first: node_finish() has closed all handles, and the data of their callbacks is freed
+ * afterwards. The store's thread ends meanwhile. The control group is removed only when it is empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -535,8 +542,8 @@ static void close_node(struct node *n)
     secret_free(n->meet.secret);
 }
 
-/* On the stack, because this process does nothing else and returns the exit code. Once the loop exists, any failure
- * runs it until all handles are closed: the function has one exit. */
+/* Run the agent. The node is on the stack, because this process does nothing else. Once the loop exists, every
+ * failure runs the loop until all handles are closed, so there is one exit. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;
@@ -551,7 +558,7 @@ int node_run(void *arg, int lifeline)
     };
     list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
-        log_error("cannot make an event loop: out of descriptors or memory");
+        log_error("cannot create an event loop: out of descriptors or memory");
         return EXIT_CODE_DDPRUN;
     }
     if (open_node(&n, &err) != DDP_OK) {

@@ -1,8 +1,9 @@
 /* shim.c -- see shim.h.
  *
- * The command is a symbolic link, because a script would cost the start of a shell, and could not pass the name torchrun on.
- * The link is ddprun's if its target is called ddprun. Like a script it breaks when ddprun moves, unless both move together:
- * beside ddprun the link is relative. A shell that meets a broken link takes the next torchrun in PATH. */
+ * The command is a symbolic link: a script would need a shell to start, and could not pass on the name torchrun. The
+ * link is ddprun's if its target is called ddprun. A link, like a script, is broken after ddprun was moved. If DIR is
+ * ddprun's own directory, the link is relative, so both can be moved together. A shell ignores a broken link and uses
+ * the next torchrun in PATH. */
 #include "node/shim.h"
 
 #include "base/log.h"
@@ -29,7 +30,7 @@ static ddp_status fail_io(struct ddp_err *err, const char *what, const char *dir
     return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s%s", what, dir, strerror(errno), remedy);
 }
 
-/* Return what DIR/torchrun is; `target` gets the target of a shim. EINVAL: it is not a link. */
+/* Return what DIR/torchrun is; `target` gets the target of a shim. EINVAL: not a link. */
 static enum holder find_holder(int dir, char target[PATH_MAX])
 {
     const ssize_t n = readlinkat(dir, SHIM, target, PATH_MAX - 1);
@@ -42,10 +43,11 @@ static enum holder find_holder(int dir, char target[PATH_MAX])
 
 static ddp_status refuse_other(struct ddp_err *err, const char *dir, const char *remedy)
 {
-    return ddp_fail(err, DDP_ERR_IO, "shim: %.300s/" SHIM " is another program and stays%s", dir, remedy);
+    return ddp_fail(err, DDP_ERR_IO, "shim: %.300s/" SHIM " is another program and is not changed%s", dir,
+                    remedy);
 }
 
-/* Cut the directory off the path of this program when both are in one. */
+/* Return the target of the link: only the name of this program if it is in the same directory, else its path. */
 static const char *target_in(const char *whole_dir, const char *program)
 {
     const char *slash = strrchr(program, '/');
@@ -53,7 +55,8 @@ static const char *target_in(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* A first link is not renamed into place, because that would overwrite a torchrun that came meanwhile. */
+/* Create the link, or replace an older one by a rename. The first link is not renamed into place, because that would
+ * overwrite a torchrun that was created meanwhile. */
 static bool make_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];
@@ -72,7 +75,7 @@ static bool make_link(int dir, const char *target)
     return false;
 }
 
-/* Is the first torchrun of PATH this one? */
+/* Return true if the first torchrun in PATH is this one. */
 static bool is_first(int dir)
 {
     const struct env_sources env = { .inherited = environ };
@@ -95,7 +98,7 @@ static ddp_status write_in(int fd, const char *dir, struct buf *out, struct ddp_
         return fail_io(err, "write " SHIM " in", dir, "; choose a directory that you may write to");
     const bool first = is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
-             first ? ", and is the first " SHIM " in PATH" : "; this line puts it first in PATH:");
+             first ? ", and is the first " SHIM " in PATH" : "; this line puts its directory first in PATH:");
     if (first ||
         (buf_printf(out, "export PATH=") && shell_word(out, whole_dir) && buf_printf(out, ":\"$PATH\"\n")))
         return DDP_OK;

@@ -1,4 +1,5 @@
-/* signals.c -- see guardian.h and core.h. First what guardian and agent share, then what the agent does for each signal. */
+/* signals.c -- see guardian.h and core.h. The first part is shared by guardian and agent; the rest is how the agent
+ * handles each signal. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -12,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Watch SIGCHLD and SIGCONT even if they were inherited as ignored: with SIGCHLD ignored, children vanish without a
- * status, and SIGCONT continues a process even when ignored. */
+/* Return true if the signal must be watched. SIGCHLD and SIGCONT are watched even if they were ignored at the start:
+ * with SIGCHLD ignored, children end without a status, and SIGCONT continues a process even when ignored. */
 static bool is_wanted(const struct signal_row *row)
 {
     struct sigaction now;
@@ -48,20 +49,20 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
 
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
-/* The user has asked what the job does: ask the kernel and the store, then print the answer as notes. A store that
- * hangs does not answer, so wait at most a second. */
+/* The user has requested the status: read the states of the processes, ask the store, and print the answer as notes.
+ * A store that hangs does not answer, so the wait is a second at most. */
 
 enum { STORE_PATIENCE_MS = 1000 };
 
-/* Return the state as ps shows it; 0 when the process is gone. */
+/* Return the state as printed by ps; 0 when the process is gone. */
 static char state_of(pid_t pid)
 {
     struct proc_stat stat;
     return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
-/* Called by the answer or the timer, whichever comes first; `status_asked` keeps a late answer from printing
- * everything again. Without memory for the states nothing is printed, because the job continues anyway. */
+/* Print the status. Called by the store's answer or by the timer, whichever is first; `status_asked` prevents that a
+ * late answer prints everything again. When memory is short, nothing is printed, and the job continues. */
 static void status_print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };
@@ -84,7 +85,7 @@ static void status_print(struct node *n, const struct cJSON *answer)
     free(states);
 }
 
-/* A store that does not answer is part of the report; print the rest without it. */
+/* Print the status without the store's part, because the store has not answered. */
 static void on_no_answer(uv_timer_t *timer)
 {
     status_print(timer->data, NULL);
@@ -108,7 +109,8 @@ static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_
     announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
 }
 
-/* A second request before the store has answered prints nothing more. Stacks follow when they are read. */
+/* Request and print the status. A second request before the store has answered has no further effect. Stacks are
+ * printed when they are read. */
 static void status_begin(struct node *n, const struct signal_heard *heard)
 {
     announce_status(&n->out.announce, heard);
@@ -129,10 +131,10 @@ static void status_open(struct node *n)
 
 /* --- the agent's own signals ------------------------------------------------------------------------------- */
 
-/* Signals arrive by two ways: those sent to the guardian as messages in the lifeline, those sent to this process by a
- * signalfd, because libuv's signal handles hide the sender. All are blocked in every thread for the whole life of
- * this process, so none acts by its default. tables/signals.h defines the action of each; this file carries it out.
- * The death of the guardian ends the lifeline. */
+/* Signals arrive in two ways. Those sent to the guardian arrive as messages in the lifeline. Those sent to this
+ * process are read from a signalfd, because libuv's signal handles hide the sender. All are blocked in every thread
+ * for the whole life of this process, so no signal has its default effect. tables/signals.h defines the action of
+ * each; this file carries out the actions. The end of the lifeline means that the guardian is dead. */
 
 /* --- effects of signals --------------------------------------------------------------------------------- */
 
@@ -142,14 +144,14 @@ static void go_on(struct node *n)
     descendants_signal(SIGCONT);
 }
 
-/* True while workers, or processes that they left, exist. */
+/* Return true while workers, or processes that they left, exist. */
 static bool attempt_runs(const struct agent *agent)
 {
     const enum agent_state state = agent_state(agent);
     return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
 }
 
-/* The first request is graceful, the second immediate; the agent counts them. */
+/* Pass a request to stop to the agent: the first is graceful, a second one immediate. */
 static void stop_asked(struct node *n, const struct signal_heard *heard)
 {
     const bool first = agent_stop_signal(n->agent) == 0;
@@ -161,14 +163,15 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     }
     if (first)
         n->stop_heard = *heard;
-    node_end_dumps(n);  /* a user who ends the job does not wait for stacks */
-    if (n->run.resting) /* a process that must exit must run, and so must those that it waits for */
+    node_end_dumps(n);  /* a user who stops the job does not wait for stacks */
+    if (n->run.resting) /* a process must run to exit, and so must those that it waits for */
         go_on(n);
     announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));
     node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 
-/* Only the worker: a helper that it started, such as a data loader, has no handler for this signal and would die. */
+/* Pass the signal on to the workers only: a helper of a worker, such as a data loader, has no handler for this signal
+ * and would die. */
 static void pass_on(struct node *n, const struct signal_heard *heard)
 {
     int passed = 0;
@@ -179,9 +182,9 @@ static void pass_on(struct node *n, const struct signal_heard *heard)
     announce_passed(&n->out.announce, heard, passed);
 }
 
-/* SIGSTOP and not SIGTSTP, which a worker may ignore; it would then run on alone. A second round reaches processes
- * that were created during the first; after it no process runs that could create more. This process continues: the
- * store and the output live here. */
+/* Stop all processes of the job. SIGSTOP is used, because a worker may ignore SIGTSTP and would then continue alone.
+ * The second call stops processes that were created during the first; after that, no process runs that could create
+ * more. This process continues, because it hosts the store and forwards the output. */
 static void rest(struct node *n)
 {
     n->run.resting = true;
@@ -189,7 +192,7 @@ static void rest(struct node *n)
     descendants_signal(SIGSTOP);
 }
 
-/* Report a worker that another process has stopped, because it blocks all the others; not when ddprun stopped it. */
+/* Report a worker that another process (not ddprun) has stopped, because that worker blocks all the others. */
 static void say_who_stopped(struct node *n)
 {
     siginfo_t info = { 0 };
@@ -230,7 +233,8 @@ void node_signal(struct node *n, const struct signal_heard *heard)
 
 /* --- arrival of signals --------------------------------------------------------------------------------- */
 
-/* The guardian sends SIGCONT to wake a stopped agent. Such a SIGCONT must not continue the job. */
+/* Return true for the SIGCONT with which the guardian wakes a stopped agent, because that one must not continue the
+ * job. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;

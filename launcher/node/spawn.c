@@ -1,9 +1,10 @@
 /* spawn.c -- see spawn.h.
  *
- * A process that moves into a group by writing to cgroup.procs makes the kernel wait until all processors have
- * noticed: 7 ms for the first one here. A process that is created in the group avoids that, but only clone3 can do
- * it. The C library does not offer clone3, and no C function can return on another stack: hence a few lines of
- * assembly. Without them, ENOSYS makes the caller use the slow way. */
+ * When a process moves into a control group by a write to cgroup.procs, the kernel waits until all processors have
+ * noticed that: 7 ms for the first process on the test machine. A process that is created in the group avoids the
+ * wait, but only clone3 can do that. The C library does not offer clone3, and a C function cannot return on another
+ * stack, so a few lines of assembly are needed. On other machines, the result ENOSYS makes the caller move the
+ * process instead. */
 #include "node/spawn.h"
 
 #include "base/syscalls.h"
@@ -31,7 +32,8 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 
 #if defined(__x86_64__)
 
-/* The child starts with our registers and an empty stack; it calls the function and never returns. */
+/* Call clone3. The child starts with the parent's registers and an empty stack; it calls `child`, which never
+ * returns. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;
@@ -87,16 +89,17 @@ static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)
 
 #endif
 
-/* E2BIG, EINVAL: clone3 without groups (before 5.7). EPERM: a filter of system calls. */
+/* Return true if clone3 is not available: E2BIG, EINVAL = clone3 without groups (before Linux 5.7), EPERM = a filter
+ * of system calls. */
 static bool is_missing(long error)
 {
     return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
 }
 
-/* Run `child(arg)` in a new process on `stack` (16-aligned), sharing our memory and descriptors, while we wait until
- * it executes a program or ends; it must not return. `cgroup_fd` is the directory of a group, -1 = ours. Returns the
- * pid, or -1 and errno: ENOSYS when this kernel or machine has no clone3. Without a group the C library's clone does
- * the same. */
+/* Run `child(arg)` in a new process on `stack` (16-aligned). The child shares this process's memory and descriptors,
+ * and must not return; this thread waits until the child executes a program or ends. `cgroup_fd` is the directory of
+ * a group, -1 = that of this process. Return the pid, or -1 and errno: ENOSYS when this kernel or machine has no
+ * clone3. Without a group, the C library's clone can replace clone3. */
 static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
@@ -110,7 +113,7 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
         return (pid_t)pid;
     if (is_missing(pid) && !grouped) {
         pid = clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
-        /* qemu-user makes a fork of it, which cannot share descriptors. */
+        /* qemu-user implements clone as fork, which cannot share descriptors. */
         if (pid < 0 && errno == EINVAL)
             pid = clone(child, (char *)stack + size, (FLAGS & ~CLONE_FILES) | SIGCHLD, arg);
         return (pid_t)pid;
@@ -121,33 +124,33 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 
 /* --- proc ------------------------------------------------------------------------------------------------- */
 
-/* Why not fork, posix_spawn or uv_spawn: fork copies page tables for nothing; the other two cannot set the parent-
- * death signal. clone(CLONE_VM | CLONE_VFORK) borrows our memory until execve, as vfork does, but with a separate
- * stack, so nothing of this process can be damaged; and execve's errno is in memory when we wake up.
+/* fork would copy page tables for nothing; posix_spawn and uv_spawn cannot set the parent-death signal.
+ * clone(CLONE_VM | CLONE_VFORK) shares the memory of this process until execve, as vfork does, but with a separate
+ * stack, so nothing of this process is damaged. After the call, execve's errno is in memory.
  *
- * In the child, until execve: no allocation, no lock, no stdio; signals are blocked, so none of our handlers runs
- * there. */
+ * In the child, until execve: no allocation, no lock, no stdio. Signals are blocked, so no handler of this process
+ * runs there. */
 
 enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127, FD_GAP = 1024 };
 
-/* The data that the child reads and writes, on the parent's stack, which does not change meanwhile. */
+/* The data that the child reads and writes, on the parent's stack. The parent does not run meanwhile. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
     pid_t parent;
-    int join; /* directory of the group that it must join by itself, -1 = none: it was created in it */
-    /* Written by the child; read by the parent after the child has ended or executed the program: */
+    int join; /* directory of the group that the child must join; -1 = none, or the child was created in its group */
+    /* The child writes these; the parent reads them after the child has ended or executed the program: */
     bool lived;
     int error, join_error;
 };
 
 /* --- the child ------------------------------------------------------------------------------------------ */
 
-/* The child leaves these functions by execve without returning, so marks of AddressSanitizer on their stack would
- * remain. So nothing is marked there. */
+/* The child leaves these functions by execve without returning. Marks of AddressSanitizer on their stack would
+ * remain, so these functions set none. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
-/* The kernel's format, 8 bytes of mask. */
+/* The kernel's format, with a mask of 8 bytes. */
 struct kernel_sigaction {
     void (*handler)(int);
     unsigned long flags;
@@ -155,9 +158,9 @@ struct kernel_sigaction {
     uint64_t mask;
 };
 
-/* execve resets caught signals by itself; until then our handlers must not run in borrowed memory. These are direct
- * system calls, because a library may keep a record of handlers (ThreadSanitizer does), and that record belongs to
- * the parent. */
+/* Reset signals to their default action. execve does that for caught signals, but until then no handler may run in
+ * the shared memory. Direct system calls are used, because a library may keep a record of handlers (ThreadSanitizer
+ * does), and that record belongs to the parent. */
 IN_CHILD static void default_signals(void)
 {
     const struct kernel_sigaction dfl = { 0 };
@@ -166,25 +169,25 @@ IN_CHILD static void default_signals(void)
         const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
-        /* Signals that the user ignores stay ignored; those that only ddprun ignores do not. */
+        /* Signals that the user ignores stay ignored; those that only ddprun ignores are reset. */
         if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* For old kernels, and for filters that forbid the call. Our own descriptors close at execve; this closes those that
- * the user's shell had open. The limit may be a million, with none open above a thousand, so a long gap ends the
- * loop. */
+/* Close all descriptors from 3 on, where close_range is missing or forbidden. ddprun's own descriptors are closed by
+ * execve; this closes those that the user's shell had open. The limit may be a million although none is open above a
+ * thousand, so a long gap ends the loop. */
 IN_CHILD static void close_one_by_one(void)
 {
     for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Until the first call here the parent and child share the table of descriptors. If the request is to close
- * everything above the slots in a private table, the kernel copies only the few below. Without that call the whole
- * table is copied, and our descriptors close at execve. */
+/* Move the slots to 0, 1 and 2 and close the rest. Until the first call here, parent and child share one table of
+ * descriptors. If a private table without the descriptors above the slots is requested, the kernel copies only the
+ * few below. Where that is not possible, the whole table is copied, and execve closes ddprun's descriptors. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots)
 {
     const unsigned above = (unsigned)slots->at[2] + 1;
@@ -198,7 +201,8 @@ IN_CHILD static bool place_fds(const struct proc_slots *slots)
     return true;
 }
 
-/* The slow way into a control group. A worker outside is better than none: the sweep finds it all the same. */
+/* Join the control group by writing to its file, the slow way. If that fails, the worker runs outside of the group:
+ * the search for leftovers finds it anyway. */
 IN_CHILD static void join_group(struct child *c)
 {
     int fd = openat(c->join, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -208,27 +212,28 @@ IN_CHILD static void join_group(struct child *c)
         close(fd);
 }
 
-/* The kernel's mask of CPUs is an array of long, as the set's bits are. */
+/* Bind to the CPUs. The kernel's mask of CPUs is an array of long, like the bits of the set. */
 IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
 {
     return cpus == NULL || cpus->limit == 0 ||
            syscall(SYS_sched_setaffinity, 0, (size_t)cpus->limit / 8, cpus->bits) == 0;
 }
 
-/* Set the process group first, so that a signal to our group does not reach a half-made worker. It is a group and not
- * a session, because the agent has left the terminal already, and Linux gives each session a separate share of the
- * processor (autogroup): on a busy machine 64 workers took 50 % longer to start. */
+/* Prepare the worker. The process group is first, so that a signal to the agent's group does not reach a worker that
+ * is not ready. A group is enough, because the agent has already left the terminal; Linux would give each session a
+ * separate share of the processor (autogroup): on a busy machine the start of 64 workers took 50 % longer. */
 IN_CHILD static bool become_worker(const struct child *c)
 {
-    (void)prctl(PR_SET_PTRACER,
-                c->parent); /* with Yama: helpers of the agent may read its stacks; else an error */
+    (void)prctl(
+        PR_SET_PTRACER,
+        c->parent); /* with Yama: lets helpers of the agent read this process's stacks; otherwise an error */
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
         return false;
     if (c->spec->nofile != NULL)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
     if (!bind_cpus(c->spec->cpus))
         return false;
-    /* Our parent may have died before the signal was armed; then the signal will never arrive. */
+    /* If the parent died before the signal was set, the signal will never arrive. */
     if (getppid() != c->parent) {
         errno = ESRCH;
         return false;
@@ -268,8 +273,8 @@ void proc_slots_close(struct proc_slots *slots)
         close(slots->null);
 }
 
-/* Put `fds` into the slots; NULL clears them. The numbers stay reserved, so that no other thread's socket can get
- * one. */
+/* Put `fds` into the slots; NULL clears the slots. The numbers stay reserved, so that no other thread's socket can
+ * get one. */
 static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 {
     for (int i = 0; i < 3; i++)
@@ -278,8 +283,7 @@ static bool fill_slots(const struct proc_slots *slots, const int fds[3])
     return true;
 }
 
-/* All signals are blocked around the clone: a handler that ran in the child would act on our memory
- * in our name. */
+/* Create the child with all signals blocked: a handler that ran in the child would change this process's memory. */
 static pid_t clone_child(struct child *c)
 {
     _Alignas(16) char stack[CHILD_STACK];
@@ -293,11 +297,11 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Join the group at birth, or else afterwards. The first needs clone3. Some kernels kill a child that is created in a
- * group by a parent whose own group was killed once (cgroup.kill): such a child never ran. */
+/* Create the child in its group or, without clone3, let it join the group. Some kernels kill a child that is created
+ * in a group if the parent's own group was once killed (cgroup.kill); such a child never runs. */
 static pid_t clone_into_group(struct child *c)
 {
-    static bool by_joining; /* remembered for the life of this process */
+    static bool by_joining; /* kept for the life of this process */
     c->join = by_joining ? c->spec->cgroup_fd : -1;
     pid_t pid = clone_child(c);
     bool stillborn = pid > 0 && !c->lived;
@@ -328,8 +332,8 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
     return pid;
 }
 
-/* Return 0 when `path` is an executable file, else an errno. execve decides; this is for the search, and for an
- * answer before anything is started. */
+/* Return 0 when `path` is an executable file, else an errno. execve decides in the end; this is for the search, and
+ * for an error before anything is started. */
 static int check_executable(const char *path)
 {
     struct stat st;
@@ -346,14 +350,14 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
     const char *dir = path != NULL ? path : "/usr/local/bin:/usr/bin:/bin";
     while (dir != NULL) {
         const char *end = strchrnul(dir, ':');
-        /* An empty entry of PATH means the current directory. */
+        /* An empty entry in PATH means the current directory. */
         const char *glue = end == dir ? "./" : "/";
         if ((size_t)snprintf(out, size, "%.*s%s%s", (int)(end - dir), dir, glue, program) < size) {
             int error = check_executable(out);
             if (error == 0)
                 return 0;
             if (error == EACCES)
-                found = EACCES; /* execvp continues the search, and reports this if it finds nothing better */
+                found = EACCES; /* execvp continues the search, and reports EACCES if it finds nothing else */
         }
         dir = *end == ':' ? end + 1 : NULL;
     }
@@ -362,19 +366,20 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
-/* Everything that can fail before execve fails here, in the agent, which can report it: descriptors, memory, the path
- * of the program. The child does little (become_worker).
+/* Everything that can fail before execve should fail here, in the agent, which can report the error: descriptors,
+ * memory, the path of the program. The child does little (become_worker).
  *
- * The descriptor limit: a launcher of many workers needs more than the usual 1,024, but a worker must get the user's
- * limit, because select() fails above 1,024, and some programs close every descriptor up to the limit at their start.
- * So raise our limit, and give each worker the user's. */
+ * The descriptor limit: a launcher of many workers needs more than the usual 1,024 descriptors. A worker must get the
+ * user's limit, because select() fails above 1,024, and some programs close every descriptor up to the limit at their
+ * start. So this process raises its own limit, and each worker gets the user's. */
 
 enum {
     FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
     FDS_PER_WORKER = 9, /* three pipes while it is started, two files, its pidfd */
 };
 
-/* As far as the hard limit allows; beyond it, the first worker without a pipe reports the error. */
+/* Raise the limit as far as the hard limit allows. If that is not enough, the first worker without a pipe reports the
+ * error. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
@@ -386,8 +391,8 @@ static void raise_fd_limit(struct spawner *s)
     setrlimit(RLIMIT_NOFILE, &more);
 }
 
-/* Grow the table of descriptors to its final size while this process has one thread. The kernel grows a shared table
- * only after an RCU grace period, which cost 10 ms at descriptor 64: between the tenth worker and the eleventh. */
+/* Grow the table of descriptors to its final size while this process has one thread. A shared table grows only after
+ * an RCU grace period, which once cost 10 ms at descriptor 64, between the tenth worker and the eleventh. */
 static void reserve_descriptors(const struct plan *plan)
 {
     const int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FDS_OF_OURS + FDS_PER_WORKER * plan->nproc - 1);
@@ -410,14 +415,15 @@ void spawner_close(struct spawner *s)
     proc_slots_close(&s->slots);
 }
 
-/* Only a missing file is an error here, because Python reports everything else. */
+/* Return true if the script does not exist. Other errors are left to Python, which reports them. */
 static bool lacks_script(const char *script)
 {
     struct stat st;
     return script != NULL && stat(script, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* Find the program once, because it is the same for all. Search the worker's PATH, which --env may have changed. */
+/* Find the program once, because it is the same for all workers. The worker's PATH is searched, which --env may have
+ * changed. */
 static int find_program(struct spawner *s, const char *program, char *const *envp)
 {
     if (s->path[0] != '\0')
@@ -444,7 +450,7 @@ int spawner_find(struct spawner *s)
     return error;
 }
 
-/* Once, because it is the same for all. */
+/* Warn once, because the reason is the same for all workers. */
 static void note_outside(struct spawner *s, int error)
 {
     if (!s->outside_noted)
@@ -452,7 +458,8 @@ static void note_outside(struct spawner *s, int error)
     s->outside_noted = true;
 }
 
-/* Make the environment for one worker at a time and free it at once: for 256 workers it would take megabytes. */
+/* Start a worker. The environment is made for one worker at a time and freed at once: for 256 workers it would need
+ * megabytes. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;
@@ -469,7 +476,7 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
     int error = find_program(s, spec.argv[0], env.block);
     if (error == 0 && (*pid = proc_spawn(&s->slots, &spec, &error)) < 0) {
         s->failed = s->path;
-        /* The file was found a moment ago, so its interpreter or loader is missing. */
+        /* The file was found just before, so its interpreter or loader is missing. */
         error = error == ENOENT ? ELIBACC : error;
     } else if (error != 0 && *pid > 0) {
         note_outside(s, error);
@@ -479,7 +486,7 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
     return error;
 }
 
-/* Its stdin, then everything that starts with it. */
+/* Open the worker's stdin, then start the worker. */
 static int start_with_input(struct spawner *s, int local_rank, const int out[2], pid_t *pid)
 {
     const int in = input_open(s->input, local_rank);
@@ -492,7 +499,8 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
     return error;
 }
 
-/* Close the worker's ends of the pipes here in every case, otherwise we would never see their end of file. */
+/* The worker's ends of the pipes are closed here in every case; otherwise the end of the pipes would never be
+ * detected. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
 {
     struct ddp_err err;

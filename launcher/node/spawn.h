@@ -17,15 +17,15 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/* Descriptor numbers below all others of this process, which hold the three descriptors of the next worker. A worker
- * starts with our table of descriptors and keeps only its bottom, so that hundreds of pipes of its siblings need not
- * be copied and closed. */
+/* Descriptor numbers below all others of this process, for the three descriptors of the next worker. A worker starts
+ * with a copy of this process's table of descriptors and keeps only the lowest part, so that hundreds of pipes of
+ * other workers need not be copied and closed. */
 struct proc_slots {
     int null;  /* /dev/null, which fills the slots between two starts */
     int at[3]; /* in ascending order */
 };
 
-/* Reserve them, as early as possible. False: no descriptors (errno). */
+/* Reserve the slots, as early as possible. Return false when there are no descriptors (errno). */
 bool proc_slots_open(struct proc_slots *slots);
 void proc_slots_close(struct proc_slots *slots);
 
@@ -33,20 +33,20 @@ struct proc_spec {
     const char *path;            /* the executed file, from proc_find */
     char *const *argv;           /* NULL-terminated */
     char *const *envp;           /* NULL-terminated */
-    int fds[3];                  /* become 0, 1 and 2; stay open here */
-    const struct rlimit *nofile; /* descriptor limit of the worker; NULL = as here */
-    const struct rank_set *cpus; /* CPUs that it may use; NULL or empty = as here */
-    int cgroup_fd;               /* directory of the control group where it is created; -1 = ours */
+    int fds[3];                  /* become 0, 1 and 2 in the worker; stay open here */
+    const struct rlimit *nofile; /* descriptor limit of the worker; NULL = that of this process */
+    const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty = those of this process */
+    int cgroup_fd;               /* directory of the worker's control group; -1 = that of this process */
 };
 
-/* Return where execvp would find `program`: itself when it has a '/', else the first executable file along `path`
- * (the text of PATH; NULL = the system's default). 0: `out` holds it. Else an errno: ENOENT, EACCES (found, but not
- * executable), ENAMETOOLONG. */
+/* Find the file that execvp would execute: `program` itself if it contains a '/', else the first executable file
+ * along `path` (the text of PATH; NULL = the system's default). Return 0 and the file in `out`, or an errno: ENOENT,
+ * EACCES (found, but not executable), ENAMETOOLONG. */
 int proc_find(const char *program, const char *path, char *out, size_t size);
 
-/* Start it. Return the pid, which stays reserved until we wait for it; then *error is 0, or the reason why the worker
- * is not in its control group. Or return -1 with the reason in *error. Call it from a thread that lives as long as
- * the workers, because the parent-death signal follows the thread. */
+/* Start a process. Return its pid, which stays reserved until the process is waited for; then *error is 0, or the
+ * reason why the process is not in its control group. Otherwise return -1 and the reason in *error. Call this from a
+ * thread that lives as long as the workers, because the parent-death signal is sent when that thread ends. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
@@ -58,21 +58,22 @@ struct spawner {
     const struct contain *contain;
     struct input *input;
     struct proc_slots slots;
-    struct rlimit nofile; /* the user's limit; ours is higher */
-    char path[PATH_MAX];  /* the program, found at the first start; "" before */
+    struct rlimit nofile; /* the user's limit; that of this process is higher */
+    char path[PATH_MAX];  /* path of the program, set at the first start; "" before */
     bool outside_noted;
-    const char *failed; /* the program that could not be started, as found or as named; NULL = none */
+    const char
+        *failed; /* the program that could not be started, as found or as the user wrote it; NULL = none */
 };
 
-/* Call it before many descriptors are open. Raises our own limit to what so many workers need. The plan is borrowed,
- * and so are `output`, `contain` and `input`, which must be set before the first start. */
+/* Initialize, before many descriptors are open, and raise this process's descriptor limit to what so many workers
+ * need. The plan is borrowed; `output`, `contain` and `input` are, too, and must be set before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
-/* Find the program, and the script that Python shall run. Return 0 or an errno; then `failed` is the one that is
+/* Find the program, and the script that Python should run. Return 0 or an errno; then `failed` is the file that is
  * missing or cannot be executed. */
 int spawner_find(struct spawner *s);
 
-/* Return 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */
+/* Start worker `local_rank`. Return 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid);
 
 void spawner_close(struct spawner *s);

@@ -2,10 +2,11 @@
  *
  *     worker, its children  --/proc-->  state, system call        --py-spy dump-->  Python frames  -->  rows of record/stacks.h
  *
- * py-spy reads the memory of a process and runs no code in it. Each process gets a helper with a time limit, some of them at a
- * time, so the loop never waits. A helper is started like a worker: in the attempt's control group, with SIGKILL as parent-death
- * signal and the cookie of its worker, so it cannot outlive the job. It writes into memory files of a fixed size, which are read
- * when it has ended: whatever it prints, nothing here fills up. */
+ * py-spy reads the memory of a process and runs no code in it. For each process a py-spy (a helper) is started with
+ * a time limit, a few at a time, and the loop never waits for one. A helper is started like a worker: in the
+ * attempt's control group, with SIGKILL as parent-death signal and the cookie of its worker, so it cannot outlive
+ * the job. Its output is a memory file of a fixed size, which is read when the helper has ended; so a helper that
+ * prints without end cannot fill the memory. */
 #include "base/clock.h"
 #include "base/syscalls.h"
 #include "base/text.h"
@@ -30,11 +31,11 @@
 #include <unistd.h>
 
 enum {
-    HELPERS_MAX = 8,   /* at a time */
-    TARGETS_MAX = 512, /* processes of a node */
-    CHILDREN_MAX = 64, /* of a worker */
-    DUMPS_MAX = 4,     /* at a time; more are refused */
-    SLICE_MS = 2,      /* of /proc, between two turns of the loop */
+    HELPERS_MAX = 8,   /* helpers of a dump at a time */
+    TARGETS_MAX = 512, /* processes of a node in one dump */
+    CHILDREN_MAX = 64, /* children of a worker in one dump */
+    DUMPS_MAX = 4,     /* dumps at a time; more are rejected */
+    SLICE_MS = 2,      /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,
     READ_BYTES = 64 << 10,
 };
@@ -49,14 +50,14 @@ struct target {
     bool is_child;
 };
 
-/* A py-spy that runs. */
+/* A running py-spy. */
 struct helper {
     pid_t pid; /* 0 = free */
     struct target about;
     int out, err;            /* memory files */
-    struct buf threads;      /* struct stack_thread, of before it began */
-    struct proc_stat before; /* that process */
-    bool killed;             /* its time is over */
+    struct buf threads;      /* array of struct stack_thread, read before py-spy started */
+    struct proc_stat before; /* state of the target before py-spy started */
+    bool killed;             /* it was killed, because its time was over or the dump ended */
     uint64_t until_ms;
 };
 
@@ -66,20 +67,20 @@ struct stack_dump {
     struct stack_request request;
     struct stacks stacks;
     struct buf targets; /* struct target */
-    size_t next;        /* the first one that nothing was done about */
+    size_t next;        /* index of the first target that was not handled yet */
     struct helper helpers[HELPERS_MAX];
-    int running;  /* helpers that were not waited for */
+    int running;  /* helpers that were not waited for yet */
     bool is_over; /* `done` was called */
     uint64_t until_ms;
     uv_timer_t timer;
-    char py_spy[PATH_MAX]; /* "" = none was found for all */
+    char py_spy[PATH_MAX]; /* "" = no py-spy for all processes was found */
 };
 
 static void dump_advance(struct stack_dump *d);
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* "/venv/bin/python" -> "/venv/bin/py-spy", if that can be executed. */
+/* Get "/venv/bin/py-spy" for "/venv/bin/python"; return true if that file can be executed. */
 static bool find_beside(const char *program, char path[PATH_MAX])
 {
     const char *slash = strrchr(program, '/');
@@ -96,7 +97,8 @@ static bool find_beside_link(const char *link, char path[PATH_MAX])
     return find_beside(program, path);
 }
 
-/* Beside the program of the workers, as found or, before the first start, as named; beside ddprun; in the workers' PATH. */
+/* Find the py-spy for all processes: beside the program of the workers (as found or, before the first start, as
+ * written), beside ddprun, or in the workers' PATH. */
 static bool find_for_all(const struct node *n, char path[PATH_MAX])
 {
     const struct cli *cli = n->plan->cli;
@@ -109,7 +111,8 @@ static bool find_for_all(const struct node *n, char path[PATH_MAX])
     return false;
 }
 
-/* Check that a process belongs to this user alone. One that has given up root must not choose a program that root starts. */
+/* Return true if a process belongs only to this user. A process that has given up root must not choose a program that
+ * root starts. */
 static bool is_own(pid_t pid)
 {
     struct buf text = { 0 };
@@ -123,7 +126,7 @@ static bool is_own(pid_t pid)
     return own;
 }
 
-/* Resolve a relative program against the directory of its process; "" when that cannot be read. */
+/* Resolve a relative program path with the working directory of its process; "" when that cannot be read. */
 static void make_absolute(pid_t pid, char command[PATH_MAX])
 {
     char link[64], program[PATH_MAX], folder[PATH_MAX];
@@ -137,13 +140,14 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* A Python that a script has started by its path names its environment by that; else the one for all counts. The owner is
- * checked after the path was read, because a process may change both meanwhile. */
+/* Find the py-spy for a process: beside its Python, as its command line names it; otherwise the py-spy for all. The
+ * owner is checked after the path was read, because a process may change both meanwhile. */
 static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 {
     char command[PATH_MAX] = "", link[64];
     if (!threads_lock_memory(pid))
-        procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends each word, and so the text */
+        procfs_line(pid, "cmdline", command,
+                    sizeof(command)); /* a NUL ends each word, so this is the first word */
     make_absolute(pid, command);
     snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
     if (find_beside(command, path) && is_own(pid))
@@ -156,8 +160,8 @@ static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
-/* A failure stops the job within half a millisecond. So nothing is read then unless Python runs and py-spy is here; that is found out
- * before. Otherwise what the last heartbeat has seen of each worker must do. */
+/* A failure stops the job within half a millisecond. So stacks are read then only if Python runs and py-spy is
+ * available, which is checked before any failure. Otherwise the states at the last heartbeat are used. */
 
 static bool has_python(const struct node *n, int local_rank)
 {
@@ -185,7 +189,8 @@ void node_begin_samples(struct node *n)
     n->run.sample.by_py_spy = plan_is_python(n->plan) && find_for_all(n, path);
 }
 
-/* A script may start Python late, and the walk costs more with each worker: hence fewer and fewer looks. */
+/* A script may start Python late, and the search costs more with each worker, so the search is done at heartbeats 1,
+ * 2, 4, 8 and so on. */
 void node_look_for_python(struct node *n)
 {
     char path[PATH_MAX];
@@ -206,7 +211,7 @@ void node_keep_beats(struct node *n)
     s->is_taken = true;
 }
 
-/* Rows of what was kept. */
+/* Make rows from the states that were kept. */
 void node_explain_beats(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
@@ -232,7 +237,8 @@ void node_explain_beats(struct node *n)
 
 /* --- memory files --------------------------------------------------------------------------------------- */
 
-/* Of a fixed size, so that a program that prints without end gets an error. -1: no descriptor. */
+/* Create a memory file of a fixed size, so that a program that prints without end gets an error. -1: no descriptor is
+ * left. */
 static int open_file(size_t bytes)
 {
     const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -244,7 +250,7 @@ static int open_file(size_t bytes)
     return -1;
 }
 
-/* Up to the first byte that was not written. Bytes that are not UTF-8 are replaced. */
+/* Read the file up to the first byte that was not written. Bytes that are not UTF-8 are replaced. */
 static bool read_file(int fd, struct buf *text)
 {
     struct buf bytes = { 0 };
@@ -274,7 +280,7 @@ static struct stack_thread like(const struct stack_dump *d, const struct target 
                                   .host = d->node->plan->facts->host };
 }
 
-/* The name of a file may have any bytes, and the object goes into JSON. */
+/* Clean the object's name for JSON, because the name of a file may contain any bytes. */
 static void clean_object(struct stack_thread *t)
 {
     struct buf text = { 0 };
@@ -283,7 +289,8 @@ static void clean_object(struct stack_thread *t)
     buf_free(&text);
 }
 
-/* The stop of a failed job waits for this, and the main thread says most. */
+/* Read the threads of a process from /proc. After a failure only the main thread is read, because the stop of the job
+ * waits for this, and the main thread is usually enough. */
 static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
 {
     const struct stack_thread of = like(d, t);
@@ -308,7 +315,7 @@ static void add_by_proc(struct stack_dump *d, const struct target *t, const char
     buf_free(&threads);
 }
 
-/* Yama's scope; 0 without Yama. */
+/* Return Yama's ptrace_scope; 0 without Yama. */
 static int ptrace_scope(void)
 {
     struct buf text = { 0 };
@@ -333,7 +340,7 @@ static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX]
             "container, or run ddprun as the user of the process");
 }
 
-/* py-spy prints one line about the error and then where in py-spy that was. */
+/* Explain why py-spy failed. py-spy prints one line about the error; the lines after it are about py-spy itself. */
 static void explain_end(const struct helper *h, int status, const char *error, char note[STACK_NOTE_MAX])
 {
     const bool denied = strcasestr(error, "permission denied") != NULL ||
@@ -353,7 +360,8 @@ static bool is_full(int fd)
     return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
 }
 
-/* What it printed counts only if it has ended well. A file that is full has refused to take more. */
+/* Add what a helper has printed, if it ended well. An error of a helper whose output is full means that the output
+ * was too long. */
 static void add_output(struct stack_dump *d, const struct helper *h, int status)
 {
     struct buf text = { 0 }, error = { 0 };
@@ -388,7 +396,8 @@ static void helper_free(struct helper *h)
     *h = (struct helper){ .out = -1, .err = -1 };
 }
 
-/* In the environment of its worker, whose cookie leads the next start to whatever outlives us. */
+/* Start py-spy in the environment of its worker, whose cookie lets the next start find a py-spy that outlives this
+ * process. */
 static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, char *path)
 {
     const struct node *n = d->node;
@@ -420,7 +429,7 @@ static struct helper *free_helper(struct stack_dump *d)
     return NULL;
 }
 
-/* Return NULL after a start, else why there is none. */
+/* Start a helper for a process. Return NULL, or the reason why there is none. */
 static const char *helper_start(struct stack_dump *d, const struct target *t)
 {
     char path[PATH_MAX];
@@ -445,7 +454,7 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     return NULL;
 }
 
-/* With all that it has started; its number is ours until it was waited for. */
+/* Kill a helper with all processes that it has started; its pid stays reserved until it was waited for. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];
@@ -461,7 +470,8 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
         add_by_proc(d, &h->about, note);
 }
 
-/* py-spy --native stops the process while it reads. If py-spy is killed then, the kernel leaves the process stopped. */
+/* Continue the target after py-spy was killed: py-spy --native stops the process while it reads, and the kernel then
+ * leaves the process stopped. */
 static void wake_target(const struct helper *h)
 {
     struct proc_stat now;
@@ -477,7 +487,7 @@ static void on_closed(uv_handle_t *timer)
     free(timer->data);
 }
 
-/* When all its helpers were waited for, or the node ends, and with it every child. */
+/* Free a dump, when all its helpers were waited for, or the node ends together with every child. */
 static void dump_free(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
@@ -488,7 +498,7 @@ static void dump_free(struct stack_dump *d)
     uv_close((uv_handle_t *)&d->timer, on_closed);
 }
 
-/* It goes on only to wait for helpers that were killed. */
+/* Finish a dump and call `done`. After that the dump only waits for helpers that were killed. */
 static void dump_finish(struct stack_dump *d)
 {
     if (d->is_over)
@@ -515,7 +525,8 @@ static void on_timer(uv_timer_t *timer)
         dump_free(d);
 }
 
-/* Killed ones have no say in it: what hangs in the kernel does not hold the dump up. */
+/* Return how many helpers run that were not killed: a killed helper that hangs in the kernel must not delay the
+ * dump. */
 static int count_busy(const struct stack_dump *d)
 {
     int n = 0;
@@ -534,7 +545,8 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
-/* A child that has ended, and that its parent does not wait for: it has no threads, and its parent may wait for its work. */
+/* Add a row for a child that has ended but was not waited for. Such a child has no threads, but its parent may wait
+ * for its work. Return false for any other process. */
 static bool add_ended(struct stack_dump *d, const struct target *t)
 {
     struct proc_stat stat;
@@ -548,7 +560,7 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
     return true;
 }
 
-/* A Python gets a helper if there is py-spy; all others are read here. */
+/* Handle a target: a Python gets a helper if there is a py-spy; all other processes are read here. */
 static void take_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
@@ -559,7 +571,7 @@ static void take_target(struct stack_dump *d, const struct target *t)
         add_by_proc(d, t, note);
 }
 
-/* Some of the targets in this turn of the loop, the others in the next ones. */
+/* Handle some of the targets in this turn of the loop, the others in later turns. */
 static void dump_advance(struct stack_dump *d)
 {
     const size_t n = d->targets.len / sizeof(struct target);
@@ -591,7 +603,7 @@ static void add_children(struct stack_dump *d, int local_rank)
     buf_free(&pids);
 }
 
-/* Workers first. */
+/* Collect the targets: first the workers, then their children. */
 static void find_targets(struct stack_dump *d)
 {
     const struct node *n = d->node;
@@ -631,7 +643,7 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     list_insert(&n->run.dumps, &d->in_node);
     (void)find_for_all(n, d->py_spy);
     find_targets(d);
-    d->request.ranks = NULL; /* the caller's */
+    d->request.ranks = NULL; /* borrowed only for this call */
     dump_advance(d);
     if (d->is_over && d->running == 0)
         dump_free(d);

@@ -1,5 +1,5 @@
-/* stdin.c -- see stdin.h. First the pure part, which decides which reader still needs which bytes; then pipes, files
- * and terminals. */
+/* stdin.c -- see stdin.h. The first part is pure and records which reader still needs which bytes; then follow pipes,
+ * files and terminals. */
 #include "node/stdin.h"
 
 #include "base/syscalls.h"
@@ -32,14 +32,14 @@ void fan_expect(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* A chunk that was read for readers that have gone goes to the next ones. */
+/* A chunk that was read for readers that are gone is passed to the next readers. */
 void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Also a reader that was expected and could not be started: waiting for it would block the others forever. A worker
- * that does not read is unchanged. */
+/* This is also called for an expected reader that could not be started, because waiting for it would block the others
+ * forever. A worker that does not read the input stays absent. */
 void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
@@ -53,8 +53,8 @@ void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* A reader that lags behind, or has not started yet, blocks all, because the chunk in memory is the only copy of its
- * missing bytes. Without a reader, typed input is left to the process after us. */
+/* A reader that is slow, or has not started yet, blocks all, because the chunk in memory is the only copy of its
+ * missing bytes. Without a reader nothing is read, so that typed input is left to the process after ddprun. */
 bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -86,15 +86,15 @@ void fan_gave(struct fan *fan, int reader, size_t len)
     fan->readers[reader].done += len;
 }
 
-/* Not before the last byte, because a reader stops at the end of the file. */
+/* The last byte must be delivered before, because a reader stops at the end of its input. */
 bool fan_is_over(const struct fan *fan, int reader)
 {
     const struct fan_reader *r = &fan->readers[reader];
     return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
 }
 
-/* Inherit it if possible: isatty(), line editing and seeking work as without ddprun. Two readers would each get a
- * part of the bytes. */
+/* A single reader inherits the input if possible: isatty(), line editing and seeking then work as without ddprun. Two
+ * readers that inherit would each get a part of the bytes. */
 enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)
@@ -104,20 +104,22 @@ enum input_way input_way(int n_readers, bool terminal, bool background)
 
 /* --- input ------------------------------------------------------------------------------------------------ */
 
-/* The shell, or the process at the other end of a pipe, shares our stdin and its flags, so it is never made
- * non-blocking. A pollable stdin is opened again if the system allows that, and polled through our own epoll set,
- * because libuv changes the flags of its files. A plain file is read at once if the kernel has it in memory,
- * otherwise by libuv's threads. SIGTTIN cannot stop us, because the agent has left the terminal's session. Nothing
- * would then keep us from reading input that is typed for the shell, so the guardian's place is checked before each
- * read from a terminal. */
+/* The shell, or the process at the other end of a pipe, shares ddprun's stdin and its flags, so stdin is never made
+ * non-blocking. If stdin can be polled, it is opened again (where the system allows that) and polled through an own
+ * epoll set, because libuv changes the flags of its files. A plain file is read at once if the kernel has the data in
+ * memory, otherwise by libuv's threads.
+ *
+ * SIGTTIN cannot stop the agent, because the agent has left the terminal's session. So nothing would prevent it from
+ * reading input that is typed for the shell; therefore each read from a terminal is preceded by a check whether the
+ * guardian is in the foreground. */
 
 enum {
-    CHUNK = 64 * 1024, /* as much as a pipe holds: a worker that is ready reads all of it at once */
+    CHUNK = 64 * 1024, /* the capacity of a pipe: a worker that is ready reads all of it at once */
     LOOK_AGAIN_MS =
-        300 /* time until "fg" is noticed; the kernel does not report a change of the foreground */
+        300 /* time until "fg" is noticed; the kernel does not report when the foreground changes */
 };
 
-/* Our end of a worker's pipe. It frees itself when it is closed. */
+/* ddprun's end of a worker's pipe, which frees itself when it is closed. */
 struct pipe_end {
     uv_poll_t poll;
     struct input *input;
@@ -131,17 +133,17 @@ struct input {
     enum input_way way;
     struct fan fan;
     struct pipe_end **ends; /* by local rank; NULL = closed */
-    int source, null;       /* read from it; /dev/null */
+    int source, null;       /* source: input is read from here; null: /dev/null */
     bool terminal, closing;
 
-    bool polled;      /* else it is a file, or a device that is always ready */
-    bool regular;     /* a file with an end */
-    int epoll;        /* holds `source` */
-    uv_poll_t ready;  /* of `epoll` */
-    uv_timer_t later; /* while we are in the background */
-    uv_fs_t request;  /* set while we are in the background */
-    bool reading;     /* offset in a file */
-    char *chunk;      /* `request` is in progress */
+    bool polled;      /* false: `source` is a file, or a device that is always ready */
+    bool regular;     /* `source` is a regular file */
+    int epoll;        /* contains `source` */
+    uv_poll_t ready;  /* for `epoll` */
+    uv_timer_t later; /* for the next check in the background, or the next read of a file */
+    uv_fs_t request;  /* the read of a file */
+    bool reading;     /* `request` is in progress */
+    char *chunk;      /* CHUNK bytes for one read */
 };
 
 static void give(struct input *in, int local_rank);
@@ -150,7 +152,7 @@ static void go_on(struct input *in);
 
 /* --- the terminal ----------------------------------------------------------------------------------------- */
 
-/* True if the terminal's foreground is another process group than the guardian's. */
+/* Return true if the terminal's foreground is another process group than the guardian's. */
 static bool in_background(const struct input *in)
 {
     struct proc_stat stat;
@@ -165,7 +167,8 @@ static void free_end(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Close the descriptor now and the handle a turn later, so that the worker sees the end of its input without delay. */
+/* Close the descriptor now and the handle a turn later, so that the worker detects the end of its input without
+ * delay. */
 static void close_end(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -179,14 +182,14 @@ static void close_end(struct input *in, int local_rank)
 
 static void on_room(uv_poll_t *poll, int status, int events)
 {
-    (void)status, (void)events; /* a write will show whether it is still open */
+    (void)status, (void)events; /* a write detects whether the pipe is still open */
     struct pipe_end *end = poll->data;
     struct input *in = end->input;
     give(in, end->local_rank);
     take_if_wanted(in);
 }
 
-/* Write as much as the pipe takes. A worker that has closed its stdin wants no more and is dropped. */
+/* Write as much as the pipe accepts. A worker that has closed its stdin needs no more and is dropped. */
 static void give(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -223,7 +226,7 @@ static void on_later(uv_timer_t *timer)
     go_on(timer->data);
 }
 
-/* Treat an unreadable input, such as a terminal that is gone, as the end of a file. */
+/* Read the input. An unreadable input, such as a terminal that is gone, is treated as the end of a file. */
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
     struct input *in = poll->data;
@@ -240,10 +243,10 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     go_on(in);
 }
 
-/* Input that the kernel has in memory: /dev/null, a file that was read or written before. This is faster, and it
- * avoids libuv's threads, which wake the loop in two steps, so that it may spin in between (see output/output.c). Of
- * a file that is not in memory Linux 5.9 and 5.10 may report the end here; only a read that may block is trusted for
- * that. */
+/* Read input that the kernel has in memory: /dev/null, or a file that was recently used. This is faster and avoids
+ * libuv's threads, which wake the loop in two steps, so that it may spin in between (see output/output.c). Return
+ * false if nothing was read. For a file that is not in memory, Linux 5.9 and 5.10 may report the end of the file
+ * here; only a read that may block is trusted for that. */
 static bool take_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
@@ -255,7 +258,7 @@ static bool take_at_once(struct input *in)
     return true;
 }
 
-/* A read that cannot even be requested ends the input, because no callback would follow. */
+/* Read a chunk. If a read cannot be started, the input ends, because no callback would follow. */
 static void input_take(struct input *in)
 {
     if (in->polled) {
@@ -271,7 +274,7 @@ static void input_take(struct input *in)
         fan_fill(&in->fan, 0);
 }
 
-/* After any event: pass on the available bytes, read more when there is room. */
+/* Continue after any event: pass on the available bytes, and read more if there is space. */
 static void go_on(struct input *in)
 {
     for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)
@@ -292,7 +295,7 @@ static void take_if_wanted(struct input *in)
 /* --- workers start and end -------------------------------------------------------------------------------- */
 
 /* Each attempt continues where the last one stopped, because typed input cannot be read twice. Bytes that the old
- * workers did not get go to the new ones. */
+ * workers did not get are passed to the new ones. */
 void input_attempt(struct input *in)
 {
     fan_forget(&in->fan);
@@ -303,7 +306,7 @@ void input_attempt(struct input *in)
     }
 }
 
-/* Our end of a pipe does not block, although the worker's does. */
+/* Open a worker's pipe; return the worker's end. ddprun's end does not block, although the worker's end does. */
 static int open_pipe(struct input *in, int local_rank)
 {
     int fds[2];
@@ -319,8 +322,8 @@ static int open_pipe(struct input *in, int local_rank)
     return fds[0];
 }
 
-/* /dev/null for workers without input: with descriptor 0 closed, the first file that a worker opens would become its
- * stdin. */
+/* Workers without input get /dev/null: if descriptor 0 were closed, the first file that a worker opens would become
+ * its stdin. */
 int input_open(struct input *in, int local_rank)
 {
     if (!plan_gets_input(in->plan, local_rank))
@@ -347,14 +350,15 @@ void input_ended(struct input *in, int local_rank)
 
 /* --- the beginning and the end ---------------------------------------------------------------------------- */
 
-/* Our stdin under a descriptor that no other process shares, if possible; a file must keep the common position. */
+/* Return a descriptor for stdin that no other process shares, if possible; but a file must keep the common
+ * position. */
 static int open_source(bool is_file)
 {
     int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     return fd >= 0 ? fd : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
 }
 
-/* epoll refuses files: they are always ready. */
+/* Open the input for copying. epoll rejects files, because they are always ready. */
 static bool open_copied(struct input *in)
 {
     struct epoll_event event = { .events = EPOLLIN };
@@ -374,7 +378,7 @@ static bool open_copied(struct input *in)
     return in->source >= 0;
 }
 
-/* For this node: the plan decides which workers get input. */
+/* Return how many workers of this node read the input. */
 static int count_readers(const struct plan *plan)
 {
     int n = 0;
@@ -405,7 +409,8 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     return DDP_OK;
 }
 
-/* A read of a file that a thread has begun cannot be cancelled; on_file_read runs and finds `closing`. */
+/* A thread's read of a file cannot be cancelled once it has begun; then on_file_read runs later and detects
+ * `closing`. */
 void input_close(struct input *in)
 {
     if (in == NULL || in->closing)
@@ -413,7 +418,7 @@ void input_close(struct input *in)
     in->closing = true;
     for (int i = 0; i < in->fan.n; i++)
         close_end(in, i);
-    if (in->ready.data == NULL) /* nothing was copied */
+    if (in->ready.data == NULL) /* the input was not copied */
         return;
     uv_close((uv_handle_t *)&in->ready, NULL);
     uv_close((uv_handle_t *)&in->later, NULL);

@@ -1,7 +1,7 @@
-/* store_events.c -- turns messages of the store into events for the agent, and answers its questions: heartbeats,
- * owners of connections, the port of rank 0.
+/* store_events.c -- turns messages of the store into events for the agent, and answers the store's requests:
+ * heartbeats, owners of connections, the port of rank 0.
  *
- * With each heartbeat every worker's process is sampled from one or two small files of /proc, and only changes are
+ * For each heartbeat, every worker's process is sampled from one or two small files of /proc, and only changes are
  * sent. */
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,8 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A running process sleeps nowhere: the kernel shows "0", also without the permission (ptrace rights), and reports no
- * error. */
+/* Read the kernel function in which a process sleeps. For a running process, and without permission (ptrace), the
+ * kernel prints "0" instead of an error. */
 static void look_where(pid_t pid, struct beat_look *look)
 {
     if (look->state != 'R')
@@ -43,8 +43,8 @@ static struct beat_look look_at(pid_t pid)
     return look;
 }
 
-/* beat_take compares with the last sample and adds a row only for a change: in a healthy job of 64 workers a
- * heartbeat stays empty. */
+/* Read a worker's position from its page. beat_take_step compares it with the last one and sends only changes, so in
+ * a healthy job of 64 workers most heartbeats are empty. */
 static struct beat_step_look check_step(const struct flight *f)
 {
     struct beat_step_look look = { 0 };
@@ -68,7 +68,7 @@ static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
     r->has_news = false;
 }
 
-/* The store counts the time, so that nodes need no common clock. */
+/* Add the time since the last sign of progress as a duration, so that nodes need no common clock. */
 static void add_progress(struct node *n, struct message_heartbeat *beat)
 {
     struct progress *p = &n->out.progress;
@@ -105,11 +105,11 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 
 /* --- owner of a connection --------------------------------------------------------------------------------- */
 
-/* The store asks for the owner of a connection that cannot identify itself; the agent that has it answers, all others
- * are silent. */
+/* The store asks for the owner of a connection that cannot identify itself. The agent of that owner answers; all
+ * others do not. */
 
-/* Finding a process may take a tenth of a second, without heartbeats from this node; so it may use a tenth of our
- * time, and half a second at once. */
+/* A search for a process may take a tenth of a second, without heartbeats from this node. So the searches may use a
+ * tenth of the time, and half a second at once. */
 enum { WHOSE_SHARE = 10, WHOSE_AT_ONCE_MS = 500 };
 
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
@@ -124,9 +124,10 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
     return found;
 }
 
-/* The whole machine is searched: the store asks this only when more take part in a group than belong there. Invisible
- * processes are left out, and so are those of a request for too many. The pid is as below; after a long search the
- * answer would be outdated. */
+/* Send the owner of a socket, found among all processes of this machine. The store requests this only when a group
+ * has more members than it should. Nothing is sent if the process is not visible, or if the budget for searches is
+ * used up. The pid is the one that users see. The age is left out, because it would be outdated after a long
+ * search. */
 static void say_whose(struct node *n, int64_t conn, uint64_t inode)
 {
     char words[256];
@@ -139,7 +140,8 @@ static void say_whose(struct node *n, int64_t conn, uint64_t inode)
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
-/* The pid that users see, because the agent may run in a separate PID namespace. */
+/* Send the worker that owns a connection, with the pid that users see, because the agent may run in a separate PID
+ * namespace. */
 static void say_worker(struct node *n, int64_t conn, const struct vouch_process *found)
 {
     store_link_tell(n->meet.link,
@@ -191,7 +193,8 @@ static void put_off(struct node *n, const struct vouch_question *question)
         uv_timer_start(&n->meet.vouch_timer, on_walk, walk_ms - now_ms, 0);
 }
 
-/* The client's "peer" at the store is our side of its socket; hence the order. */
+/* Handle a request for an owner. The client's "peer" at the store is this side's own address, hence the order of the
+ * arguments. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
@@ -200,7 +203,8 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     const enum vouch_answer answer = vouch_find(&n->meet.vouch, peer, store, &found, &owner);
     if (answer == VOUCH_FOUND) {
         say_worker(n, conn, &found);
-    } else if (answer == VOUCH_UNKNOWN) { /* the store serves it now, and learns its process later */
+    } else if (answer ==
+               VOUCH_UNKNOWN) { /* the store serves the connection now, and gets its process later */
         store_link_tell(n->meet.link, encode_vouch(conn, -1, 0));
         put_off(n, &(struct vouch_question){ .conn = conn, .inode = owner.inode, .any = any });
     } else if (answer == VOUCH_FOREIGN && any) {
@@ -216,7 +220,8 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
     stacks->rows = NULL;
 }
 
-/* The store has checked the ranks. A question that cannot be answered now gets no rows. */
+/* Handle a request for stacks. The store has checked the ranks. If a dump is not possible now, the answer has no
+ * rows. */
 static void on_sample(void *user, int64_t id, const char *ranks, bool is_native)
 {
     struct node *n = user;
@@ -235,18 +240,18 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native)
 
 /* Watch the port that is held for the store of rank 0.
  *
- * The held socket is bound and does not listen, so any user who names the port could listen there before rank 0 does,
- * which may take seconds. Ranks that connect to a stranger's store would run its code. So the port is checked before
- * the workers start, and then until a process listens: a listener of this user ends the watch, another one ends the
- * attempt. */
+ * The held socket is bound and does not listen. So another user could listen on that port before rank 0 does, which
+ * may take seconds, and ranks that connect to that user's store would run its code. Therefore the port is checked
+ * before the workers start, and then until a process listens: a listener of this user ends the watch, a listener of
+ * another user ends the attempt. */
 
 enum {
     LOOK_MS = 20,     /* a check costs 20 us */
-    QUICK_MS = 60000, /* how long to check; a rank 0 without a store must not cost more */
+    QUICK_MS = 60000, /* how long to check often; a rank 0 without a store must not cost more */
     LOOK_LATER_MS = 1000
 };
 
-/* Root's workers may have switched to another user. */
+/* Return true if the listener belongs to another user. Workers of root may have switched to another user. */
 static bool is_foreign(struct node *n, const struct socket_owner *owner)
 {
     return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));
@@ -255,12 +260,12 @@ static bool is_foreign(struct node *n, const struct socket_owner *owner)
 static void print_taken(const struct node *n, const struct socket_owner *owner, char *words, size_t size)
 {
     snprintf(words, size,
-             "port %d, held for the store of rank 0, is taken: uid %u listens there; find the process with "
+             "port %d, held for the store of rank 0, is in use: uid %u listens there; find the process with "
              "'ss -ltnp sport = :%d' as root",
              n->plan->offered_port, owner->uid, n->plan->offered_port);
 }
 
-/* Its end is reported as the first failure, before those of the other ranks. */
+/* Kill rank 0, whose end is then the first failure, before the ends of the other ranks. */
 static void kill_rank0(struct node *n, const struct socket_owner *owner)
 {
     char words[NOTE_MAX];
@@ -315,21 +320,21 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 
 /* --- the job ----------------------------------------------------------------------------------------------- */
 
-/* The store's messages about the job become events for the core, and text for the user.
+/* The store's messages about the job become events for the agent, and text for the user.
  *
- * A round begins only when this node is ready for it: log files with a rank in their names cannot be created before.
- * If the rendezvous cannot change anything (one node), they were created while the store was answering.
+ * A round begins only when this node is ready, because log files with a rank in their names cannot be created before.
+ * If the rendezvous cannot change anything (one node), they are created while the store answers.
  *
- * The link calls the callbacks below in the order of the store's messages, and each ends with node_pump(), because a
- * step may have an effect that must be carried out before the next message is read. */
+ * The link calls the callbacks below in the order of the store's messages. Each callback ends with node_pump(),
+ * because an effect must be carried out before the next message is read. */
 
-/* Nodes usually join within a moment of each other. Otherwise a line now and then shows that the wait continues. */
+/* Nodes usually join within a short time of each other. If not, a line now and then shows that the wait continues. */
 enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* Clear the state of an attempt first, so that nothing of the last one is reported as this one's. Containment comes
- * before output: if a control group cannot be created, no files exist yet. */
+/* The state of the last attempt is cleared first, so that nothing of it is reported for this one. Containment
+ * precedes output: if a control group cannot be created, no files exist yet. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
@@ -356,8 +361,9 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* Rank 0's node decides for all. A node that the store sees at a loopback address is on the store's host: other nodes
- * reach it at the store's address. */
+/* Set the address of rank 0's store, if the node of rank 0 has offered a port; that node decides for all. If the
+ * store knows that node by a loopback address, it is on the store's host, and other nodes reach it at the store's
+ * address. */
 static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -367,7 +373,8 @@ static void take_rank0_store(const struct node *n, const struct heard_round *r, 
     round->rank0_addr = is_loopback(first->addr) ? n->plan->master_addr : first->addr;
 }
 
-/* This node's PyTorch may be unable to use the launcher's store, and its error would not point to another node. */
+/* Warn if rank 0 hosts no store although this node's PyTorch needs one: its error would not mention the other
+ * node. */
 static void warn_of_rank0_store(const struct node *n, const struct heard_round *r)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -375,11 +382,11 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
         return;
     output_note(n->out.output,
                 "warning: the workers here should use a store that rank 0 hosts, but node 0 (%s) does not "
-                "offer one, so they get the launcher's; set --torch_store=rank0 on every node",
+                "offer a store, so they use the launcher's; set --torch_store=rank0 on every node",
                 first->host);
 }
 
-/* The plan gets only the numbers that it needs, and nothing else of the protocol. */
+/* Return the numbers that the plan needs; the plan uses nothing else of the protocol. */
 static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
 {
     struct plan_round round = { .attempt = r->attempt,
@@ -394,7 +401,8 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
     return round;
 }
 
-/* A failure with its files, its control group or its port: report it here; the other nodes do not wait for this one. */
+/* Handle that this node cannot begin the attempt, because of its files, its control group or its port. The error is
+ * reported here; the other nodes do not wait for this one. */
 static void cannot_begin(struct node *n, const struct ddp_err *err)
 {
     output_note(n->out.output, "error: %s", err->msg);
@@ -402,7 +410,7 @@ static void cannot_begin(struct node *n, const struct ddp_err *err)
     node_pump(n);
 }
 
-/* The job is announced once, in its first round; a restart has a separate message. */
+/* Begin the attempt of a round. The job is announced only in its first round; a restart has its own message. */
 static void begin_round(struct node *n)
 {
     struct ddp_err err;
@@ -422,7 +430,7 @@ static void begin_round(struct node *n)
     node_pump(n);
 }
 
-/* Preparation and the store's answer race; the later one begins. */
+/* Preparation and the store's answer are concurrent; the later of the two begins the round. */
 void node_begin_prepared(struct node *n)
 {
     n->run.prepared = true;
@@ -430,8 +438,9 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* The first round is kept on the heap for its list of nodes and reused for later ones. Without memory for it no
- * useful report is possible: the guardian sees the abort(), and the store sees the closed connection. */
+/* Handle a round. It is kept on the heap because of its list of nodes, and the memory is reused for later rounds.
+ * Without memory no useful report is possible: after abort(), the guardian cleans up, and the store detects the
+ * closed connection. */
 static void on_round(void *user, const struct heard_round *heard)
 {
     struct node *n = user;
@@ -461,7 +470,7 @@ static void on_round(void *user, const struct heard_round *heard)
 
 /* --- gathering ------------------------------------------------------------------------------------------ */
 
-/* It shows the state at the time of printing, not when the timer was set. */
+/* Print the state of the wait, as it is now and not as it was when the timer was set. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -477,7 +486,7 @@ static void on_waiting_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
-/* One of the nodes that keep an event log receives the store's events. */
+/* Write an event of the store; the store sends its events to one of the nodes that have an event log. */
 static void on_event(void *user, const cJSON *event)
 {
     struct node *n = user;
@@ -487,8 +496,9 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Print only changes. A spare node also learns its state and that of the running job. Changes are gathered for
- * WAITING_SAID_MS: when a scheduler starts 100 nodes, one line is better than a hundred. */
+/* Handle a message about the wait. Only changes are printed; not those for a spare node, which also gets the state of
+ * the running job. Changes are collected for WAITING_SAID_MS: when a scheduler starts 100 nodes, one line is better
+ * than a hundred. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -503,7 +513,7 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
     n->meet.waiting_due = true;
 }
 
-/* For the report. */
+/* Keep the finding about a hang, for the report. */
 static void keep_hang(struct node *n, const cJSON *findings)
 {
     const cJSON *row;
@@ -521,8 +531,8 @@ static void keep_hang(struct node *n, const cJSON *findings)
     }
 }
 
-/* The store formats the text, the same for all nodes; this node only prints it. The report has one line for the last
- * one. */
+/* Print findings. The store formats their text, which is the same on all nodes. The report has one line for the last
+ * hang. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -533,7 +543,7 @@ static void on_findings(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Our own user has read them already, but the other nodes need them. */
+/* Send this node's warnings to the other nodes; the user of this node has already read them. */
 static void tell_notices(struct node *n)
 {
     struct finding found[HOST_FINDINGS_MAX];
@@ -542,7 +552,7 @@ static void tell_notices(struct node *n)
         store_link_tell(n->meet.link, encode_notice(&found[i]));
 }
 
-/* The store has answered; the rest may take as long as it allows. */
+/* Handle the answer to a join. From now on the store's own time limits apply. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -551,13 +561,13 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         tell_notices(n);
     if (n->out.announce.events != NULL)
         event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms,
-                        instance); /* the same clock */
+                        instance); /* for a store in this process, the clock is the same */
     if (spare && !n->plan->cli->quiet)
-        output_note(n->out.output, "the job runs already; this node waits to join at the next restart");
+        output_note(n->out.output, "the job already runs; this node waits to join at the next restart");
 }
 
-/* Before the first round a message to the user is enough; between two, the agent has a failed job to report. Its
- * workers have ended by then, but their report and their logs are still to be written. */
+/* Handle that the store refuses this node. Before the first round, an error message is enough. Between two rounds,
+ * the agent must report the failed job: its workers have ended, but their report and logs are not written yet. */
 static void on_refused(void *user, const char *code, const char *why, const char *advice)
 {
     struct node *n = user;
@@ -577,8 +587,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The store gives up without naming a node, so make the text from its last message about the missing nodes and the
- * reason. */
+/* Describe a timeout. The store names no node when it gives up, so the text is made from its last message about
+ * missing nodes, and from the reason. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->meet.waiting;
@@ -593,7 +603,8 @@ static void describe_timeout(struct node *n)
              w->missing, n->meet.first_cause[0] != '\0' ? "; first cause: " : "", n->meet.first_cause);
 }
 
-/* A verdict without a reason must not overwrite the cause that came with the stop. */
+/* Set the cause of the attempt's end. A verdict without a reason must not overwrite the cause that came with the
+ * stop. */
 static void take_cause(struct node *n, const struct failure *cause)
 {
     if (cause->words[0] != '\0')
@@ -602,8 +613,8 @@ static void take_cause(struct node *n, const struct failure *cause)
         describe_timeout(n);
 }
 
-/* We already know our own failure and our own user's stop; now the store does, too. The agent has begun to stop by
- * itself and needs no second event. */
+/* Handle a stop. If the cause is on this node (a failure here, or a stop by its user), the agent has already begun to
+ * stop, and the message only confirms that the store received it. */
 static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
@@ -613,15 +624,15 @@ static void on_stop(void *user, const struct failure *cause)
         node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
-            cause->rank >= 0) /* as on all other nodes */
+            cause->rank >= 0) /* printed as on all other nodes */
             announce_told_to_stop(&n->out.announce, cause);
         node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
     }
     node_pump(n);
 }
 
-/* The verdict may bring more about the cause than the stop did. After a final verdict nothing is printed, and the
- * store must not wait for a slow reader of our output. */
+/* Handle a verdict, which may contain more about the cause than the stop did. After a final verdict nothing is
+ * printed, and the link is closed, because the store must not wait for a slow reader of this node's output. */
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
@@ -637,8 +648,9 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_pump(n);
 }
 
-/* Keep the first of them: the others follow from the same mistake. It is not a failure by itself: a program may end a
- * rank early on purpose, and a rank that gave up may go on without the others. */
+/* Handle a finding that a rank left while others waited. The first is kept, because the others follow from the same
+ * mistake. It is no failure by itself: a program may end a rank early on purpose, and a rank that gave up may
+ * continue without the others. */
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -654,7 +666,7 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* " on node 0 (n0)", if the store has its address; "" if no node does, or several do. */
+/* Format " on node 0 (n0)", if one node has the store's address; "" if no node has that address, or several have. */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -670,7 +682,8 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* `code`: " [NODE_FROZEN]", or unchanged. */
+/* Describe the loss of the store. If this node is the cause, set `code` to " [NODE_FROZEN]" or a similar code;
+ * otherwise leave it unchanged. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -688,7 +701,7 @@ static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJ
     snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->meet.store_finding.code));
 }
 
-/* A node that has received the end of the job no longer needs it. */
+/* A node that has received the end of the job no longer needs the store. */
 void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;
@@ -710,7 +723,7 @@ void node_on_lost(void *user, const char *why)
                 state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 &&
-        n->run.cause.victim) /* whatever ended the store */
+        n->run.cause.victim) /* a victim is not the cause, but the loss of the store is */
         n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_pump(n);
 }

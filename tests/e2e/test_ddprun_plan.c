@@ -358,7 +358,7 @@ Test(ddprun_torchrun, a_timer_that_runs_out_kills_its_worker_and_is_the_cause)
                                  "[ $RANK = 0 ] || " ASK " $$ 1.5 9 >$F\nexec sleep 60\nEOS\n"
                                  "$D --nproc_per_node=2 sh w");
     cr_assert_eq(r.exit_code, 137, "%s", r.err);
-    cr_assert_not_null(strstr(r.err, "its timer \"step\" has expired; it gets signal 9"), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, "the timer \"step\" has expired; sending signal 9"), "%s", r.err);
     cr_assert_not_null(strstr(r.err, "failed first: its timer expired (SIGKILL)"), "%s", r.err);
     run_free(&r);
 }
@@ -383,7 +383,7 @@ Test(ddprun_torchrun, what_lies_in_the_place_of_the_fifo_is_left_alone)
     expect("export TORCHELASTIC_ENABLE_FILE_TIMER=1 TORCHELASTIC_TIMER_FILE=$W/f; echo mine >f; $D true; "
            "E=$?; cat f; "
            "exit $E",
-           125, "mine\n", "cannot make the FIFO of the file timer");
+           125, "mine\n", "cannot create the FIFO of the file timer");
 }
 
 Test(ddprun_torchrun, the_first_error_goes_to_the_file_that_it_was_given_itself)
@@ -410,10 +410,10 @@ Test(ddprun_torchrun, a_shim_is_a_command_in_the_directory)
 Test(ddprun_torchrun, a_shim_replaces_and_removes_no_other_program)
 {
     expect("mkdir d && echo theirs >d/torchrun && $D shim d; E=$?; cat d/torchrun; exit $E", 125, "theirs\n",
-           "d/torchrun is another program and stays; choose another directory");
+           "d/torchrun is another program and is not changed; choose another directory");
     expect("mkdir d && ln -s /no/more/python d/torchrun && $D shim --remove d; E=$?; readlink d/torchrun; "
            "exit $E",
-           125, "/no/more/python\n", "d/torchrun is another program and stays");
+           125, "/no/more/python\n", "d/torchrun is another program and is not changed");
     expect("$D shim a/b", 125, "", "cannot create a/b: No such file or directory; mkdir -p creates it");
     expect("$D shim torchrun", 125, "", "cannot open torchrun: Not a directory");
     expect("$D shim --remove .. || $D shim --remove gone", 125, "",

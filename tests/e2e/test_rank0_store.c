@@ -275,8 +275,8 @@ Test(rank0_store, is_not_met_where_another_user_listens)
     waitpid(thief, NULL, 0);
     char words[128];
     EXPECT(r, 137);
-    snprintf(words, sizeof(words), "port %d, held for the store of rank 0, is taken: uid 65534 listens there",
-             port);
+    snprintf(words, sizeof(words),
+             "port %d, held for the store of rank 0, is in use: uid 65534 listens there", port);
     cr_expect_not_null(strstr(r.err, words), "%s", r.err);
     cr_expect_not_null(strstr(r.err, "another user took the port of its store"), "%s", r.err);
     run_free(&r);

@@ -269,21 +269,12 @@ static int introduce(struct store_link *link)
 static void take_proof(struct store_link *link, struct slice answer)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
-    char theirs[AUTH_PRINT_TEXT], ours[AUTH_PRINT_TEXT], why[256];
+    char theirs[AUTH_PRINT_TEXT], why[256];
     const struct secret *secret = link->options.plan->secret;
     const enum auth_result result = auth_prove(&link->auth, secret, answer, proof, theirs);
     cJSON *early = link->early;
-    auth_fingerprint(secret, ours);
-    if (result == AUTH_SECRET_DIFFERS)
-        snprintf(why, sizeof(why),
-                 "secret differs: sha256 %.8s.. here, %.8s.. there; use the same --secret_file", ours,
-                 theirs);
-    else if (result == AUTH_NO_SECRET)
-        snprintf(why, sizeof(why), "the store has no secret; start its node with the same --secret_file");
-    else
-        snprintf(why, sizeof(why), "the store does not prove that it has the secret: %s",
-                 auth_result_text(result));
     if (result != AUTH_OK) {
+        auth_explain(result, secret, theirs, why, sizeof(why));
         link_lose(link, why);
         return;
     }

@@ -5,6 +5,7 @@
 #include "auth/auth.h"
 
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Places in both messages. */
@@ -69,19 +70,58 @@ void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT
         print_text((const uint8_t *)hello.data + AT_PRINT, text);
 }
 
-static void hash_job(const char *job, uint8_t out[static AUTH_JOB_BYTES])
+static void put_job(const char *job, uint8_t out[static AUTH_JOB_BYTES])
 {
-    uint8_t hash[AUTH_HASH_BYTES] = { 0 };
-    if (job[0] != '\0')
-        crypto_hash_sha256(hash, (const uint8_t *)job, strlen(job));
-    memcpy(out, hash, AUTH_JOB_BYTES);
+    const size_t n = strlen(job);
+    memset(out, 0, AUTH_JOB_BYTES);
+    memcpy(out, job, n < AUTH_JOB_BYTES ? n : AUTH_JOB_BYTES - 1);
 }
 
 bool auth_is_job(const struct auth *a, const char *job)
 {
-    uint8_t hash[AUTH_JOB_BYTES];
-    hash_job(job, hash);
-    return memcmp(hash, a->talk + AT_JOB, sizeof(hash)) == 0;
+    uint8_t name[AUTH_JOB_BYTES];
+    put_job(job, name);
+    return memcmp(name, a->talk + AT_JOB, sizeof(name)) == 0;
+}
+
+/* --- the secret of a tenant ------------------------------------------------------------------------------- */
+
+const struct secret *auth_secret_of(const struct secret *first, const char *job)
+{
+    const struct secret *found = NULL;
+    size_t longest = 0;
+    for (const struct secret *s = first; s != NULL; s = s->next) {
+        const size_t n = strlen(s->jobs);
+        if (strncmp(job, s->jobs, n) == 0 && (found == NULL || n > longest)) {
+            found = s;
+            longest = n;
+        }
+    }
+    return found;
+}
+
+/* A name must end in the message. */
+static bool has_job(struct slice hello)
+{
+    return hello.len == AUTH_HELLO_BYTES &&
+           memchr((const uint8_t *)hello.data + AT_JOB, 0, AUTH_JOB_BYTES) != NULL;
+}
+
+const struct secret *auth_choose(const struct secret *first, struct slice hello)
+{
+    const uint8_t *m = hello.data;
+    uint8_t print[AUTH_PRINT_BYTES];
+    if (!has_job(hello))
+        return NULL;
+    const struct secret *s = auth_secret_of(first, (const char *)m + AT_JOB);
+    if (s != NULL || m[AT_JOB] != 0 || m[AT_ROLE] != AUTH_OPERATOR)
+        return s;
+    for (s = first; s != NULL; s = s->next) {
+        fingerprint(s, print);
+        if (memcmp(print, m + AT_PRINT, sizeof(print)) == 0)
+            break;
+    }
+    return s;
 }
 
 /* --- proofs and keys -------------------------------------------------------------------------------------- */
@@ -114,7 +154,7 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     out[AT_VERSION] = AUTH_VERSION;
     out[AT_ROLE] = (uint8_t)role;
     fingerprint(secret, out + AT_PRINT);
-    hash_job(job, out + AT_JOB);
+    put_job(job, out + AT_JOB);
     memcpy(out + AT_NONCE, nonce, AUTH_NONCE_BYTES);
     *a = (struct auth){ .state = AUTH_GREETED, .role = (uint8_t)role };
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
@@ -152,6 +192,20 @@ enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct 
     return AUTH_OK;
 }
 
+void auth_explain(enum auth_result result, const struct secret *secret, const char *theirs, char *text,
+                  size_t size)
+{
+    char ours[AUTH_PRINT_TEXT];
+    auth_fingerprint(secret, ours);
+    if (result == AUTH_SECRET_DIFFERS)
+        snprintf(text, size, "secret differs: sha256 %.8s.. here, %.8s.. there; use the same --secret_file",
+                 ours, theirs);
+    else if (result == AUTH_NO_SECRET)
+        snprintf(text, size, "%s; start the store with the same --secret_file", auth_result_text(result));
+    else
+        snprintf(text, size, "the store does not prove that it has the secret: %s", auth_result_text(result));
+}
+
 /* --- the store's side ------------------------------------------------------------------------------------- */
 
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
@@ -160,7 +214,7 @@ static enum auth_result check_hello(const struct auth *a, const struct secret *s
     const uint8_t *m = hello.data;
     if (a->state != AUTH_NEW)
         return AUTH_OUT_OF_ORDER;
-    if (hello.len != AUTH_HELLO_BYTES || (m[AT_ROLE] != AUTH_AGENT && m[AT_ROLE] != AUTH_OPERATOR))
+    if (!has_job(hello) || (m[AT_ROLE] != AUTH_AGENT && m[AT_ROLE] != AUTH_OPERATOR))
         return AUTH_MALFORMED;
     if (m[AT_VERSION] != AUTH_VERSION)
         return AUTH_OTHER_VERSION;

@@ -20,8 +20,8 @@ enum {
     AUTH_VERSION = 1,
     AUTH_NONCE_BYTES = 16,
     AUTH_PRINT_BYTES = 8,
-    AUTH_JOB_BYTES = 16,  /* the first bytes of a hash */
-    AUTH_HASH_BYTES = 32, /* of SHA-256 and HMAC-SHA256 */
+    AUTH_JOB_BYTES = LIMIT_TEXT, /* the name and zeros; "" = none */
+    AUTH_HASH_BYTES = 32,        /* of SHA-256 and HMAC-SHA256 */
     AUTH_TAG_BYTES = 16,
     AUTH_INSTANCE_BYTES = 32,
     AUTH_HELLO_BYTES = 2 + AUTH_PRINT_BYTES + AUTH_JOB_BYTES + AUTH_NONCE_BYTES,
@@ -41,7 +41,7 @@ enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
     X(OK, 0, "ok")                                                          \
     X(MALFORMED, 1, "malformed message")                                    \
     X(OTHER_VERSION, 2, "this version of the authentication is not served") \
-    X(NO_SECRET, 3, "the store has no secret")                              \
+    X(NO_SECRET, 3, "the store has no secret for this job")                 \
     X(SECRET_DIFFERS, 4, "the secret differs")                              \
     X(BAD_PROOF, 5, "the proof is wrong")                                   \
     X(OUT_OF_ORDER, 6, "message out of order")
@@ -74,7 +74,14 @@ const char *auth_result_text(enum auth_result result);
 /* Return the first bytes of the hash of a secret as text, by which users compare two of them. */
 void auth_fingerprint(const struct secret *secret, char text[static AUTH_PRINT_TEXT]);
 
-/* The client's first message. `job` may be "" for an operator. */
+/* Return the secret for a job: that with the longest matching beginning of `job`; NULL = there is none. */
+const struct secret *auth_secret_of(const struct secret *first, const char *job);
+
+/* Return the secret for the job in a first message. An operator without a job gets the secret whose fingerprint it has
+ * sent. NULL = there is none, or the message is malformed. */
+const struct secret *auth_choose(const struct secret *first, struct slice hello);
+
+/* The client's first message. `job` has at most LIMIT_TEXT - 1 bytes; it may be "" for an operator. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
                 const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES]);
 
@@ -83,6 +90,10 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
 enum auth_result auth_answer(struct auth *a, const struct secret *secret, const char *instance,
                              const uint8_t nonce[static AUTH_NONCE_BYTES], struct slice hello,
                              uint8_t out[static AUTH_ANSWER_BYTES]);
+
+/* Format why the store's answer, after which auth_prove returned `result`, ends the connection. */
+void auth_explain(enum auth_result result, const struct secret *secret, const char *theirs, char *text,
+                  size_t size);
 
 /* The client's proof, once the store has proven that it has the secret. With SECRET_DIFFERS `theirs` is the store's
  * fingerprint. */

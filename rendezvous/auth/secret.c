@@ -12,12 +12,18 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STDIN_MS = 60000, LINE_MAX_BYTES = SECRET_TEXT /* the digits and the end of the line */ };
+enum {
+    STDIN_MS = 60000,
+    LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
+    TENANTS_MAX = 1024,
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT)
+};
 
 static struct secret *secret_new(void)
 {
@@ -32,10 +38,11 @@ static struct secret *secret_new(void)
 
 void secret_free(struct secret *secret)
 {
-    if (secret == NULL)
-        return;
-    sodium_memzero(secret, sizeof(*secret));
-    munmap(secret, sizeof(*secret));
+    for (struct secret *next; secret != NULL; secret = next) {
+        next = secret->next;
+        sodium_memzero(secret, sizeof(*secret));
+        munmap(secret, sizeof(*secret));
+    }
 }
 
 void secret_format(const struct secret *secret, char text[static SECRET_TEXT])
@@ -151,29 +158,131 @@ static ssize_t read_line(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Without O_NONBLOCK a FIFO would block the open. */
-ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err)
+/* Reads a checked file, or a line of stdin; returns the number of bytes in `text`, -1 after an error. Without
+ * O_NONBLOCK a FIFO would block the open. */
+static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;
-    const char *name = from_stdin ? "stdin" : path;
     const int fd = from_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    char line[LINE_MAX_BYTES + 1];
-    ddp_status status = DDP_OK;
-    *out = NULL;
-    if (fd < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "%s: cannot open the secret: %s; check --secret_file", path,
-                        strerror(errno));
-    if (!from_stdin)
-        status = check_file(path, fd, err);
-    if (status == DDP_OK) {
-        const ssize_t n = from_stdin ? read_line(fd, line, sizeof(line)) : read_all(fd, line, sizeof(line));
-        status = n >= 0 ? parse_line(name, line, (size_t)n, out, err)
-                        : ddp_fail(err, DDP_ERR_IO, "%s: cannot read the secret: %s", name, strerror(errno));
+    ssize_t n = -1;
+    if (fd < 0) {
+        ddp_fail(err, DDP_ERR_ARG, "%s: cannot open the secret: %s; check --secret_file", path,
+                 strerror(errno));
+        return -1;
     }
-    sodium_memzero(line, sizeof(line));
+    if (from_stdin || check_file(path, fd, err) == DDP_OK) {
+        n = from_stdin ? read_line(fd, text, room) : read_all(fd, text, room);
+        if (n < 0)
+            ddp_fail(err, DDP_ERR_IO, "%s: cannot read the secret: %s", from_stdin ? "stdin" : path,
+                     strerror(errno));
+    }
     if (!from_stdin)
         close(fd);
-    return status;
+    return n;
+}
+
+ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err)
+{
+    char line[LINE_MAX_BYTES + 1];
+    struct ddp_err why;
+    *out = NULL;
+    const ssize_t n = read_text(path, line, sizeof(line), &why);
+    if (n >= 0)
+        parse_line(strcmp(path, "-") == 0 ? "stdin" : path, line, (size_t)n, out, &why);
+    sodium_memzero(line, sizeof(line));
+    if (*out != NULL)
+        return DDP_OK;
+    return ddp_fail(err, why.code, "%s", why.msg);
+}
+
+/* --- tenants ------------------------------------------------------------------------------------------------ */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* Parses a line without its end; the digits are its last word. A line of no tenant gives DDP_OK and *out NULL. */
+static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, struct ddp_err *err)
+{
+    while (n > 0 && is_blank(line[n - 1]))
+        n--;
+    *out = NULL;
+    if (n == 0 || line[0] == '#')
+        return DDP_OK;
+    size_t digits = n, jobs;
+    while (digits > 0 && !is_blank(line[digits - 1]))
+        digits--;
+    for (jobs = digits; jobs > 0 && is_blank(line[jobs - 1]);)
+        jobs--;
+    struct secret *secret = secret_new();
+    if (secret == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    if (n - digits == SECRET_TEXT - 1 && jobs < LIMIT_TEXT) {
+        memcpy(secret->jobs, line, jobs);
+        if (strcspn(secret->jobs, " \t\r") == jobs && parse_digits(line + digits, secret)) {
+            *out = secret;
+            return DDP_OK;
+        }
+    }
+    secret_free(secret);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "expected the beginning of job names and 64 hexadecimal digits, or only the digits");
+}
+
+static ddp_status add_tenant(struct secret **list, struct secret *secret, struct ddp_err *err)
+{
+    size_t n = 0;
+    for (; *list != NULL; list = &(*list)->next, n++)
+        if (strcmp((*list)->jobs, secret->jobs) == 0)
+            return ddp_fail(err, DDP_ERR_ARG, "a second secret for jobs that begin with '%.60s'",
+                            secret->jobs);
+    if (n == TENANTS_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d tenants", TENANTS_MAX);
+    *list = secret;
+    return DDP_OK;
+}
+
+static ddp_status parse_tenants(const char *text, size_t n, struct secret **list, struct ddp_err *err)
+{
+    const char *end = text + n;
+    for (int number = 1; text < end; number++) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+        const size_t len = (size_t)((newline != NULL ? newline : end) - text);
+        struct secret *secret = NULL;
+        ddp_status status = parse_tenant(text, len, &secret, err);
+        if (status == DDP_OK && secret != NULL && (status = add_tenant(list, secret, err)) != DDP_OK)
+            secret_free(secret);
+        if (status != DDP_OK)
+            return ddp_wrap(err, "line %d", number);
+        text += len + 1;
+    }
+    return *list != NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "no line has a secret");
+}
+
+ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err)
+{
+    struct ddp_err why = { 0 };
+    char *text = malloc(TENANTS_BYTES);
+    ssize_t n = -1;
+    *out = NULL;
+    if (text == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: cannot read the secrets: out of memory", path);
+    if (strcmp(path, "-") == 0)
+        ddp_fail(&why, DDP_ERR_ARG, "--secret_file: expected a file, not stdin");
+    else
+        n = read_text(path, text, TENANTS_BYTES, &why);
+    if (n == TENANTS_BYTES)
+        ddp_fail(&why, DDP_ERR_ARG, "%s: larger than %d bytes", path, TENANTS_BYTES - 1);
+    else if (n >= 0 && parse_tenants(text, (size_t)n, out, &why) != DDP_OK)
+        ddp_wrap(&why, "%s", path);
+    sodium_memzero(text, TENANTS_BYTES);
+    free(text);
+    if (why.code == DDP_OK)
+        return DDP_OK;
+    secret_free(*out);
+    *out = NULL;
+    return ddp_fail(err, why.code, "%s", why.msg);
 }
 
 ddp_status secret_make(struct secret **out, struct ddp_err *err)

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 
 enum {
-    FIRST_BYTES = 128,
+    FIRST_BYTES = 384,
     PENDING_MAX = 128,
     PENDING_PER_ADDRESS = 16,
     HELD_BYTES = 64 << 10,
@@ -174,7 +174,7 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes)
     if (s->stranger_state == STRANGER_NONE)
         return true;
     if (bytes <= (size_t)(FIRST_BYTES - s->stranger_bytes)) {
-        s->stranger_bytes = (uint8_t)(s->stranger_bytes + bytes);
+        s->stranger_bytes = (uint16_t)(s->stranger_bytes + bytes);
         return true;
     }
     ddp_fail(&hub->err, DDP_ERR_LIMIT, "more than %d bytes of another host without a proof", FIRST_BYTES);
@@ -214,7 +214,7 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
 {
     char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];
     if (result == AUTH_SECRET_DIFFERS) {
-        auth_fingerprint(hub->limits.secret, ours);
+        auth_fingerprint(auth_choose(hub->limits.secret, message), ours);
         auth_hello_fingerprint(message, theirs);
         ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH: secret differs: sha256 %.8s.. here, %.8s.. there", ours,
                  theirs);
@@ -236,8 +236,9 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
         ddp_fail(&hub->err, DDP_ERR_IO, "AUTH: no random numbers");
         return false;
     }
+    s->tenant = auth_choose(hub->limits.secret, message);
     const enum auth_result result =
-        auth_answer(s->auth, hub->limits.secret, hub->limits.instance, nonce, message, answer);
+        auth_answer(s->auth, s->tenant, hub->limits.instance, nonce, message, answer);
     return put_blob(&hub->out, slice_of(answer, sizeof(answer))) &&
            (result == AUTH_OK || refuse(hub, result, message));
 }

@@ -33,9 +33,10 @@ struct hub_limits {
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
-    const struct secret *secret; /* borrowed; agents must have it, NULL = none is needed */
-    bool guarded;                /* hold connections from other hosts until an agent confirms them */
-    bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
+    const struct secret
+        *secret;    /* borrowed; of all tenants; agents must have theirs; NULL = none is needed */
+    bool guarded;   /* hold connections from other hosts until an agent confirms them */
+    bool dialect_b; /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
 #define HUB_LIMITS_DEFAULT                                                                    \

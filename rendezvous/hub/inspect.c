@@ -27,9 +27,14 @@ enum {
  * no name is needed. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
-    struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub);
+    struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);
+    if (job != NULL && !session_may_use(hub, s, job->name))
+        job = NULL;
     if (job == NULL && name != NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' in this store ('ddpctl jobs' lists all jobs)", name);
+    else if (job == NULL && s->tenant != NULL)
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "this secret is for no job or for several: name one of them (\"job\", ddpctl --job ID)");
     else if (job == NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG,
                  "this store serves %u jobs: name one of them (\"job\", ddpctl --job ID)", hub->jobs.count);
@@ -118,13 +123,13 @@ static cJSON *job_row(const struct job *job)
 /* Lists the jobs, but not an empty job without a name: a hub creates this job because a hub always has one job. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    (void)s, (void)m;
+    (void)m;
     struct listing list = begin_list(answer, "jobs");
     EACH_NODE(node, &hub->jobs)
     {
         const struct job *job = TABLE_ENTRY(node, struct job, node);
         bool unused = job->name[0] == '\0' && store_count(job->store) == 0 && list_is_empty(&job->sessions);
-        if (!unused && !add_row(&list, job_row(job)))
+        if (!unused && session_may_use(hub, s, job->name) && !add_row(&list, job_row(job)))
             break;
     }
     return true;
@@ -435,20 +440,22 @@ static cJSON *refusal_row(const struct refusal *r, uint64_t now_ms)
     return row;
 }
 
-/* Lists the rejects. Both lists have few rows, so no row is cut. */
+/* Lists the rejects, but not those of other tenants' jobs. Both lists have few rows, so no row is cut. */
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    (void)s, (void)m;
+    (void)m;
     struct rejects *all = hub_all_rejects(hub);
     if (all == NULL)
         return false;
     cJSON *rows = cJSON_AddArrayToObject(answer, "rejects");
     for (uint32_t i = 0; i < all->count; i++)
-        json_append(rows, reject_row(&all->row[i], hub->now_ms));
+        if (all->row[i].job[0] == '\0' || session_may_use(hub, s, all->row[i].job))
+            json_append(rows, reject_row(&all->row[i], hub->now_ms));
     free(all);
     cJSON *refused = cJSON_AddArrayToObject(answer, "refused");
     for (uint32_t i = 0; i < hub->refusals.count; i++)
-        json_append(refused, refusal_row(&hub->refusals.row[i], hub->now_ms));
+        if (session_may_use(hub, s, hub->refusals.row[i].job))
+            json_append(refused, refusal_row(&hub->refusals.row[i], hub->now_ms));
     return true;
 }
 

@@ -330,9 +330,21 @@ struct job *job_find(const struct hub *hub, const char *name)
     return node ? TABLE_ENTRY(node, struct job, node) : NULL;
 }
 
-struct job *job_only(const struct hub *hub)
+struct job *job_only(const struct hub *hub, const struct session *s)
 {
-    return hub->jobs.count == 1 ? TABLE_ENTRY(table_next(&hub->jobs, NULL), struct job, node) : NULL;
+    struct job *only = NULL;
+    if (s->tenant == NULL && hub->jobs.count > 1)
+        return NULL;
+    EACH_NODE(node, &hub->jobs)
+    {
+        struct job *job = TABLE_ENTRY(node, struct job, node);
+        if (!session_may_use(hub, s, job->name))
+            continue;
+        if (only != NULL)
+            return NULL;
+        only = job;
+    }
+    return only;
 }
 
 void job_rename(struct job *job, const char *name)
@@ -358,7 +370,7 @@ static struct job *declare(struct hub *hub, struct job_source *source, const cha
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name)
 {
     if (!hub->limits.many_jobs)
-        return job_only(hub);
+        return job_only(hub, s);
     struct job *job = job_find(hub, name);
     if (job != NULL)
         return job;

@@ -123,8 +123,8 @@ void job_free(struct job *job);
 
 /* Returns the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Returns the only job, or NULL if there are several. */
-struct job *job_only(const struct hub *hub);
+/* Returns the only job that `s` may use, or NULL if there are none or several. */
+struct job *job_only(const struct hub *hub, const struct session *s);
 /* Returns the job `name`. If there is none, names the job without a name or adds a job; the source of `s` pays for
  * it. A hub that serves one job always returns that job, and the caller must compare the names. Returns NULL if
  * memory is short or the source has no room for another job. */

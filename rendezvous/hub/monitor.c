@@ -11,6 +11,7 @@
  * the deadline. */
 #include "hub/monitor.h"
 
+#include "auth/auth.h"
 #include "base/text.h"
 #include "diagnosis/text.h"
 #include "hub/session.h"
@@ -232,11 +233,18 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
     }
 }
 
+static bool is_same_tenant(const struct job *job, const char *name)
+{
+    const struct secret *first = job->hub->limits.secret;
+    return auth_secret_of(first, name) == auth_secret_of(first, job->name);
+}
+
 /* Fills in the foreign clients: a copy of the hub's rejects, and clients that are connected but have sent nothing.
  * The latter are not yet rejected, so they are added only to the copy. */
 static bool check_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
+    uint32_t n = 0;
     if (all == NULL)
         return false;
     if (l->snapshot.phase == PHASE_GATHERING)
@@ -245,7 +253,9 @@ static bool check_strangers(const struct job *job, struct look *l)
     l->bytes = calloc(all->count + 1, sizeof(*l->bytes));
     for (uint32_t i = 0; l->strangers != NULL && l->bytes != NULL && i < all->count; i++) {
         const struct reject *r = &all->row[i];
-        l->strangers[i] =
+        if (r->job[0] != '\0' && !is_same_tenant(job, r->job))
+            continue;
+        l->strangers[n++] =
             (struct snapshot_stranger){ .kind = r->kind,
                                         .address = r->source,
                                         .bytes = print_first(l->bytes[i], sizeof(l->bytes[i]), r),
@@ -254,7 +264,7 @@ static bool check_strangers(const struct job *job, struct look *l)
                                         .ago_ms = job->hub->now_ms - r->last_ms };
     }
     l->snapshot.strangers = l->strangers;
-    l->snapshot.n_strangers = all->count;
+    l->snapshot.n_strangers = n;
     return l->strangers != NULL && l->bytes != NULL;
 }
 

@@ -39,10 +39,11 @@ static bool is_at_its_address(const struct session *agent, const struct session 
 }
 
 /* Returns true for an agent of the session's job. While the session's job is unknown, returns true for every agent
- * at its address. */
+ * at its address, or for those of its tenant. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
-    return (s->job == NULL || s->job == agent->job) && is_at_its_address(agent, s);
+    return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
+           is_at_its_address(agent, s);
 }
 
 /* Returns the next agent that may know the connection, or NULL. Agents are in a table by address, because a job of
@@ -248,13 +249,56 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
  * node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
-    if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(s->is_held || is_certain(hub, agent, s)))
+    const bool is_waiting = s->is_held || s->stranger_state != STRANGER_NONE;
+    if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(is_waiting || is_certain(hub, agent, s)))
         ddp_fail(&hub->err, DDP_ERR_ARG, "connection %llu does not belong to this agent",
                  (unsigned long long)s->id);
     else if (rank >= 0 && rdzv_check_rank(agent->job->rdzv, agent->id, rank) != RDZV_OK)
         ddp_fail(&hub->err, DDP_ERR_ARG, "rank %lld is not on this node", (long long)rank);
     else
         return true;
+    return false;
+}
+
+/* Returns true if the agents at the session's address belong to one tenant. */
+static bool is_one_tenant(const struct hub *hub, const struct session *agent, const struct session *s)
+{
+    for (const struct session *other = NULL; (other = next_agent(hub, s, other)) != NULL;)
+        if (other->tenant != agent->tenant)
+            return false;
+    return true;
+}
+
+/* Handles the answer of an agent that has not found the process of a stranger yet, only its user. Agents of several
+ * tenants may have the same user; then the stranger waits for the agent that knows its process. */
+static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
+{
+    if (s->stranger_state == STRANGER_NONE || !is_at_its_address(agent, s) || !is_one_tenant(hub, agent, s))
+        return;
+    s->tenant = agent->tenant;
+    session_admit(hub, s);
+}
+
+/* An agent has named the process of the session, which waits until no other job may claim it. */
+static void name_process(struct hub *hub, const struct session *agent, struct session *s)
+{
+    s->tenant = agent->tenant;
+    s->voucher = agent->id;
+    if (s->stranger_state == STRANGER_NONE)
+        return;
+    session_leave_line(hub, s);
+    list_remove(&s->midway);
+    s->is_held = true;
+}
+
+bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
+{
+    if (s->tenant == NULL && s->voucher == 0)
+        return true;
+    for (const struct session *agent = NULL; (agent = next_agent(hub, s, agent)) != NULL;)
+        if ((s->voucher == 0 || s->voucher == agent->id) && strcmp(agent->job->name, job) == 0 &&
+            rdzv_check_rank(agent->job->rdzv, agent->id, rank) == RDZV_OK)
+            return true;
     return false;
 }
 
@@ -269,9 +313,9 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
         return refuse_claim(answer);
     }
     struct session *s = session_find(hub, (conn_id)conn);
-    if (s != NULL && s->stranger_state != STRANGER_NONE && is_at_its_address(agent, s))
-        session_admit(hub, s);
-    if (s == NULL || pid == 0 || s->stranger_state != STRANGER_NONE)
+    if (s != NULL && pid == 0)
+        admit_user(hub, agent, s);
+    if (s == NULL || pid == 0)
         return true;
     if (is_claimed_elsewhere(agent, s)) {
         reject_claimed_twice(hub, agent, s);
@@ -280,7 +324,9 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
     }
     if (!may_vouch(hub, agent, s, rank))
         return refuse_claim(answer);
-    if (is_certain(hub, agent, s))
+    const bool certain = is_certain(hub, agent, s);
+    name_process(hub, agent, s);
+    if (certain)
         release(s, agent->job);
     else
         claim(s, agent->job);

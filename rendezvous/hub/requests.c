@@ -153,7 +153,8 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* The job is checked here and again at `join`, which names it, too. */
+/* Checks what AUTH or an agent has said about the session. The job is checked here and again at `join`, which names it,
+ * too. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
@@ -164,6 +165,10 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
         ddp_fail(&hub->err, DDP_ERR_ARG, "AUTH named another role than \"%s\"", role_names[who->role]);
     else if (who->role == ROLE_AGENT && !gate_is_job(s, who->job.job))
         ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH named another job than '%s'", who->job.job);
+    else if (who->role == ROLE_WORKER && !peer_may_be_rank(hub, s, who->job.job, who->rank))
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "rank %lld of job '%s' is not on the node whose agent has confirmed this connection",
+                 (long long)who->rank, who->job.job);
     else
         return true;
     return false;
@@ -499,7 +504,7 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
         return true;
-    struct job *job = s->job != NULL ? s->job : job_only(hub);
+    struct job *job = s->job != NULL ? s->job : job_only(hub, s);
     if (job == NULL)
         return false;
     if (s->job == NULL)

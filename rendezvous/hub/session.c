@@ -28,6 +28,11 @@ struct session *session_find(const struct hub *hub, conn_id conn)
     return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
 
+bool session_may_use(const struct hub *hub, const struct session *s, const char *name)
+{
+    return s->tenant == NULL || auth_secret_of(hub->limits.secret, name) == s->tenant;
+}
+
 struct slice session_address(const struct session *s)
 {
     const char *colon = strrchr(s->peer, ':');

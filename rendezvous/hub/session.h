@@ -33,6 +33,7 @@
 
 struct auth;
 struct cJSON;
+struct secret;
 struct snapshot;
 struct snapshot_claim;
 union message;
@@ -83,7 +84,11 @@ struct session {
     struct auth *auth;            /* owned; NULL = it has never sent AUTH */
     struct list stranger;         /* in the line of its stranger_state, since then */
     uint64_t stranger_since_ms;
+    const struct secret
+        *tenant;     /* borrowed; whose jobs it may use; NULL = all jobs, because it is of this host */
+    conn_id voucher; /* the agent that has named its process; 0 = none */
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
+    uint16_t stranger_bytes;    /* bytes of a stranger that were decoded so far */
     uint32_t rank;              /* rank of a worker */
     uint32_t era;               /* the hub's era when the connection was accepted */
     uint32_t uid; /* user of the process that connected, if on this host; SESSION_NO_UID = not known */
@@ -92,7 +97,6 @@ struct session {
     uint8_t role;     /* enum role */
     uint8_t waits_in; /* 1 + op_id of WAIT, BARRIER, BARRIER_NAMED or CONTROL while a reply is due, else 0 */
     uint8_t stranger_state; /* enum stranger_state */
-    uint8_t stranger_bytes; /* decoded so far */
     bool is_ddprun;         /* a stranger that looked for a store of ddprun, or sent AUTH */
     bool was_asked_for;     /* the agents were asked for the process of this connection */
     bool is_held;      /* requests wait until the job is known; `midway` is in hub->peers.held or .claimed */
@@ -197,6 +201,9 @@ bool peer_ask_owner(struct hub *hub, struct session *s);
 bool peer_hold(struct hub *hub, struct session *s);
 /* Returns true if further bytes of a held session still fit. */
 bool peer_holds(struct hub *hub, const struct session *s);
+/* True if the session may be this rank of this job: an agent has named its process and runs the rank. A session of this
+ * host that no agent has named may be any rank. */
+bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
 
@@ -265,6 +272,8 @@ const char *facts_waits_by(const struct session *s);
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
 /* Returns the session of a connection, or NULL if the connection is unknown or closed. */
 struct session *session_find(const struct hub *hub, conn_id conn);
+/* Returns true if the session may use the job `name`: the job is not that of another tenant. */
+bool session_may_use(const struct hub *hub, const struct session *s, const char *name);
 /* Returns the peer's address without the port. */
 struct slice session_address(const struct session *s);
 /* Records that the reply to `op` is sent later. */

@@ -20,7 +20,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 #define WIRE_MAX_KEYS    131072u
 #define WIRE_MAX_RANKS   131072u
 #define WIRE_MAX_MEMBERS (4u * WIRE_MAX_RANKS)
-#define WIRE_MAX_PROOF   64u
+#define WIRE_MAX_PROOF   512u
 
 /* clang-format off */
 

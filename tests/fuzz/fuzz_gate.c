@@ -55,7 +55,7 @@ static void expect_no_key(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct secret secret = { { 1, 2, 3 } };
+    static const struct secret secret = { .key = { 1, 2, 3 } };
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
     const struct hub_sink sink = { .send = check_send, .close = note_close, .random = zeroes };
     limits.secret = &secret;

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 8000, BYTES_MAX = 4096, KEPT = 512, HELLO = 5 + 9 + 42 };
+enum { WAIT_MS = 8000, BYTES_MAX = 4096, KEPT = 512, HELLO = 5 + 9 + 282 };
 
 static int dial(const char *host, const char *port)
 {
@@ -65,7 +65,7 @@ static int send_bytes(const char *host, const char *port, const char *hex)
 
 static int begin_many(const char *host, const char *port, int count)
 {
-    static const uint8_t head[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 42, 0, 0, 0, 0, 0, 0, 0, 1, 1 };
+    static const uint8_t head[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 26, 1, 0, 0, 0, 0, 0, 0, 1, 1 };
     uint8_t hello[HELLO] = { 0 };
     int kept[KEPT] = { 0 };
     memcpy(hello, head, sizeof(head));

@@ -7,20 +7,22 @@
 #include <string.h>
 
 /* From vectors.py, which shares no code with ours. */
-static const char vector_hello[] =
-    "0101630dcd2966c43366053ea4804ef1bb33d4a3d6fb024a614b404142434445464748494a4b4c4d4e4f";
+/* "gpt" is filled up to 256 bytes. */
+#define ZEROS_23 "0000000000000000000000000000000000000000000000"
+static const char vector_hello[] = "0101630dcd2966c43366677074" ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23
+    ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 "404142434445464748494a4b4c4d4e4f";
 
 static const char vector_answer[] =
     "0100630dcd2966c433663031323334353637383961626364656600000000000000000000000000000000808182838485"
-    "868788898a8b8c8d8e8ff6837e3616867aa56e2d3e98c7bc7dc778f35a802bcce661f27a33ddc8f37959";
+    "868788898a8b8c8d8e8fac79e373c8d1f89e87fb956249f673c2bc0eaa0beb501775daa6e79230d1ba4f";
 
-static const char vector_proof[] = "b494a107a0a5fa847ba3f5fd58ac93a99527e6260cf4898140dee0ae38d0257c";
+static const char vector_proof[] = "65e1e1f0e4c2fc2ee583e5d74283b54f5bb5d3e07a31e46249809d7ad50893b9";
 
-static const char vector_client_tags[] = "6ce96a8e690df20bd1676d8e8ebc3c76425ff58963c81d590f04bf79225c68e0";
+static const char vector_client_tags[] = "54c0a9fbc1907e5a5874295dac2495b174822bcd764f3a73623fe4e403a3db2b";
 
-static const char vector_store_tags[] = "57c196f11e9f860d83926b8158e2c42a7149103f0a50056917b4f48612bc0a26";
+static const char vector_store_tags[] = "f6d84128a698ebf1d2a3e04534cfc59fbe8bdc6e1bb76c0c284aff4681db5517";
 
-enum { FRAME_MAX = 256 };
+enum { FRAME_MAX = 512 };
 
 static struct secret secret;
 static uint8_t nonce_c[AUTH_NONCE_BYTES], nonce_s[AUTH_NONCE_BYTES];
@@ -265,6 +267,53 @@ Test(auth, a_store_without_a_secret_proves_nothing)
     cr_assert_eq(get_answer(NULL), AUTH_NO_SECRET);
     cr_assert_eq(get_proof(), AUTH_NO_SECRET);
     cr_assert_eq(check_proof(), AUTH_OUT_OF_ORDER);
+}
+
+/* --- tenants ------------------------------------------------------------------------------------------------ */
+
+static struct secret all = { .key = { 1 } };
+static struct secret team_a = { .key = { 2 }, .next = &all, .jobs = "team-a" };
+static struct secret team_ab = { .key = { 3 }, .next = &team_a, .jobs = "team-ab" };
+
+Test(auth, the_longest_beginning_of_the_job_chooses_the_secret)
+{
+    cr_assert_eq(auth_secret_of(&team_ab, "team-ab1"), &team_ab);
+    cr_assert_eq(auth_secret_of(&team_ab, "team-ab"), &team_ab);
+    cr_assert_eq(auth_secret_of(&team_ab, "team-a1"), &team_a);
+    cr_assert_eq(auth_secret_of(&team_ab, "team-"), &all);
+    cr_assert_eq(auth_secret_of(&team_ab, ""), &all);
+    cr_assert_null(auth_secret_of(NULL, "team-a"));
+    team_a.next = NULL;
+    cr_assert_null(auth_secret_of(&team_ab, "team-"));
+    cr_assert_null(auth_secret_of(&team_ab, ""));
+    team_a.next = &all;
+}
+
+static const struct secret *chosen(const struct secret *first, const struct secret *k, enum auth_role role,
+                                   const char *job)
+{
+    auth_hello(&client, k, role, job, nonce_c, hello);
+    return auth_choose(first, slice_of(hello, sizeof(hello)));
+}
+
+Test(auth, the_first_message_chooses_the_secret)
+{
+    char longest[LIMIT_TEXT];
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    cr_assert_eq(chosen(&team_ab, &secret, AUTH_AGENT, "team-a1"), &team_a);
+    cr_assert_eq(chosen(&team_ab, &team_ab, AUTH_OPERATOR, ""), &all, "a secret for all jobs is there");
+    cr_assert_eq(chosen(&team_ab, &team_ab, AUTH_OPERATOR, longest), &all);
+    cr_assert_null(auth_choose(&team_ab, slice_of(hello, sizeof(hello) - 1)));
+    memset(hello + AUTH_HELLO_BYTES - AUTH_NONCE_BYTES - 1, 'x', 1);
+    cr_assert_null(auth_choose(&team_ab, slice_of(hello, sizeof(hello))), "the name does not end");
+    cr_assert_eq(get_answer(&all), AUTH_MALFORMED);
+    team_a.next = NULL;
+    cr_assert_eq(chosen(&team_ab, &team_a, AUTH_OPERATOR, ""), &team_a);
+    cr_assert_null(chosen(&team_ab, &secret, AUTH_OPERATOR, ""));
+    cr_assert_null(chosen(&team_ab, &team_a, AUTH_AGENT, ""));
+    cr_assert_null(chosen(&team_ab, &team_a, AUTH_OPERATOR, "b"));
+    team_a.next = &all;
 }
 
 Test(auth, another_version_is_named)

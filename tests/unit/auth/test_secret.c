@@ -165,6 +165,86 @@ Test(secret, is_a_file)
     cr_assert_eq(secret_read(".", &secret, &err), DDP_ERR_ARG);
 }
 
+/* --- tenants ------------------------------------------------------------------------------------------------ */
+
+Test(secret, each_line_is_a_tenant)
+{
+    struct secret *list;
+    struct ddp_err err = { 0 };
+    char text[512];
+    snprintf(text, sizeof(text), "# of this cluster\n\nteam-a %s\r\n  %s\nteam-ab\t\t%.62s22", digits, digits,
+             digits);
+    make_file("a", text, strlen(text), 0600);
+    cr_assert_eq(secret_read_tenants("a", &list, &err), DDP_OK, "%s", err.msg);
+    cr_assert_str_eq(list->jobs, "team-a");
+    cr_assert_eq(list->key[31], 0xff);
+    cr_assert_str_eq(list->next->jobs, "");
+    cr_assert_eq(list->next->key[30], 30);
+    cr_assert_str_eq(list->next->next->jobs, "team-ab");
+    cr_assert_eq(list->next->next->key[31], 0x22);
+    cr_assert_null(list->next->next->next);
+    secret_free(list);
+    cr_assert_eq(secret_write("b", &err), DDP_OK);
+    cr_assert_eq(secret_read_tenants("b", &list, &err), DDP_OK, "%s", err.msg);
+    cr_assert(list->jobs[0] == '\0' && list->next == NULL);
+    secret_free(list);
+}
+
+static void expect_bad_tenants(const char *name, const char *words)
+{
+    struct secret *list;
+    struct ddp_err err = { 0 };
+    cr_assert_eq(secret_read_tenants(name, &list, &err), DDP_ERR_ARG, "%s", words);
+    cr_assert_null(list);
+    cr_assert_not_null(strstr(err.msg, words), "%s: %s", words, err.msg);
+    cr_assert_null(strstr(err.msg, "0001020304"), "the error shows the secret: %s", err.msg);
+}
+
+Test(secret, a_wrong_line_of_a_tenant_is_named)
+{
+    static const struct {
+        const char *before;
+        int digits;
+        const char *after, *words;
+    } wrong[] = {
+        { "\nteam-a ", 63, "", "a: line 2: expected" },
+        { "team a ", 64, "", "line 1: expected" },
+        { "team-a", 64, "", "line 1: expected" },
+        { "team-a pass phrase ", 10, "", "line 1: expected" },
+        { "team-a ", 63, "g", "line 1: expected" },
+        { "# only comments\n#", 64, "\n", "no line has a secret" },
+    };
+    char line[600];
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(line, sizeof(line), "%s%.*s%s", wrong[i].before, wrong[i].digits, digits, wrong[i].after);
+        make_file("a", line, strlen(line), 0600);
+        expect_bad_tenants("a", wrong[i].words);
+    }
+    snprintf(line, sizeof(line), "x %s\nx %s\n", digits, digits);
+    make_file("a", line, strlen(line), 0600);
+    expect_bad_tenants("a", "line 2: a second secret for jobs that begin with 'x'");
+    snprintf(line, sizeof(line), "%256s %s\n", "x", digits);
+    memset(line, 'x', 256);
+    make_file("a", line, strlen(line), 0600);
+    expect_bad_tenants("a", "line 1: expected");
+    make_file("a", "", 0, 0600);
+    expect_bad_tenants("a", "no line has a secret");
+    expect_bad_tenants("missing", "No such file");
+    expect_bad_tenants("-", "not stdin");
+    unlink("a");
+    make_file("a", digits, 64, 0644);
+    expect_bad_tenants("a", "chmod 600 a");
+}
+
+Test(secret, a_file_of_tenants_has_a_largest_size)
+{
+    enum { BYTES = 1024 * (LIMIT_TEXT + SECRET_TEXT) };
+    static char text[BYTES];
+    memset(text, '#', sizeof(text));
+    make_file("a", text, sizeof(text), 0600);
+    expect_bad_tenants("a", "larger than ");
+}
+
 Test(secret, stdin_keeps_the_bytes_after_the_line)
 {
     struct secret *secret;

@@ -16,10 +16,10 @@
 #define GET_K    "03 " KEY_K
 #define HELLO    "82 0e00000000000000 7b226f70223a2268656c6c6f227d "
 
-enum { AGENT = 1, FIRST = 10 };
+enum { AGENT = 1, AGENT_B, OPERATOR, FIRST = 10, CLAIM_MS = 300 };
 
 static struct sim sim;
-static struct secret secret = { { 1, 2, 3 } };
+static struct secret secret = { .key = { 1, 2, 3 } };
 
 /* Peers of the simulation are "10.0.0.N:port"; see sim_connect. */
 static void stranger(conn_id conn)
@@ -28,13 +28,19 @@ static void stranger(conn_id conn)
     hub_set_foreign(sim.hub, conn);
 }
 
-static void begin(void)
+static void begin_with(const struct secret *first, bool many_jobs)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
-    limits.secret = &secret;
+    limits.secret = first;
+    limits.many_jobs = many_jobs;
     limits.guarded = true;
     limits.instance = "instance";
     sim_init(&sim, &limits);
+}
+
+static void begin(void)
+{
+    begin_with(&secret, false);
 }
 
 static void end(void)
@@ -46,7 +52,7 @@ TestSuite(gate, .init = begin, .fini = end);
 
 /* --- an agent --------------------------------------------------------------------------------------------- */
 
-static struct auth agent;
+static struct auth of[SIM_CONNS];
 
 static void send_frame(conn_id conn, enum op_id op, struct slice bytes, bool with_tag)
 {
@@ -56,7 +62,7 @@ static void send_frame(conn_id conn, enum op_id op, struct slice bytes, bool wit
     cr_assert(put_u8(&frame, code) && put_u64(&frame, bytes.len + (with_tag ? sizeof(tag) : 0)) &&
               buf_append(&frame, bytes.data, bytes.len));
     if (with_tag) {
-        auth_seal(&agent, code, bytes, tag);
+        auth_seal(&of[conn], code, bytes, tag);
         cr_assert(buf_append(&frame, tag, sizeof(tag)));
     }
     sim_feed_bytes(&sim, conn, buf_slice(&frame));
@@ -76,17 +82,23 @@ static struct slice next_blob(conn_id conn, size_t before)
     return slice_of(bytes, n);
 }
 
-static enum auth_result greet(conn_id conn, const struct secret *k, enum auth_role role,
-                              uint8_t proof[AUTH_PROOF_BYTES])
+static enum auth_result greet_for(conn_id conn, const struct secret *k, enum auth_role role, const char *job,
+                                  uint8_t proof[AUTH_PROOF_BYTES])
 {
     static const uint8_t nonce[AUTH_NONCE_BYTES] = { 7 };
     uint8_t hello[AUTH_HELLO_BYTES];
     char theirs[AUTH_PRINT_TEXT];
-    stranger(conn);
     sim_feed(&sim, conn, GREETING);
-    auth_hello(&agent, k, role, "demo", nonce, hello);
+    auth_hello(&of[conn], k, role, job, nonce, hello);
     send_frame(conn, OP_AUTH, slice_of(hello, sizeof(hello)), false);
-    return auth_prove(&agent, k, next_blob(conn, 0), proof, theirs);
+    return auth_prove(&of[conn], k, next_blob(conn, 0), proof, theirs);
+}
+
+static enum auth_result greet(conn_id conn, const struct secret *k, enum auth_role role,
+                              uint8_t proof[AUTH_PROOF_BYTES])
+{
+    stranger(conn);
+    return greet_for(conn, k, role, "demo", proof);
 }
 
 static void authenticate(conn_id conn, enum auth_role role)
@@ -100,7 +112,7 @@ static struct slice call(conn_id conn, const char *json)
 {
     send_frame(conn, OP_CONTROL, slice_str(json), true);
     struct slice answer = next_blob(conn, 0);
-    cr_assert(auth_open(&agent, 0, &answer));
+    cr_assert(auth_open(&of[conn], 0, &answer));
     return answer;
 }
 
@@ -122,7 +134,7 @@ static unsigned read_pushes(void)
     unsigned n = 0;
     for (; sim.conn[AGENT].out.len > 0; n++) {
         struct slice push = next_blob(AGENT, 0);
-        cr_assert(auth_open(&agent, 0, &push));
+        cr_assert(auth_open(&of[AGENT], 0, &push));
         cr_assert(has(push, "\"push\""));
     }
     return n;
@@ -135,7 +147,7 @@ static void start_job(void)
     identify(AGENT, "agent");
     cr_assert_eq(sim.conn[AGENT].out.data[0], 0);
     struct slice empty = next_blob(AGENT, 1);
-    cr_assert(auth_open(&agent, 0, &empty) && empty.len == 0);
+    cr_assert(auth_open(&of[AGENT], 0, &empty) && empty.len == 0);
     cr_assert(has(call(AGENT, "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"" DDP_VERSION
                               "\",\"nproc\":2,\"nnodes_min\":1,\"nnodes_max\":1,"
                               "\"node_rank\":0,\"host\":\"n1\",\"pid\":7}"),
@@ -197,15 +209,15 @@ Test(gate, a_stranger_gets_the_answers_by_which_a_launcher_finds_the_store)
     sim_expect(&sim, FIRST, "01000000 0b00000000000000 7b226f6b223a747275657d");
 }
 
-Test(gate, at_most_128_bytes_of_a_stranger_are_decoded)
+Test(gate, at_most_384_bytes_of_a_stranger_are_decoded)
 {
     stranger(FIRST);
     sim_feed(&sim, FIRST, GREETING);
-    for (int i = 0; i < 24; i++)
+    for (int i = 0; i < 75; i++)
         sim_feed(&sim, FIRST, "0d 01000000");
     cr_assert(sim.conn[FIRST].open);
     sim_feed(&sim, FIRST, "0d 01000000");
-    expect_closed(FIRST, "more than 128 bytes");
+    expect_closed(FIRST, "more than 384 bytes");
 }
 
 Test(gate, a_stranger_keeps_little_memory)
@@ -254,7 +266,7 @@ Test(gate, an_agent_with_the_secret_joins)
 
 Test(gate, another_secret_is_named_on_both_sides)
 {
-    struct secret other = { { 9 } };
+    struct secret other = { .key = { 9 } };
     uint8_t proof[AUTH_PROOF_BYTES];
     cr_assert_eq(greet(FIRST, &other, AUTH_AGENT, proof), AUTH_SECRET_DIFFERS);
     expect_closed(FIRST, "secret differs: sha256 ");
@@ -272,7 +284,7 @@ Test(gate, a_false_proof_closes)
 Test(gate, a_flipped_bit_in_a_call_closes)
 {
     start_job();
-    agent.out.key[0] ^= 1;
+    of[AGENT].out.key[0] ^= 1;
     send_frame(AGENT, OP_CONTROL, slice_str("{\"op\":\"heartbeat\"}"), true);
     expect_closed(AGENT, "CONTROL: its tag is wrong");
 }
@@ -369,4 +381,282 @@ Test(gate, many_connections_of_an_agents_address_pass)
         sim_feed(&sim, (conn_id)(FIRST + i), SET_K);
         sim_expect(&sim, (conn_id)(FIRST + i), "01000000");
     }
+}
+
+/* --- several nodes and tenants ------------------------------------------------------------------------------ */
+
+static struct secret team_b = { .key = { 5 }, .jobs = "b" };
+static struct secret team_a = { .key = { 4 }, .next = &team_b, .jobs = "a" };
+
+static void begin_tenants(void)
+{
+    begin_with(&team_a, true);
+}
+
+TestSuite(tenants, .init = begin_tenants, .fini = end);
+
+/* Not every connection has the address of sim_connect. */
+static void stranger_from(const char *host, conn_id conn)
+{
+    char peer[64];
+    snprintf(peer, sizeof(peer), "%s:%d", host, (int)conn);
+    sim.conn[conn].open = true;
+    cr_assert(hub_connect(sim.hub, conn, peer, sim.now_ms));
+    hub_set_foreign(sim.hub, conn);
+}
+
+static void skip_output(conn_id conn)
+{
+    while (sim.conn[conn].out.len > 0) {
+        struct slice push = next_blob(conn, 0);
+        cr_assert(auth_open(&of[conn], 0, &push));
+    }
+}
+
+static void connect_as(const char *host, conn_id conn, const struct secret *k, enum auth_role role,
+                       const char *job)
+{
+    uint8_t proof[AUTH_PROOF_BYTES];
+    stranger_from(host, conn);
+    cr_assert_eq(greet_for(conn, k, role, job, proof), AUTH_OK);
+    send_frame(conn, OP_AUTH, slice_of(proof, sizeof(proof)), false);
+}
+
+/* The agent of node `node_rank` of `nodes`, with two ranks. */
+static void start_node(const char *host, conn_id conn, const struct secret *k, const char *job, int node_rank,
+                       int nodes)
+{
+    char json[256];
+    connect_as(host, conn, k, AUTH_AGENT, job);
+    snprintf(json, sizeof(json), "{\"role\":\"agent\",\"job\":\"%s\"}", job);
+    send_frame(conn, OP_IDENTIFY, slice_str(json), true);
+    struct slice empty = next_blob(conn, 1);
+    cr_assert(auth_open(&of[conn], 0, &empty) && empty.len == 0);
+    snprintf(json, sizeof(json),
+             "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"" DDP_VERSION
+             "\",\"nproc\":2,\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"host\":\"%s\",\"pid\":7}",
+             job, nodes, nodes, node_rank, host);
+    const struct slice answer = call(conn, json);
+    cr_assert(has(answer, "\"ok\":true"), "%.*s", (int)answer.len, (const char *)answer.data);
+    skip_output(AGENT);
+    skip_output(conn);
+}
+
+static bool calls(conn_id conn, const char *json, const char *words)
+{
+    skip_output(conn);
+    const struct slice answer = call(conn, json);
+    const bool found = has(answer, words);
+    cr_expect(found, "%s: %.*s", json, (int)answer.len, (const char *)answer.data);
+    skip_output(conn);
+    return found;
+}
+
+static void vouch(conn_id agent, conn_id conn, int rank, int pid, const char *words)
+{
+    char json[96];
+    snprintf(json, sizeof(json), "{\"op\":\"vouch\",\"conn\":%d,\"rank\":%d,\"pid\":%d}", (int)conn, rank,
+             pid);
+    calls(agent, json, words);
+}
+
+static void identify_worker(conn_id conn, const char *job, int rank, int world)
+{
+    struct buf frame = { 0 };
+    char json[128];
+    snprintf(json, sizeof(json),
+             "{\"role\":\"worker\",\"job\":\"%s\",\"attempt\":0,\"rank\":%d,\"world_size\":%d}", job, rank,
+             world);
+    cr_assert(put_u8(&frame, 0x80) && put_blob(&frame, slice_str(json)));
+    sim_feed_bytes(&sim, conn, buf_slice(&frame));
+    buf_free(&frame);
+}
+
+#define WELCOME "00 0000000000000000"
+
+static void start_two_nodes(void)
+{
+    start_node("10.0.0.1", AGENT, &secret, "demo", 0, 2);
+    start_node("10.0.0.2", AGENT_B, &secret, "demo", 1, 2);
+}
+
+Test(gate, a_confirmed_connection_is_a_rank_of_its_node)
+{
+    start_two_nodes();
+    for (int pid = 0; pid < 2; pid++) { /* the agent knows the user, or the process */
+        const conn_id own = (conn_id)(FIRST + 2 * pid), foreign = own + 1;
+        stranger_from("10.0.0.2", own);
+        sim_feed(&sim, own, GREETING);
+        vouch(AGENT_B, own, -1, pid, "\"ok\":true");
+        identify_worker(own, "demo", 3, 4);
+        sim_expect(&sim, own, WELCOME);
+        stranger_from("10.0.0.2", foreign);
+        sim_feed(&sim, foreign, GREETING);
+        vouch(AGENT_B, foreign, -1, pid, "\"ok\":true");
+        identify_worker(foreign, "demo", 1, 4);
+        expect_closed(foreign,
+                      "rank 1 of job 'demo' is not on the node whose agent has confirmed this connection");
+    }
+    connect_as("10.0.0.3", OPERATOR, &secret, AUTH_OPERATOR, "");
+    calls(OPERATOR, "{\"op\":\"rejects\"}", "rank 1 of job 'demo' is not on the node");
+}
+
+/* Two agents of one host: only the agent that has found the process knows the node of the connection. */
+Test(gate, a_named_process_is_a_rank_of_the_agent_that_has_named_it)
+{
+    start_node("10.0.0.1", AGENT, &secret, "demo", 0, 2);
+    start_node("10.0.0.1", AGENT_B, &secret, "demo", 1, 2);
+    for (conn_id conn = FIRST; conn < FIRST + 2; conn++) {
+        stranger_from("10.0.0.1", conn);
+        sim_feed(&sim, conn, GREETING);
+        vouch(AGENT, conn, -1, 0, "\"ok\":true");
+    }
+    identify_worker(FIRST, "demo", 2, 4);
+    sim_expect(&sim, FIRST, WELCOME);
+    vouch(AGENT, FIRST + 1, -1, 9, "\"ok\":true");
+    identify_worker(FIRST + 1, "demo", 2, 4);
+    expect_closed(FIRST + 1, "rank 2 of job 'demo' is not on the node");
+}
+
+/* A plain connection that its agent has found among its workers. */
+Test(gate, a_rank_that_an_agent_has_named_is_no_rank_of_another_agent)
+{
+    start_two_nodes();
+    stranger_from("10.0.0.2", FIRST);
+    sim_feed(&sim, FIRST, GREETING SET_K);
+    vouch(AGENT, FIRST, 2, 9, "does not belong to this agent");
+    vouch(AGENT_B, FIRST, 1, 9, "rank 1 is not on this node");
+    sim_feed(&sim, FIRST, GET_K);
+    sim_expect(&sim, FIRST, "");
+    vouch(AGENT_B, FIRST, 2, 9, "\"ok\":true");
+    sim_expect(&sim, FIRST, "0100000000000000 76");
+}
+
+Test(gate, an_agent_reports_its_own_ranks_only)
+{
+    start_two_nodes();
+    calls(AGENT_B, "{\"op\":\"worker_started\",\"round\":1,\"rank\":2,\"pid\":9}", "\"ok\":true");
+    calls(AGENT_B, "{\"op\":\"worker_started\",\"round\":1,\"rank\":1,\"pid\":9}",
+          "rank 1 is not on this node");
+    calls(AGENT_B, "{\"op\":\"worker_exited\",\"round\":1,\"rank\":1,\"pid\":9,\"exit_code\":1}",
+          "rank 1 is not on this node");
+    calls(AGENT_B, "{\"op\":\"failed\",\"round\":1,\"rank\":1,\"local_rank\":0,\"pid\":9,\"exit_code\":1}",
+          "rank 1 is not on this node");
+    calls(AGENT_B, "{\"op\":\"cause\",\"round\":1,\"rank\":1,\"local_rank\":0,\"pid\":9,\"exit_code\":1}",
+          "\"ok\":false");
+    calls(AGENT_B, "{\"op\":\"heartbeat\",\"round\":1,\"workers\":[[2,\"T\",0,\"x\"]]}", "\"ok\":true");
+    calls(AGENT, "{\"op\":\"status\"}", "\"state\":\"running\"");
+}
+
+static void start_tenants(void)
+{
+    start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
+    start_node("10.0.0.2", AGENT_B, &team_b, "b1", 0, 1);
+}
+
+Test(tenants, the_job_chooses_the_secret)
+{
+    uint8_t proof[AUTH_PROOF_BYTES];
+    static const struct {
+        const struct secret *secret;
+        const char *job;
+        enum auth_result result;
+    } cases[] = { { &team_a, "a1", AUTH_OK },
+                  { &team_a, "b1", AUTH_SECRET_DIFFERS },
+                  { &team_a, "c1", AUTH_NO_SECRET },
+                  { &team_a, "", AUTH_NO_SECRET } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        stranger(FIRST + i);
+        cr_assert_eq(greet_for(FIRST + i, cases[i].secret, AUTH_AGENT, cases[i].job, proof), cases[i].result);
+    }
+    expect_closed(FIRST + 1, "secret differs: sha256 ");
+    expect_closed(FIRST + 2, "the store has no secret for this job");
+}
+
+Test(tenants, an_operator_reads_its_own_jobs_only)
+{
+    static const char *const reads[] = { "status", "keys",   "waiters",       "barriers",
+                                         "why",    "stacks", "barrier_cancel" };
+    char json[96];
+    start_tenants();
+    connect_as("10.0.0.3", OPERATOR, &team_a, AUTH_OPERATOR, "");
+    for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
+        snprintf(json, sizeof(json), "{\"op\":\"%s\",\"job\":\"b1\",\"name\":\"x\"}", reads[i]);
+        calls(OPERATOR, json, "no job 'b1' in this store");
+    }
+    calls(OPERATOR, "{\"op\":\"status\",\"job\":\"a1\"}", "\"world_size\":2");
+    calls(OPERATOR, "{\"op\":\"status\"}", "\"job\":\"a1\"");
+    calls(OPERATOR, "{\"op\":\"jobs\"}",
+          "{\"jobs\":[{\"job\":\"a1\",\"attempt\":0,\"world_size\":2,\"keys\":0,"
+          "\"connections\":1}]");
+    calls(AGENT, "{\"op\":\"keys\",\"job\":\"b1\"}", "no job 'b1'");
+}
+
+Test(tenants, a_confirmed_connection_stays_with_its_tenant)
+{
+    static const char ask[] = "{\"op\":\"keys\",\"job\":\"b1\"}";
+    start_tenants();
+    for (conn_id conn = FIRST; conn < FIRST + 3; conn++) {
+        stranger_from("10.0.0.1", conn);
+        sim_feed(&sim, conn, GREETING);
+        vouch(AGENT, conn, -1, conn == FIRST, "\"ok\":true");
+    }
+    cr_assert_not_null(strstr(sim_control(&sim, FIRST, ask), "no job 'b1'"));
+    identify_worker(FIRST, "b1", 0, 2);
+    expect_closed(FIRST, "rank 0 of job 'b1' is not on the node");
+    identify_worker(FIRST + 1, "b1", 0, 2);
+    expect_closed(FIRST + 1, "rank 0 of job 'b1' is not on the node");
+    sim_feed(&sim, FIRST + 2, SET_K GET_K); /* a1 is its only job */
+    sim_expect(&sim, FIRST + 2, "0100000000000000 76");
+    connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b");
+    calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":0");
+    calls(OPERATOR, "{\"op\":\"rejects\"}", "\"job\":\"b1\"");
+    sim_disconnect(&sim, OPERATOR);
+    connect_as("10.0.0.1", OPERATOR, &team_a, AUTH_OPERATOR, "a");
+    calls(OPERATOR, "{\"op\":\"rejects\"}", "{\"rejects\":[],\"refused\":[],\"ok\":true}");
+}
+
+/* Both agents have the same user, so only the agent that knows the process can say whose connection it is. */
+Test(tenants, two_tenants_share_a_host)
+{
+    start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
+    start_node("10.0.0.1", AGENT_B, &team_b, "b1", 0, 1);
+    for (conn_id conn = FIRST; conn < FIRST + 3; conn++) {
+        stranger_from("10.0.0.1", conn);
+        sim_feed(&sim, conn, GREETING "0d 01000000");
+        sim_expect(&sim, conn, "01000000");
+        sim_feed(&sim, conn, SET_K GET_K);
+        vouch(AGENT, conn, -1, 0, "\"ok\":true");
+        vouch(AGENT_B, conn, -1, 0, "\"ok\":true");
+    }
+    vouch(AGENT_B, FIRST, 0, 9, "\"ok\":true");
+    vouch(AGENT, FIRST + 1, 0, 9, "\"ok\":true");
+    sim_expect(&sim, FIRST, "");
+    vouch(AGENT_B, FIRST + 1, 0, 9, "another job claims it too");
+    expect_closed(FIRST + 1, "job 'a1' and job 'b1' (agent on 10.0.0.1) both claim it");
+    sim_at(&sim, CLAIM_MS);
+    sim_expect(&sim, FIRST, "0100000000000000 76");
+    connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b1");
+    calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":1");
+    sim_disconnect(&sim, OPERATOR);
+    connect_as("10.0.0.2", OPERATOR, &team_a, AUTH_OPERATOR, "a1");
+    calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":0");
+    sim_at(&sim, 3000);
+    expect_closed(FIRST + 2, "no agent of the job has confirmed within 3 s");
+}
+
+/* Tenant b comes to the host of tenant a later. The connection waits, because tenant a has two jobs. */
+Test(tenants, a_later_tenant_claims_no_connection_of_an_earlier_one)
+{
+    start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
+    start_node("10.0.0.3", OPERATOR, &team_a, "a2", 0, 1);
+    stranger_from("10.0.0.1", FIRST);
+    sim_feed(&sim, FIRST, GREETING);
+    vouch(AGENT, FIRST, -1, 0, "\"ok\":true");
+    sim_feed(&sim, FIRST, SET_K GET_K);
+    start_node("10.0.0.1", AGENT_B, &team_b, "b1", 0, 1);
+    vouch(AGENT_B, FIRST, 0, 9, "does not belong to this agent");
+    sim_expect(&sim, FIRST, "");
+    vouch(AGENT, FIRST, 0, 9, "\"ok\":true");
+    sim_expect(&sim, FIRST, "0100000000000000 76");
 }

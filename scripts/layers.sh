@@ -63,7 +63,7 @@ set_layer() {
     rendezvous/hub/*) layer=rendezvous/hub
         allowed='include/ddp rendezvous/base rendezvous/auth rendezvous/record protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub cjson/cJSON.h' ;;
     rendezvous/server/*) layer=rendezvous/server
-        allowed='include/ddp rendezvous/base rendezvous/auth protocol rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub rendezvous/server uv.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/auth protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub rendezvous/server uv.h' ;;
     rendezvous/client/*) layer=rendezvous/client
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
     rendezvous/ctl/ddpctl.c) layer=rendezvous/ctl # reads the records of this user's jobs

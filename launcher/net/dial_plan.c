@@ -61,12 +61,6 @@ static uint32_t next_random(struct dial *d)
     return d->random;
 }
 
-static bool address_is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
-           strncmp(address, "::ffff:127.", 11) == 0;
-}
-
 /* --- results -------------------------------------------------------------------------------------------- */
 
 /* Maps errors with the same remedy to one error. A packet filter on this machine returns EPERM, or EACCES for IPv6.
@@ -198,7 +192,7 @@ static bool means_us(const struct dial *d)
     bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
                strcmp(d->options.host, "localhost") != 0;
     for (int i = 0; i < d->race.n; i++)
-        all = all && address_is_loopback(d->race.runners[i].address);
+        all = all && endpoint_is_loopback(d->race.runners[i].address);
     return all;
 }
 
@@ -259,7 +253,7 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     struct dial_met met = *what;
     met.took_ms = now_ms - r->since_ms;
     snprintf(met.address, sizeof(met.address), "%s", r->address);
-    if (met.error == ECONNREFUSED && address_is_loopback(r->address) && !d->options.master)
+    if (met.error == ECONNREFUSED && endpoint_is_loopback(r->address) && !d->options.master)
         met.error = DIAL_REFUSED_HERE;
     r->state = RUNNER_FAILED;
     if (met.stage == STAGE_CONNECT)

@@ -17,11 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool hosting_is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
 /* Returns the entry of a local address, or NULL. All addresses of 127/8 are local, although only 127.0.0.1 is
  * listed. Both texts include the scope ("fe80::1%eth0"). */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
@@ -30,7 +25,7 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     for (int i = 0; i < f->n_own; i++)
         if (strcmp(f->own[i].text, address) == 0)
             return &f->own[i];
-    return hosting_is_loopback(address) ? &loopback : NULL;
+    return endpoint_is_loopback(address) ? &loopback : NULL;
 }
 
 /* Returns the endpoint's address that belongs to this machine, or NULL. An address that other nodes can reach is
@@ -40,9 +35,9 @@ static const char *ours(const struct hosting_facts *f, const struct own_address 
     const char *found = NULL;
     for (int i = 0; i < f->n_resolved; i++) {
         const struct own_address *own = own_of(f, f->resolved[i]);
-        if (own == NULL || (found != NULL && !hosting_is_loopback(found)))
+        if (own == NULL || (found != NULL && !endpoint_is_loopback(found)))
             continue;
-        if (found == NULL || !hosting_is_loopback(f->resolved[i])) {
+        if (found == NULL || !endpoint_is_loopback(f->resolved[i])) {
             found = f->resolved[i];
             *which = own;
         }
@@ -58,7 +53,7 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
     text[0] = '\0';
     for (int loopback = 0; loopback < 2; loopback++)
         for (int i = 0; i < f->n_own && used < size; i++)
-            if (hosting_is_loopback(f->own[i].text) == (loopback == 1))
+            if (endpoint_is_loopback(f->own[i].text) == (loopback == 1))
                 used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
                                          f->own[i].text, f->own[i].interface);
     if (used >= size)
@@ -69,7 +64,7 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
  * differs on each host. */
 static bool is_reachable(const struct own_address *own)
 {
-    return !hosting_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
+    return !endpoint_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
 }
 
 /* Returns the first address that other hosts can reach, or NULL. */
@@ -106,8 +101,7 @@ static bool is_bridge(const char *interface)
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
-    snprintf(out->words, sizeof(out->words), "%s\n  try      %s\n  finding  %s", f->sentence, f->advice,
-             out->code);
+    finding_format(f, out->words, sizeof(out->words));
 }
 
 /* Decides to host the store. If the store listens on every address, this node also dials the address that other
@@ -137,7 +131,7 @@ static bool is_literal(const struct hosting_facts *f)
  * number or "localhost" is intended: several nodes on one host. */
 static bool is_deaf(const struct hosting_facts *f, const char *address)
 {
-    return f->meeting->nnodes_max > 1 && hosting_is_loopback(address) && !is_literal(f) &&
+    return f->meeting->nnodes_max > 1 && endpoint_is_loopback(address) && !is_literal(f) &&
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
@@ -213,7 +207,7 @@ static void list_reachable(const struct hosting_facts *f, char *text, size_t siz
  * the name yet. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
-    return address != NULL ? hosting_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
+    return address != NULL ? endpoint_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
 }
 
 /* Warns that a loopback endpoint works only for nodes on one host. On two hosts each host would form a separate job
@@ -263,7 +257,7 @@ void hosting_decide(const struct hosting_facts *f, struct hosting *out)
     const char *address = ours(f, &which);
     const bool forced = m->host_store == HOST_STORE_YES;
     *out =
-        (struct hosting){ .here = address != NULL && !(hosting_is_loopback(address) && is_another_node(m)) };
+        (struct hosting){ .here = address != NULL && !(endpoint_is_loopback(address) && is_another_node(m)) };
     if (!is_candidate(m)) {
         hosting_join_other(f, out);
         if (address != NULL)

@@ -44,9 +44,6 @@ struct hosting {
         [HOSTING_WORDS_MAX]; /* HOSTING_ERROR, _ASK: the reason and the remedy. HOSTING_JOIN: a line for the report if the store is not found. Otherwise a warning, or "" */
 };
 
-/* True for 127.x and ::1. */
-bool hosting_is_loopback(const char *address);
-
 void hosting_decide(const struct hosting_facts *facts, struct hosting *out);
 
 #endif

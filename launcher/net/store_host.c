@@ -220,7 +220,7 @@ static enum finding_code openness(const struct store_host_options *o, const char
                                   struct finding *finding)
 {
     char subject[FINDING_SUBJECT_MAX];
-    if (o->plan->secret != NULL || o->plan->meeting.nnodes_max == 1 || hosting_is_loopback(address))
+    if (o->plan->secret != NULL || o->plan->meeting.nnodes_max == 1 || endpoint_is_loopback(address))
         return FINDING_NONE;
     const enum finding_code code = is_open(o->plan) ? FINDING_STORE_IS_OPEN : FINDING_NO_SECRET;
     snprintf(subject, sizeof(subject), "the store at %.64s:%d", address, o->plan->meeting.port);
@@ -228,16 +228,10 @@ static enum finding_code openness(const struct store_host_options *o, const char
     return code;
 }
 
-static void write_finding(char *text, size_t size, const struct finding *f)
-{
-    snprintf(text, size, "%s\n  try      %s\n  finding  %s", f->sentence, f->advice,
-             finding_code_name(f->code));
-}
-
 static void refuse_to_open(const struct store_host_options *o, const struct finding *finding)
 {
     char words[HOSTING_WORDS_MAX];
-    write_finding(words, sizeof(words), finding);
+    finding_format(finding, words, sizeof(words));
     store_host_fail(o, finding_code_name(finding->code), words);
 }
 
@@ -275,7 +269,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
     else if (status == DDP_OK && open == FINDING_STORE_IS_OPEN)
-        write_finding(place.note, sizeof(place.note), &finding);
+        finding_format(&finding, place.note, sizeof(place.note));
     o->found(o->user, &place);
 }
 

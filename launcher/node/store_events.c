@@ -356,11 +356,6 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? output_round(n->out.output, round, err) : status;
 }
 
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
 /* Set the address of rank 0's store, if the node of rank 0 has offered a port; that node decides for all. If the
  * store knows that node by a loopback address, it is on the store's host, and other nodes reach it at the store's
  * address. */
@@ -370,7 +365,7 @@ static void take_rank0_store(const struct node *n, const struct heard_round *r, 
     if (r->n_nodes == 0 || first->node_rank != 0 || first->store_port == 0)
         return;
     round->rank0_port = first->store_port;
-    round->rank0_addr = is_loopback(first->addr) ? n->plan->master_addr : first->addr;
+    round->rank0_addr = endpoint_is_loopback(first->addr) ? n->plan->master_addr : first->addr;
 }
 
 /* Warn if rank 0 hosts no store although this node's PyTorch needs one: its error would not mention the other

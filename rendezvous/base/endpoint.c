@@ -106,3 +106,12 @@ char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOIN
     }
     return endpoint_print(host, port, text);
 }
+
+bool endpoint_is_loopback(const char *address)
+{
+    static const char mapped[] = "::ffff:";
+    if (strncmp(address, mapped, sizeof(mapped) - 1) == 0)
+        address += sizeof(mapped) - 1;
+    return strcmp(address, "::1") == 0 ||
+           (strncmp(address, "127.", 4) == 0 && address[strspn(address, "0123456789.")] == '\0');
+}

@@ -4,6 +4,8 @@
 
 #include "ddp/error.h"
 
+#include <stdbool.h>
+
 struct sockaddr;
 
 enum { ENDPOINT_HOST_MAX = 256, ENDPOINT_TEXT_MAX = ENDPOINT_HOST_MAX + 16 };
@@ -22,5 +24,8 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
 
 /* The same for a socket address. An IPv4 address inside an IPv6 one is formatted as IPv4. Return `text`. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX]);
+
+/* Return true for an address that only this host reaches. A name is no address. */
+bool endpoint_is_loopback(const char *address);
 
 #endif

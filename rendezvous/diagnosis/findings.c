@@ -163,6 +163,11 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
     fill_text(f->advice, rows[code].advice, &words);
 }
 
+void finding_format(const struct finding *f, char *text, size_t size)
+{
+    snprintf(text, size, "%s\n  try      %s\n  finding  %s", f->sentence, f->advice, rows[f->code].code);
+}
+
 /* For lists with a separate column for the subject. */
 const char *finding_predicate(const struct finding *f)
 {

@@ -40,18 +40,19 @@
       "Node 0 compared the master address with its own addresses, found no match, and no store "            \
       "answered there. Typical cause: a stale --master_addr.")                                              \
     X(NO_SECRET, ERROR,                                                                                     \
-      "${subject} is not opened to other hosts: the job has several nodes and no secret",                   \
-      "start all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes one); if all "   \
-      "run on one host, use a loopback address; on a network that you trust, use --insecure",               \
-      "the store at 10.0.0.1:29500 is not opened to other hosts: the job has several nodes and no secret",  \
-      "The node that hosts the store has neither --secret_file nor --insecure. Every host that reaches a "  \
-      "store without a secret can change its keys and end the job.")                                        \
+      "${subject} is not opened to other hosts, because it has no secret",                                  \
+      "start the store and all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes "  \
+      "one); if all run on one host, use a loopback address; on a network that you trust, use --insecure",  \
+      "the store at 10.0.0.1:29500 is not opened to other hosts, because it has no secret",                 \
+      "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure. Every "  \
+      "host that reaches a store without a secret can change its keys and end the job.")                    \
     X(STORE_IS_OPEN, WARNING,                                                                               \
-      "${subject} serves every host that reaches it, because the job has no secret",                        \
-      "start all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes one)",           \
-      "the store at 10.0.0.1:29500 serves every host that reaches it, because the job has no secret",       \
-      "The job has several nodes, and --insecure, a scheduler or the name torchrun allows it without a "    \
-      "secret.")                                                                                            \
+      "${subject} serves every host that reaches it, because it has no secret",                             \
+      "start the store and all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes "  \
+      "one)",                                                                                               \
+      "the store at 10.0.0.1:29500 serves every host that reaches it, because it has no secret",            \
+      "Other hosts may use the store, and --insecure, a scheduler or the name torchrun allows that without " \
+      "a secret.")                                                                                          \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
       "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
       "store",                                                                                              \
@@ -846,6 +847,9 @@ const char *finding_advice(enum finding_code code);
 /* Fill in a row: `subject`, then pairs of a word and its text, then NULL. Longer text is cut with "...". */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
+
+/* Format the sentence, its advice and its code as three lines, without the end of the last. */
+void finding_format(const struct finding *f, char *text, size_t size);
 
 /* The sentence without "subject: " in front. */
 const char *finding_predicate(const struct finding *f);

@@ -1,11 +1,13 @@
 /* daemon_options.c -- see daemon_options.h. Pure: it does not print or exit.
  *
- * The default address is loopback, because the protocol has no password: every host that reaches the port can write
- * every key. To serve a network, users must set --listen; to serve other users of this host, --insecure. */
+ * The default address is loopback, because without a secret every host that reaches the port can write every key. To serve
+ * a network, users must set --listen and --secret_file; to serve other users of this host, --insecure. */
 #include "server/daemon_options.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Parse the address. As in other daemons, a port alone is accepted. endpoint_parse then leaves the host empty, which
  * means every address. */
@@ -61,10 +63,21 @@ static const struct option_row rows[] = {
       .parse = parse_keep,
       .at = AT(keep_ms),
       .help = "delete a job and its keys after SECONDS without a connection (default: 1800)" },
+    { .name = "secret_file",
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(secret_file),
+      .help = "secrets of the jobs, mode 0600. A line is a secret (made by 'ddprun --make_secret') for all "
+              "jobs, or the "
+              "beginning of job ids and a secret for those jobs; the longest beginning applies. Agents and "
+              "ddpctl "
+              "need the same secret in their --secret_file" },
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),
-      .help = "serve every user of this host (default: only the user who started ddp-rendezvous, and root)" },
+      .help = "serve every user of this host (default: only the user who started ddp-rendezvous, and root), "
+              "and without "
+              "--secret_file every other host that reaches the address" },
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),
@@ -108,8 +121,8 @@ static const char tail[] =
     "\n"
     "On this host, only processes of root and of the user who runs ddp-rendezvous can connect.\n"
     "To serve several users of a host, use --insecure: every user can then read and write\n"
-    "every key. Other hosts need no password: if they can reach HOST, the store is open\n"
-    "to them.\n"
+    "every key. Other hosts are served only with --secret_file: their agents must have the\n"
+    "secret of the job, and confirm the connections of their workers.\n"
     "\n"
     "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong usage\n";
 
@@ -117,6 +130,18 @@ ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_opti
 {
     *out = (struct daemon_options){ .listen = { "127.0.0.1", DAEMON_DEFAULT_PORT }, .log_level = LOG_INFO };
     return options_parse(&table, argc, argv, out, NULL, err);
+}
+
+enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding)
+{
+    const char *host = o->listen.host;
+    char address[ENDPOINT_TEXT_MAX], subject[FINDING_SUBJECT_MAX];
+    if (o->secret_file != NULL || endpoint_is_loopback(host) || strcmp(host, "localhost") == 0)
+        return FINDING_NONE;
+    snprintf(subject, sizeof(subject), "the store at %.120s",
+             endpoint_print(host[0] != '\0' ? host : "*", o->listen.port, address));
+    finding_make(finding, o->insecure ? FINDING_STORE_IS_OPEN : FINDING_NO_SECRET, subject, NULL);
+    return finding->code;
 }
 
 bool daemon_options_text(enum daemon_action action, struct buf *out)

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "diagnosis/findings.h"
 
 #include <stdbool.h>
 
@@ -22,13 +23,19 @@ struct daemon_options {
     bool log_peers;
     bool torch21;
     bool insecure;
-    bool json;          /* print the version as JSON */
-    const char *events; /* borrowed from argv; NULL = no event log */
+    bool json;               /* print the version as JSON */
+    const char *events;      /* borrowed from argv; NULL = no event log */
+    const char *secret_file; /* the same; NULL = no secret */
 };
 
 /* Set the defaults, then parse argv[1..]. DDP_ERR_ARG: err has a message for the user. */
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
+
+/* Return FINDING_NO_SECRET if other hosts could reach the store and neither a secret nor the user allows that,
+ * FINDING_STORE_IS_OPEN if the user allows it without a secret, else FINDING_NONE. `finding` is filled in for the first
+ * two. */
+enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding);
 
 /* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. False: out of memory. */
 bool daemon_options_text(enum daemon_action action, struct buf *out);

@@ -2,6 +2,7 @@
  *
  * The server has its own thread; the main thread only waits for a signal. Signals are blocked before the server's
  * thread starts and are read with sigwait, so that no handler interrupts a call. */
+#include "auth/secret.h"
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/log.h"
@@ -42,14 +43,35 @@ static void block_stop_signals(sigset_t *set)
  * Connections are accepted before the line is printed. The warning goes to stderr. */
 static void announce(const struct daemon_options *o, const struct store_server *server)
 {
-    const char *host = o->listen.host;
     printf("listening on %s\n", store_server_address(server));
     fflush(stdout);
-    if (strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0 && strcmp(host, "localhost") != 0)
-        log_warn("no password: every host that reaches %s can read and write every key",
-                 store_server_address(server));
     if (o->insecure)
         log_warn("--insecure: every user of this host can read and write every key");
+}
+
+/* Print a finding in three lines, as ddprun does. */
+static void print_finding(const struct daemon_options *o, enum log_level level, const struct finding *finding)
+{
+    log_line(level, "%s", finding->sentence);
+    if (level <= o->log_level)
+        fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
+}
+
+/* Read the secrets, and print whether the store is open to other hosts. False: it must not be; the error was logged. */
+static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
+{
+    struct ddp_err err;
+    struct finding finding;
+    const enum finding_code code = daemon_options_check_open(o, &finding);
+    *secrets = NULL;
+    if (code != FINDING_NONE)
+        print_finding(o, code == FINDING_NO_SECRET ? LOG_ERROR : LOG_WARN, &finding);
+    if (o->secret_file == NULL)
+        return code != FINDING_NO_SECRET;
+    if (secret_read_tenants(o->secret_file, secrets, &err) == DDP_OK)
+        return true;
+    log_error("%s", err.msg);
+    return false;
 }
 
 /* Wait for the first signal. After that, a second signal has its default effect and ends the process at once. */
@@ -103,8 +125,8 @@ static void open_events(struct event_log *log, const char *path)
 
 /* --- the server ------------------------------------------------------------------------------------------- */
 
-static ddp_status start(const struct daemon_options *o, struct event_log *events,
-                        struct store_server **server, struct ddp_err *err)
+static ddp_status start(const struct daemon_options *o, const struct secret *secrets,
+                        struct event_log *events, struct store_server **server, struct ddp_err *err)
 {
     struct store_server_options options = { .host = o->listen.host,
                                             .port = o->listen.port,
@@ -118,11 +140,13 @@ static ddp_status start(const struct daemon_options *o, struct event_log *events
     if (o->keep_ms > 0)
         options.limits.keep_ms = o->keep_ms;
     options.limits.many_jobs = true;
+    options.limits.secret = secrets;
+    options.limits.guarded = secrets != NULL;
     options.limits.dialect_b = o->torch21;
     return store_server_start(&options, server, err);
 }
 
-static int serve(const struct daemon_options *o)
+static int serve(const struct daemon_options *o, const struct secret *secrets)
 {
     struct store_server *server;
     struct event_log events;
@@ -130,7 +154,7 @@ static int serve(const struct daemon_options *o)
     sigset_t stop_signals;
     block_stop_signals(&stop_signals);
     open_events(&events, o->events);
-    if (start(o, &events, &server, &err) != DDP_OK) {
+    if (start(o, secrets, &events, &server, &err) != DDP_OK) {
         log_error("%s", err.msg);
         line_file_close(events.file, 0);
         return EXIT_FAILED;
@@ -146,6 +170,7 @@ static int serve(const struct daemon_options *o)
 int main(int argc, char **argv)
 {
     struct daemon_options options;
+    struct secret *secrets;
     struct ddp_err err;
     log_setup("ddp-rendezvous", LOG_INFO);
     if (daemon_options_parse(argc, argv, &options, &err) != DDP_OK) {
@@ -155,5 +180,7 @@ int main(int argc, char **argv)
     if (options.action != DAEMON_SERVE)
         return print_text(&options);
     log_setup("ddp-rendezvous", options.log_level);
-    return serve(&options);
+    const int code = read_secrets(&options, &secrets) ? serve(&options, secrets) : EXIT_FAILED;
+    secret_free(secrets);
+    return code;
 }

@@ -1,4 +1,5 @@
 /* ddp-rendezvous as a process: its ready line, its end, and its errors. */
+#include "auth/secret.h"
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,14 +112,80 @@ Test(rendezvous_daemon, names_who_holds_a_port_in_use)
     daemon_stop(&d);
 }
 
+static char secrets[64], key_a[64], key_b[64]; /* paths */
+
+static void write_key(char path[static 64], const char *name)
+{
+    struct ddp_err err;
+    snprintf(path, 64, "/tmp/test_daemon_%d.%s", (int)getpid(), name);
+    unlink(path);
+    cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
+}
+
+/* A file of two tenants, and the secret of each as a file of ddprun. */
+static void write_tenants(void)
+{
+    char command[320];
+    write_key(key_a, "a");
+    write_key(key_b, "b");
+    snprintf(secrets, sizeof(secrets), "/tmp/test_daemon_%d.all", (int)getpid());
+    snprintf(command, sizeof(command),
+             "umask 077 && { echo '# two tenants'; echo a $(cat %s); echo b $(cat %s); } >%s", key_a, key_b,
+             secrets);
+    cr_assert_eq(system(command), 0);
+}
+
+static void remove_tenants(void)
+{
+    unlink(secrets);
+    unlink(key_a);
+    unlink(key_b);
+}
+
+Test(rendezvous_daemon, no_other_host_is_served_without_a_secret)
+{
+    static const char *const open[] = { ":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0", "node0:0" };
+    for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++) {
+        struct run_result r = run_with("--listen", open[i]);
+        cr_assert_eq(r.exit_code, 1, "%s: %d", open[i], r.exit_code);
+        cr_assert_str_eq(r.out, "");
+        cr_assert_not_null(strstr(r.err, "is not opened to other hosts, because it has no secret\n  try  "),
+                           "%s", r.err);
+        cr_assert_not_null(strstr(r.err, "\n  finding  NO_SECRET\n"), "%s", r.err);
+        run_free(&r);
+    }
+}
+
+Test(rendezvous_daemon, a_file_of_secrets_is_checked)
+{
+    char option[96];
+    write_tenants();
+    snprintf(option, sizeof(option), "--secret_file=%s", secrets);
+    cr_assert_eq(chmod(secrets, 0644), 0);
+    struct run_result r = run_with("--listen=:0", option);
+    cr_assert_eq(r.exit_code, 1);
+    cr_assert_not_null(strstr(r.err, "chmod 600"), "%s", r.err);
+    run_free(&r);
+    cr_assert_eq(chmod(secrets, 0600), 0);
+    struct daemon d = daemon_start(":0", option);
+    run_signal(d.process, SIGTERM);
+    r = run_wait(d.process);
+    cr_assert_eq(r.exit_code, 0);
+    cr_assert_null(strstr(r.err, "STORE_IS_OPEN"), "%s", r.err);
+    run_free(&r);
+    remove_tenants();
+}
+
 Test(rendezvous_daemon, warns_when_more_than_this_machine_can_reach_it)
 {
-    struct daemon d = daemon_start(":0", NULL);
+    struct daemon d = daemon_start(":0", "--insecure");
     peer_expect_service(d.port);
     run_signal(d.process, SIGTERM);
     struct run_result r = run_wait(d.process);
     cr_assert(matches(r.out, "^listening on (\\[::\\]|0\\.0\\.0\\.0):[0-9]+\n$"), "%s", r.out);
-    cr_assert_not_null(strstr(r.err, "no password"), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, "serves every host that reaches it, because it has no secret"), "%s",
+                       r.err);
+    cr_assert_not_null(strstr(r.err, "  finding  STORE_IS_OPEN"), "%s", r.err);
     run_free(&r);
 }
 
@@ -179,10 +247,11 @@ Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_o
 
 Test(rendezvous_daemon, quiet_is_quiet)
 {
-    struct daemon d = daemon_start(":0", "--quiet");
-    peer_expect_service(d.port);
-    run_signal(d.process, SIGTERM);
-    struct run_result r = run_wait(d.process);
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen=:0", "--insecure", "--quiet", NULL };
+    struct run_process *daemon = run_start(argv, NULL);
+    cr_assert(run_until_output(daemon, "listening", 20000));
+    run_signal(daemon, SIGTERM);
+    struct run_result r = run_wait(daemon);
     cr_assert_eq(r.exit_code, 0);
     cr_assert_str_eq(r.err, "");
     run_free(&r);
@@ -220,7 +289,7 @@ Test(rendezvous_daemon, wrong_usage_is_named)
 
 Test(rendezvous_daemon, an_address_that_cannot_be_had_is_explained)
 {
-    struct run_result r = run_with("--listen", "192.0.2.1:0");
+    struct run_result r = run_with("--listen=192.0.2.1:0", "--insecure");
     cr_assert_eq(r.exit_code, 1);
     cr_assert_not_null(strstr(r.err, "192.0.2.1:0"), "%s", r.err);
     cr_assert_not_null(strstr(r.err, "no such address"), "%s", r.err);
@@ -321,8 +390,8 @@ static void stop(void)
 
 TestSuite(many_jobs, .init = start, .fini = stop, .timeout = 120);
 
-/* One of two nodes, with one worker; `script` is the worker's. */
-static struct run_process *node(const char *id, const char *script)
+/* One of two nodes, with one worker; `script` is the worker's. `secret` is an option, NULL = none. */
+static struct run_process *node(const char *id, const char *script, const char *secret)
 {
     const char *argv[] = { bin("ddprun"),
                            "--nnodes=2",
@@ -334,6 +403,7 @@ static struct run_process *node(const char *id, const char *script)
                            "--max_restarts=1",
                            "--restart_backoff=0",
                            "--grace=1",
+                           secret != NULL ? secret : "--no_prefix",
                            "sh",
                            "-c",
                            script,
@@ -357,10 +427,63 @@ Test(many_jobs, a_restart_stays_in_its_job)
         "echo a rank $RANK of $WORLD_SIZE, start $TORCHELASTIC_RESTART_COUNT;"
         "test $TORCHELASTIC_RESTART_COUNT = 1 || { test $RANK = 1 && exit 3; sleep 20; }";
     const char *runs = "echo b rank $RANK of $WORLD_SIZE, start $TORCHELASTIC_RESTART_COUNT; sleep 2";
-    struct run_process *a[] = { node("--rdzv_id=a", fails_once), node("--rdzv_id=a", fails_once) };
-    struct run_process *b[] = { node("--rdzv_id=b", runs), node("--rdzv_id=b", runs) };
+    struct run_process *a[] = { node("--rdzv_id=a", fails_once, NULL),
+                                node("--rdzv_id=a", fails_once, NULL) };
+    struct run_process *b[] = { node("--rdzv_id=b", runs, NULL), node("--rdzv_id=b", runs, NULL) };
     for (int i = 0; i < 2; i++)
         expect_end(a[i], 0, "of 2, start 1", "b rank");
     for (int i = 0; i < 2; i++)
         expect_end(b[i], 0, "of 2, start 0", "start 1");
+}
+
+/* --- tenants ------------------------------------------------------------------------------------------------ */
+
+static char option_a[96], option_b[96];
+
+static void start_tenants(void)
+{
+    char option[96];
+    write_tenants();
+    snprintf(option, sizeof(option), "--secret_file=%s", secrets);
+    snprintf(option_a, sizeof(option_a), "--secret_file=%s", key_a);
+    snprintf(option_b, sizeof(option_b), "--secret_file=%s", key_b);
+    store = daemon_start("127.0.0.1:0", option);
+    snprintf(endpoint, sizeof(endpoint), "--rdzv_endpoint=127.0.0.1:%d", store.port);
+}
+
+static void stop_tenants(void)
+{
+    stop();
+    remove_tenants();
+}
+
+TestSuite(tenants, .init = start_tenants, .fini = stop_tenants, .timeout = 120);
+
+/* Each tenant runs a job of two nodes and restarts it. */
+Test(tenants, run_their_jobs_through_one_store)
+{
+    const char *script = "echo rank $RANK of $WORLD_SIZE, start $TORCHELASTIC_RESTART_COUNT;"
+                         "test $TORCHELASTIC_RESTART_COUNT = 1 || { test $RANK = 1 && exit 3; sleep 20; }";
+    struct run_process *nodes[] = { node("--rdzv_id=a1", script, option_a),
+                                    node("--rdzv_id=b1", script, option_b),
+                                    node("--rdzv_id=a1", script, option_a),
+                                    node("--rdzv_id=b1", script, option_b) };
+    for (int i = 0; i < 4; i++)
+        expect_end(nodes[i], 0, "of 2, start 1", "error");
+}
+
+static void expect_refused(const char *id, const char *secret, const char *words)
+{
+    struct run_result r = run_wait(node(id, "echo runs", secret));
+    cr_expect_eq(r.exit_code, 125, "%s: %d", id, r.exit_code);
+    cr_expect_str_eq(r.out, "");
+    cr_expect_not_null(strstr(r.err, words), "no \"%s\" in %s", words, r.err);
+    run_free(&r);
+}
+
+Test(tenants, join_no_job_of_another_tenant)
+{
+    expect_refused("--rdzv_id=b1", option_a, "secret differs: sha256 ");
+    expect_refused("--rdzv_id=c1", option_a, "the store has no secret for this job");
+    expect_refused("--rdzv_id=a1", NULL, "--secret_file");
 }

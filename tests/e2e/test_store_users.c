@@ -1,4 +1,5 @@
 /* A store serves the processes of its user and of root; other users of the host are rejected at accept. */
+#include "auth/secret.h"
 #include "job.h"
 #include "run.h"
 #include "sim_hub.h" /* hex_read */
@@ -117,7 +118,12 @@ Test(store_users, another_user_leaves_no_key_by_another_address)
 {
     need_root();
     struct ifaddrs *all = NULL;
-    struct daemon d = daemon_start(":0", "--quiet");
+    struct ddp_err err;
+    char option[64], *path = option + strlen("--secret_file=");
+    snprintf(option, sizeof(option), "--secret_file=/tmp/test_store_users.%d", (int)getpid());
+    unlink(path);
+    cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
+    struct daemon d = daemon_start(":0", option);
     cr_assert_eq(getifaddrs(&all), 0);
     for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
         if (at->ifa_addr == NULL || at->ifa_addr->sa_family != AF_INET)
@@ -127,6 +133,7 @@ Test(store_users, another_user_leaves_no_key_by_another_address)
         as_nobody(set_and_close, host, d.port);
     }
     freeifaddrs(all);
+    unlink(path);
     expect_no_keys(d.port);
     daemon_stop(&d);
 }

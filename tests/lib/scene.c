@@ -560,14 +560,12 @@ enum { WORDS_MAX = 64, SCENE_TEXT = 4096, START_MS = 60000, LIFE_MS = 110000, LE
 /* The nodes of a scene have a secret. */
 #define SECRET_PATH "/tmp/ddprun-test-secret-%d"
 
-static void make_secret(bool begins)
+static void make_secret(struct play *play)
 {
-    char path[sizeof(SECRET_PATH) + 32];
     struct ddp_err err;
-    snprintf(path, sizeof(path), SECRET_PATH, (int)getpid());
-    unlink(path);
-    if (begins)
-        cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
+    snprintf(play->secret, sizeof(play->secret), SECRET_PATH, (int)getpid());
+    unlink(play->secret);
+    cr_assert_eq(secret_write(play->secret, &err), DDP_OK, "%s", err.msg);
 }
 
 /* A command line from texts with spaces between words. */
@@ -615,15 +613,12 @@ static void add_program(struct words *w, const char *program)
 
 void scene_start(struct play *play, int i, const char *more_options)
 {
-    char secret[sizeof(SECRET_PATH) + 32];
+    char secret[sizeof(play->secret) + 32];
     const char *const env[] = { "OMP_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES", "NO_COLOR", "RANK",
                                 "MASTER_ADDR",       "MASTER_PORT",          secret,     NULL };
     const struct scene *s = play->scene;
     struct words w = { .n = 0 };
-    if (s->insecure)
-        snprintf(secret, sizeof(secret), "PET_INSECURE=1");
-    else
-        snprintf(secret, sizeof(secret), "PET_SECRET_FILE=" SECRET_PATH, (int)getpid());
+    snprintf(secret, sizeof(secret), "PET_SECRET_FILE=%s", play->secret);
     add(&w, "%s", s->node[i].ddprun != NULL ? s->node[i].ddprun : bin("ddprun"));
     if (!s->elastic)
         add(&w, "--nnodes=%d --node_rank=%d --master_addr=%s", host_count(s), i, play->net->host[0].addr);
@@ -778,7 +773,7 @@ static void expect_nobody(struct play *play)
 void scene_play(const struct scene *scene)
 {
     struct play play = { .scene = scene, .net = hosts_open_as(scene->net, host_count(scene)) };
-    make_secret(true);
+    make_secret(&play);
     if (scene->before != NULL)
         scene->before(&play);
     play.fault_ms = clock_ms();
@@ -802,7 +797,7 @@ void scene_play(const struct scene *scene)
         run_free(&r);
     }
     expect_nobody(&play);
-    make_secret(false);
+    unlink(play.secret);
     hosts_close(play.net);
 }
 

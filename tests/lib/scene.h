@@ -120,6 +120,7 @@ struct play {
     struct run_process *node[SCENE_NODES]; /* NULL = not started, or already waited for */
     struct run_process *other;             /* a program that is not a node of the job, killed at the end */
     uint64_t fault_ms;                     /* time of the fault, or of the start */
+    char secret[64];                       /* the file with the secret of the job */
 };
 
 struct scene_node {
@@ -141,7 +142,6 @@ struct scene {
     const char *cases; /* rows of tests/nodes/cases that it covers */
     int hosts;         /* 0 = 2 */
     enum hosts_kind net;
-    bool insecure;       /* the nodes have no secret, because ddp-rendezvous has none */
     bool elastic;        /* without --nnodes, --node_rank and --master_addr from here */
     const char *options; /* of every node */
     const char *program; /* NULL = "worker say:up forever" */

@@ -159,7 +159,7 @@ enum { FAULTS = sizeof(faults) / sizeof(faults[0]) };
 
 static void start_store(struct run *r)
 {
-    const char *argv[] = { bin("ddp-rendezvous"), "--listen", "10.9.0.1:29400", NULL };
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen", "10.9.0.1:29400", "--insecure", NULL };
     r->store = host_start(&r->net->host[0], argv, &(struct run_options){ .timeout_ms = 2 * LIMIT_MS });
     cr_assert(run_until_output(r->store, "listening", 20000));
 }

@@ -23,13 +23,14 @@ SCENE(networks, v6_name, V6_10D "--rdzv_endpoint=node0", .program = "member sum 
 
 static void host_store(struct play *play)
 {
-    const char *argv[] = { bin("ddp-rendezvous"), "--listen", "[fd00::3]:29400", NULL };
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen",   "[fd00::3]:29400",
+                           "--secret_file",       play->secret, NULL };
     play->other = host_start(&play->net->host[2], argv, &(struct run_options){ .timeout_ms = 100000 });
     cr_assert(run_until_output(play->other, "listening on [fd00::3]:29400", 20000));
 }
 
 SCENE(networks, v6_rendezvous_of_its_own, .hosts = 3, V6_10D "--rdzv_endpoint=[fd00::3]:29400",
-      .insecure = true, .before = host_store, .program = "member sum barrier:end",
+      .before = host_store, .program = "member sum barrier:end",
       .node = { { .exit = 0 }, { .exit = 0 }, { .by_hand = true } })
 
 SCENE(networks, v6_loss_is_named, V6, .until = "up", .fault = fault_power, .victim = 1,

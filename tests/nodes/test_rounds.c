@@ -128,13 +128,14 @@ SCENE(rounds, ranks_meet_again_without_a_lost_node, .hosts = 3, ELASTIC,
 /* ddp-rendezvous on the last host; no node runs there. */
 static void host_store(struct play *play)
 {
-    const char *argv[] = { bin("ddp-rendezvous"), "--listen", "10.9.0.3:29400", NULL };
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen",   "10.9.0.3:29400",
+                           "--secret_file",       play->secret, NULL };
     play->other = host_start(&play->net->host[2], argv, &(struct run_options){ .timeout_ms = 100000 });
     cr_assert(run_until_output(play->other, "listening", 20000));
 }
 
 #define SERVED                                                                                          \
-    .hosts = 3, .elastic = true, .insecure = true, .before = host_store,                                \
+    .hosts = 3, .elastic = true, .before = host_store,                                                  \
     .options =                                                                                          \
         "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=x --rdzv_endpoint=10.9.0.3:29400 --max_restarts=3 " \
         "--restart_backoff=200ms --timeout=20"

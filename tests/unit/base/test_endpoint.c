@@ -71,3 +71,14 @@ Test(endpoint, a_mapped_address_is_shown_as_ipv4)
     inet_pton(AF_INET, "127.0.0.1", &v4.sin_addr);
     cr_assert_str_eq(endpoint_of_sockaddr((struct sockaddr *)&v4, text), "127.0.0.1:9");
 }
+
+Test(endpoint, loopback_addresses_are_numbers)
+{
+    static const char *const yes[] = { "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1" };
+    static const char *const no[] = { "",          "10.0.0.1",        "::",       "::ffff:10.0.0.1",
+                                      "localhost", "127.example.org", "128.0.0.1" };
+    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++)
+        cr_expect(endpoint_is_loopback(yes[i]), "%s", yes[i]);
+    for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++)
+        cr_expect_not(endpoint_is_loopback(no[i]), "%s", no[i]);
+}

@@ -29,7 +29,7 @@ static void set_up(int nnodes)
             "\"mode\":\"static\",\"nnodes_min\":2,\"nnodes_max\":2,\"node_rank\":0,\"nproc\":1,"
             "\"addr\":\"10.0.0.1\",\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000}");
     }
-    job = job_only(sim.hub);
+    job = job_only(sim.hub, &(struct session){ .id = 0 });
     cr_assert_not_null(job->rdzv);
 }
 
@@ -233,7 +233,7 @@ Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
 Test(schedule, a_job_without_a_rendezvous_has_nobody_to_tell)
 {
     sim_init(&sim, NULL);
-    job = job_only(sim.hub);
+    job = job_only(sim.hub, &(struct session){ .id = 0 });
     schedule_hurry(job);
     cr_expect_eq(schedule_deadline(job), UINT64_MAX);
     cr_expect_not(is_due(SITUATION_NODES_LEFT));

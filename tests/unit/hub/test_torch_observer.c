@@ -1,5 +1,6 @@
 /* PyTorch's ranks form a group, or fail to, through a hub without sockets: the reports to all nodes and their
  * times. */
+#include "hub/session.h"
 #include "hub/job.h"
 #include "sim_hub.h"
 #include "store/encode.h"
@@ -704,7 +705,7 @@ Test(torch_left, who_went_on_for_long_without_the_others_has_not_given_up)
 /* Workers that have sent IDENTIFY, and nodes, cost no check of keys. */
 Test(torch_watch, only_a_plain_client_makes_the_store_look_into_keys)
 {
-    const struct job *job = job_only(sim.hub);
+    const struct job *job = job_only(sim.hub, &(struct session){ .id = 0 });
     sim_client(&sim, RANK0);
     cr_assert_eq(sim_identify(&sim, RANK0,
                               "{\"role\":\"worker\",\"job\":\"a\",\"attempt\":0,\"rank\":0,\"world_size\":2}",

@@ -71,10 +71,40 @@ Test(daemon_options, what_is_wrong_is_named)
     expect_error("--max-bytes", "9999999999999G", "too large");
 }
 
+Test(daemon_options, other_hosts_need_a_secret_or_the_users_wish)
+{
+    static const struct {
+        const char *listen, *more;
+        enum finding_code code;
+    } cases[] = {
+        { "127.0.0.1:7", NULL, FINDING_NONE },
+        { "127.9.9.9", NULL, FINDING_NONE },
+        { "[::1]:7", NULL, FINDING_NONE },
+        { "localhost", NULL, FINDING_NONE },
+        { "7", NULL, FINDING_NO_SECRET },
+        { "[::]:7", NULL, FINDING_NO_SECRET },
+        { "10.0.0.1:7", NULL, FINDING_NO_SECRET },
+        { "127.example.org:7", NULL, FINDING_NO_SECRET },
+        { "10.0.0.1:7", "--secret_file=f", FINDING_NONE },
+        { "10.0.0.1:7", "--insecure", FINDING_STORE_IS_OPEN },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct daemon_options o;
+        struct finding finding = { .code = FINDING_NONE };
+        char listen[64];
+        snprintf(listen, sizeof(listen), "--listen=%s", cases[i].listen);
+        cr_assert_eq(parse(&o, NULL, listen, cases[i].more), DDP_OK);
+        cr_expect_eq(daemon_options_check_open(&o, &finding), cases[i].code, "%s", cases[i].listen);
+        if (cases[i].code == FINDING_NO_SECRET)
+            cr_expect_not_null(strstr(finding.sentence, "7 is not opened to other hosts"), "%s",
+                               finding.sentence);
+    }
+}
+
 Test(daemon_options, help_and_man_page_show_every_option_that_is_for_users)
 {
-    static const char *const names[] = { "listen",  "max-bytes", "keep", "insecure", "torch21",
-                                         "verbose", "quiet",     "help", "version" };
+    static const char *const names[] = { "listen",      "max-bytes", "keep",  "insecure", "torch21",
+                                         "secret_file", "verbose",   "quiet", "help",     "version" };
     struct buf help = { 0 }, man = { 0 };
     char line[64];
     cr_assert(daemon_options_text(DAEMON_HELP, &help) && buf_append(&help, "", 1));

@@ -326,8 +326,7 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut =
-        words_distance(name, front) + 1; /* plus 1, because a shortened name is similar to too many options */
+    size_t cut = words_distance(name, front) + 1; /* a shortened name resembles too many options */
     return cut < whole ? cut : whole;
 }
 
@@ -379,8 +378,8 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* --help ends the parsing, so errors after it are not reported, because a user who requests help needs no correction.
- * After --version only --json is read. */
+/* Return whether the options read so far request only a text. --help ends the parsing, so later errors are not
+ * reported, because a user who requests help needs no correction. After --version only --json is read. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||

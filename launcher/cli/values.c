@@ -251,7 +251,7 @@ static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The expression is compiled here only to check it; the agent compiles it again for its use. */
+/* Check that an expression can be compiled; launcher/node compiles it again for its use. */
 static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
 {
     char why[128];
@@ -286,7 +286,7 @@ static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* 0 is valid: the store opens a free port, and the workers get that port. */
+/* Parse a port. 0 is valid: the store opens a free port, and the workers get that port. */
 static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, 65535, to))
@@ -294,7 +294,7 @@ static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free port");
 }
 
-/* --env is the only option whose values are collected instead of overridden. */
+/* Add a variable. --env is the only option whose values are collected instead of overridden. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
@@ -368,7 +368,7 @@ static ddp_status value_SIGNALS(const char *text, void *to, struct ddp_err *err)
     return signals_parse(text, to, err);
 }
 
-/* 0 is valid: --grace=0 kills at once. */
+/* Parse a time. 0 is valid: --grace=0 kills at once. */
 static ddp_status value_DURATION(const char *text, void *to, struct ddp_err *err)
 {
     if (read_duration(text, to))
@@ -509,7 +509,7 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The minimum is a second, because a sample of the stacks may take some seconds. */
+/* Parse the timeout of hangs. The minimum is a second, because a sample of the stacks may take some seconds. */
 static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -520,8 +520,8 @@ static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err 
     return DDP_OK;
 }
 
-/* A heartbeat is sent every third of this time. With less than the minimum, a busy machine would be treated as
- * lost. */
+/* Parse the timeout of nodes. A heartbeat is sent every third of this time. With less than the minimum, a busy
+ * machine would be treated as lost. */
 static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;

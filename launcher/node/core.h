@@ -71,12 +71,11 @@ struct exits {
 
 /* Where the surviving workers were when this attempt failed. */
 struct node_sample {
-    bool by_py_spy; /* Python runs and py-spy is available: the stop waits for the sample */
-    bool is_taken;  /* the sample is in `beats_seen` */
-    unsigned beats; /* heartbeats of this attempt */
-    struct beat_known
-        *beats_seen;      /* by local rank: the state at the last heartbeat; pid 0 = the worker had ended */
-    struct cJSON *stacks; /* owned: rows of record/stacks.h; NULL = none */
+    bool by_py_spy;                /* Python runs and py-spy is available: the stop waits for the sample */
+    bool is_taken;                 /* the sample is in `beats_seen` */
+    unsigned beats;                /* heartbeats of this attempt */
+    struct beat_known *beats_seen; /* by local rank, at the last heartbeat; pid 0 = it had ended */
+    struct cJSON *stacks;          /* owned: rows of record/stacks.h; NULL = none */
 };
 
 /* The memory that this node shares with its workers: one page of record/flight.h for each, in an unnamed memory file.
@@ -91,8 +90,7 @@ struct node_run {
     struct contain *contain; /* borrowed */
     struct spawner spawner;
     struct exits exits;
-    pid_t
-        *pids; /* by local rank; 0 = not running. A pid may be signalled until its process was waited for. */
+    pid_t *pids;                   /* by local rank; 0 = not running. Reserved until it was waited for */
     bool *asked;                   /* by local rank: the worker still ran when the agent signalled it */
     struct beat_known *known;      /* by local rank: the last state of the process that the store received */
     struct beat_step *steps;       /* by local rank: the last step that the store received */
@@ -107,17 +105,14 @@ struct node_run {
     bool resting;  /* the whole job is stopped for a while */
     bool prepared; /* the first attempt was prepared before its round */
     uint64_t attempt_started_ms;
-    struct failure
-        cause; /* the cause of the attempt's end, as the store reports it; `why` "" = none reported */
-    int64_t step,
-        best_step; /* received with the verdict: steps of this attempt, and the highest of all attempts; -1 = none */
-    struct buf failed;                      /* array of struct failed_attempt */
+    struct failure cause;    /* cause of the attempt's end, from the store; `why` "" = none */
+    int64_t step, best_step; /* from the verdict: step of this attempt, best of all; -1 = none */
+    struct buf failed;       /* array of struct failed_attempt */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", the subject of left_waiting */
-    char left_waiting
-        [FINDING_TEXT_MAX];        /* the sentence about a rank that left while others waited; "" = none */
-    struct finding hang;           /* the store's verdict on this attempt; FINDING_NONE = none */
-    enum finding_code left_code;   /* code of left_waiting: see struct left_early */
-    struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
+    char left_waiting[FINDING_TEXT_MAX];    /* about a rank that left while others waited; "" = none */
+    struct finding hang;                    /* the store's verdict on this attempt; FINDING_NONE = none */
+    enum finding_code left_code;            /* code of left_waiting: see struct left_early */
+    struct stuck stuck[STUCK_MAX];          /* processes that cannot be killed, for the report */
     size_t n_stuck;
 };
 

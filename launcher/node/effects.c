@@ -57,7 +57,7 @@ static void node_set_timer(struct node *n)
         uv_timer_start(&n->timer, n->on_timer, at > now ? at - now : 0, 0);
 }
 
-/* Without this deadline, the wait for a store that hangs would never end. */
+/* Set the deadline of an answer; without one, the wait for a store that hangs would never end. */
 void node_expect_answer(struct node *n)
 {
     const uint64_t limit_ms = n->plan->cli->timeout_ms;

@@ -499,7 +499,7 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
     return error;
 }
 
-/* The worker's ends of the pipes are closed here in every case; otherwise the end of the pipes would never be
+/* Start a worker. Its ends of the pipes are closed here in every case; otherwise the end of the pipes would never be
  * detected. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
 {

@@ -61,8 +61,7 @@ struct spawner {
     struct rlimit nofile; /* the user's limit; that of this process is higher */
     char path[PATH_MAX];  /* path of the program, set at the first start; "" before */
     bool outside_noted;
-    const char
-        *failed; /* the program that could not be started, as found or as the user wrote it; NULL = none */
+    const char *failed; /* the program that could not be started; NULL = none */
 };
 
 /* Initialize, before many descriptors are open, and raise this process's descriptor limit to what so many workers

@@ -32,13 +32,13 @@ void fan_expect(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* A chunk that was read for readers that are gone is passed to the next readers. */
+/* Open a reader. It also gets a chunk that was read for readers that are gone. */
 void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* This is also called for an expected reader that could not be started, because waiting for it would block the others
+/* Close a reader, also one that was expected and could not be started, because waiting for it would block the others
  * forever. A worker that does not read the input stays absent. */
 void fan_close(struct fan *fan, int reader)
 {
@@ -53,8 +53,9 @@ void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* A reader that is slow, or has not started yet, blocks all, because the chunk in memory is the only copy of its
- * missing bytes. Without a reader nothing is read, so that typed input is left to the process after ddprun. */
+/* Return true if the next chunk may be read. A reader that is slow, or has not started yet, blocks all, because the
+ * chunk in memory is the only copy of its missing bytes. Without a reader nothing is read, so that typed input is
+ * left to the process after ddprun. */
 bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -86,15 +87,16 @@ void fan_gave(struct fan *fan, int reader, size_t len)
     fan->readers[reader].done += len;
 }
 
-/* The last byte must be delivered before, because a reader stops at the end of its input. */
+/* Return true if a reader's pipe can be closed: not before the last byte is delivered, because a reader stops at the
+ * end of its input. */
 bool fan_is_over(const struct fan *fan, int reader)
 {
     const struct fan_reader *r = &fan->readers[reader];
     return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
 }
 
-/* A single reader inherits the input if possible: isatty(), line editing and seeking then work as without ddprun. Two
- * readers that inherit would each get a part of the bytes. */
+/* Choose how the input is passed on. A single reader inherits it if possible: isatty(), line editing and seeking then
+ * work as without ddprun. Two readers that inherit would each get a part of the bytes. */
 enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)
@@ -294,8 +296,8 @@ static void take_if_wanted(struct input *in)
 
 /* --- workers start and end -------------------------------------------------------------------------------- */
 
-/* Each attempt continues where the last one stopped, because typed input cannot be read twice. Bytes that the old
- * workers did not get are passed to the new ones. */
+/* Begin an attempt. It continues where the last one stopped, because typed input cannot be read twice. Bytes that the
+ * old workers did not get are passed to the new ones. */
 void input_attempt(struct input *in)
 {
     fan_forget(&in->fan);
@@ -322,8 +324,8 @@ static int open_pipe(struct input *in, int local_rank)
     return fds[0];
 }
 
-/* Workers without input get /dev/null: if descriptor 0 were closed, the first file that a worker opens would become
- * its stdin. */
+/* Return the stdin of a worker. Workers without input get /dev/null: if descriptor 0 were closed, the first file that
+ * a worker opens would become its stdin. */
 int input_open(struct input *in, int local_rank)
 {
     if (!plan_gets_input(in->plan, local_rank))
@@ -409,8 +411,8 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     return DDP_OK;
 }
 
-/* A thread's read of a file cannot be cancelled once it has begun; then on_file_read runs later and detects
- * `closing`. */
+/* Close the input. A thread's read of a file cannot be cancelled once it has begun; then on_file_read runs later and
+ * detects `closing`. */
 void input_close(struct input *in)
 {
     if (in == NULL || in->closing)

@@ -425,7 +425,8 @@ static void begin_round(struct node *n)
     node_pump(n);
 }
 
-/* Preparation and the store's answer are concurrent; the later of the two begins the round. */
+/* Begin the prepared attempt if its round is known. Preparation and the store's answer are concurrent; the later of
+ * the two begins the round. */
 void node_begin_prepared(struct node *n)
 {
     n->run.prepared = true;
@@ -696,7 +697,7 @@ static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJ
     snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->meet.store_finding.code));
 }
 
-/* A node that has received the end of the job no longer needs the store. */
+/* Handle the loss of the store. A node that has received the end of the job no longer needs the store. */
 void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;

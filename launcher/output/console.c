@@ -125,7 +125,7 @@ static void on_folded(void *user, const struct fold_line *line)
     line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
 }
 
-/* Lines of stdout and of stderr are folded separately, because there is no common order between them. */
+/* Start the folding, separately for stdout and stderr, because there is no common order between their lines. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
 {
     c->waits = waits;
@@ -215,8 +215,8 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
 
-/* `raw`: the bytes of a single worker without prefixes are passed on unchanged, as if the worker wrote to ddprun's
- * stdout itself; a prompt without a newline is visible at once. */
+/* Initialize a stream. `raw`: the bytes of a single worker without prefixes are passed on unchanged, as if the worker
+ * wrote to ddprun's stdout itself; a prompt without a newline is visible at once. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
 {
     const struct plan *plan = c->plan;

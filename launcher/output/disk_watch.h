@@ -24,7 +24,7 @@ void disk_end(enum disk_user user);
 /* Return true and copy the path if an operation has lasted for `ms`. `path` may be NULL. */
 bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
 
-/* The agent records that it exits although an operation hangs, because nothing else is left to do; the guardian reads
+/* Record that the agent exits although an operation hangs, because nothing else is left to do; the guardian reads
  * that record. */
 void disk_watch_leave(void);
 bool disk_watch_left(void);
@@ -34,11 +34,10 @@ bool disk_watch_left(void);
 /* Run work that may hang, such as access to a file server that does not answer, on a separate thread; the caller
  * waits for a limited time. */
 
+/* If `run` returns in time, the caller owns `user` again. */
 struct aside {
-    void (*run)(void *user); /* on the thread */
-    void (*release)(
-        void *
-            user); /* called on the thread if `run` returns too late; otherwise the caller owns `user` again */
+    void (*run)(void *user);     /* on the thread */
+    void (*release)(void *user); /* called on the thread if `run` was too late */
     void *user;
 };
 

@@ -205,7 +205,7 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void 
     return log;
 }
 
-/* A node that never joined a round still writes its log, under the name without a rank. */
+/* Close the log. A node that never joined a round still writes its lines, under the name without a rank. */
 void event_log_close(struct event_log *log)
 {
     if (log == NULL)

@@ -125,10 +125,9 @@ void merge_free(struct merge *m);
 /* The prefix of one line: the plan's template, filled with the rank or ranks that printed the line. */
 
 struct line_origin {
-    int local_rank, which; /* STD_OUT or STD_ERR */
-    int pid;               /* 0 = not known */
-    const struct rank_set
-        *ranks; /* local ranks of a line that several ranks printed; NULL for a single rank */
+    int local_rank, which;        /* STD_OUT or STD_ERR */
+    int pid;                      /* 0 = not known */
+    const struct rank_set *ranks; /* local ranks of a line of several ranks; else NULL */
     struct line_time at;
 };
 
@@ -149,10 +148,9 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 /* The target of lines. A zeroed struct is a file or a pipe: the text is written unchanged, and each update of a bar
  * becomes a line. */
 struct line_row {
-    bool escape; /* a terminal, which would execute control characters; see text.h */
-    bool
-        terminal; /* the terminal can move its cursor: an update stays on the last row until a line follows */
-    bool drawn;   /* an update is on the last row now */
+    bool escape;   /* a terminal, which would execute control characters; see text.h */
+    bool terminal; /* it can move its cursor: an update stays on the last row */
+    bool drawn;    /* an update is on the last row now */
 };
 
 /* Return the bytes that erase the row before a line of another stream; "" when the row has no update. */

@@ -515,7 +515,8 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     return sink;
 }
 
-/* The pattern may give two workers the same file; with two descriptors they would overwrite each other's output. */
+/* Find an open log file by its path: the pattern may give two workers the same file, and with two descriptors they
+ * would overwrite each other's output. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)
@@ -524,8 +525,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* The thread closes a file after it has written the pending bytes. After this call the file's news must not be read,
- * because the thread may free the file at any moment. */
+/* End all log files. The thread closes a file after it has written the pending bytes. After this call the file's news
+ * must not be read, because the thread may free the file at any moment. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -547,8 +548,8 @@ void sinks_put(struct sinks *s, int sink, struct slice bytes)
         writer_put(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* There are two limits, far apart, because with one limit every read would stop and start the stream. A stream that
- * may lose bytes never waits. */
+/* Return true if the caller should wait. There are two limits, far apart, because with one limit every read would
+ * stop and start the stream. A stream that may lose bytes never waits. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -573,7 +574,7 @@ uint64_t sinks_written(struct sinks *s)
            writer_written(s->files);
 }
 
-/* Do not wait: the thread still writes what is queued if the disk accepts it; a failed write is not repeated. */
+/* Stop waiting: the thread still writes what is queued if the disk accepts it; a failed write is not repeated. */
 void sinks_wait_no_more(struct sinks *s)
 {
     s->policy = WRITER_DROP;
@@ -642,7 +643,8 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
     return false;
 }
 
-/* Pending bytes are included, because the caller no longer waits for them. Files of earlier attempts are first. */
+/* Get the i-th loss. Pending bytes are included, because the caller no longer waits for them. Files of earlier
+ * attempts are first. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {

@@ -23,12 +23,12 @@ struct log_file;
  * result until log_file_target passes it to a writer, which closes it. */
 struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err);
 
-/* An event that the user has not been told of yet; usually LOG_NO_NEWS. Any thread may call log_file_news until the
+/* An event that was not reported to the user yet; usually LOG_NO_NEWS. Any thread may call log_file_news until the
  * file is closed. */
 enum log_news {
     LOG_NO_NEWS,
     LOG_MADE_AGAIN, /* the file was deleted, and was created again */
-    LOG_DELETED, /* the file was deleted and cannot be created again: new output goes to the deleted file */
+    LOG_DELETED, /* the file was deleted and cannot be created again: new output is written to the deleted file */
     LOG_NOT_ROTATED /* the file is over its limit, because it cannot be renamed */
 };
 enum log_news log_file_news(struct log_file *f);

@@ -59,7 +59,7 @@ void wakeup_ring(const struct wakeup *bell)
     (void)ignored;
 }
 
-/* After uv_close libuv no longer polls the descriptor. */
+/* Close the handle, then the descriptor, because libuv no longer polls it after uv_close. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 {
     uv_close((uv_handle_t *)&bell->poll, closed);
@@ -267,7 +267,7 @@ static size_t bite(const struct stream *s)
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* A read is never stopped in the middle, because bytes that were read must be used; the next read is. */
+/* Read once. A stream is paused only after its read, because bytes that were read must be used. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* read returns the error */
@@ -499,7 +499,7 @@ static void on_progress(void *user)
     look_for_idle(o);
 }
 
-/* Called on the writer's thread. */
+/* Wake the loop; called on the writer's thread. */
 static void wake_loop(void *user)
 {
     const struct output *o = user;
@@ -731,15 +731,15 @@ static void on_drain_time(uv_timer_t *timer)
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
 }
 
-/* Call this before the drain, because the time to wait depends on how the job has ended. */
+/* Record how the job has ended, before the drain, because the time to wait depends on that. */
 void output_finish(struct output *o, bool well)
 {
     o->finishing = true;
     o->finished_well = well;
 }
 
-/* Usually all pipes have ended, and look_for_idle() finishes the drain at once; the timer is for pipes that another
- * process holds open. */
+/* Start the drain. Usually all pipes have ended, and look_for_idle() finishes the drain at once; the timer is for
+ * pipes that another process holds open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;

@@ -59,11 +59,10 @@ int patient_write(int fd, struct slice bytes, int unread_ms)
 }
 
 enum {
-    KEEP_BYTES = 64 * 1024, /* a buffer above this size, after a burst, is freed */
-    PIECE_BYTES =
-        128 * 1024, /* bytes written between two checks under the lock, so that progress is visible */
-    RETRY_MS = 250, /* delay before a write to a full disk is retried */
-    JOIN_MS = 300   /* a thread that needs longer to end is blocked */
+    KEEP_BYTES = 64 * 1024,   /* a buffer above this size, after a burst, is freed */
+    PIECE_BYTES = 128 * 1024, /* bytes written between two checks under the lock */
+    RETRY_MS = 250,           /* delay before a write to a full disk is retried */
+    JOIN_MS = 300             /* a thread that needs longer to end is blocked */
 };
 
 /* One target. The lock protects everything except `going`, which the thread owns. */
@@ -359,7 +358,7 @@ static int free_slot(struct writer *w)
     return slots[w->n_slots] != NULL ? w->n_slots++ : -1;
 }
 
-/* May be called while the thread runs. */
+/* Add a slot, perhaps while the thread runs. */
 int writer_add_target(struct writer *w, struct writer_target target)
 {
     pthread_mutex_lock(&w->lock);
@@ -370,7 +369,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
-/* The slot contains the descriptor and never moves, so the target may point into it. */
+/* Add a slot for a descriptor. The slot contains the descriptor and never moves, so the target may point into it. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
@@ -392,7 +391,7 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A slot is free when its owner has read the final state, not as soon as it is closed. */
+/* Release a slot: it is free when its owner has read the final state, not as soon as it is closed. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -444,8 +443,9 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
         writer_drop(w, s, bytes.len - n);
 }
 
-/* The caller is the event loop, so this function never waits for the target, and only briefly for the lock. If no
- * thread can be created (ulimit -u), it does wait for the target, because slow output is better than lost output. */
+/* Queue bytes. The caller is the event loop, so this function never waits for the target, and only briefly for the
+ * lock. If no thread can be created (ulimit -u), it does wait for the target, because slow output is better than lost
+ * output. */
 void writer_put(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);

@@ -152,8 +152,8 @@ bool cause_never_began(const struct report *r)
     return true;
 }
 
-/* The order follows what a reader needs first: the failure, here or elsewhere; then the lost store; then the signal
- * that stopped the job; then the success. */
+/* Append the headline, in the order of what a reader needs first: the failure, here or elsewhere; then the lost
+ * store; then the signal that stopped the job; then the success. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -251,8 +251,8 @@ static size_t reported_lines(const struct failure *f, size_t max, struct buf *ou
     return n - skip;
 }
 
-/* Use stdout only if stderr is empty: most programs print errors to stderr, but a program that logs only to stdout
- * prints its reason there. */
+/* Append the last lines of stderr, or of stdout only if stderr is empty: most programs print errors to stderr, but a
+ * program that logs only to stdout prints its reason there. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
 {
     const int first = cause_first(r);
@@ -289,7 +289,7 @@ bool cause_full_path(const struct report *r, char path[PATH_MAX])
     return found;
 }
 
-/* Prefer the error file, because it is the worker's own summary. */
+/* Append a hint, preferably for the error file, because it is the worker's own summary. */
 bool cause_hint(const struct report *r, struct buf *out)
 {
     const struct hint_facts facts = hint_facts(r);
@@ -543,8 +543,8 @@ bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* The program's own connections may be reset as well. Only the error of a process group's connection shows that a
- * rank is gone. */
+/* Return true if the hint is about a lost rank. The program's own connections may be reset as well; only the error of
+ * a process group's connection shows that a rank is gone. */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -580,7 +580,7 @@ static uint64_t number_of(struct slice line)
     return hash != 0 ? hash : 1;
 }
 
-/* A later traceback replaces an earlier one. */
+/* Return the hash of the last import error; a later traceback replaces an earlier one. */
 uint64_t hint_import_error(struct slice text)
 {
     uint64_t found = 0;

@@ -78,10 +78,8 @@ struct report {
     const struct finding *hang; /* the verdict of the store on a hang of the last attempt; NULL = none */
     const struct stuck *stuck;  /* processes that cannot be killed, n_stuck of them */
     size_t n_stuck;
-    const struct cJSON *
-        stacks; /* of the workers that were still alive at the first failure: rows of record/stacks.h; NULL = none */
-    const char *
-        flights; /* where the ranks write the records of their last calls: see flight_path(); NULL = nowhere */
+    const struct cJSON *stacks; /* of the survivors of the first failure; NULL = none */
+    const char *flights;     /* path of the ranks' records of their calls: see flight_path(); NULL = none */
     const struct loss *lost; /* output that could not be written, n_lost places */
     size_t n_lost;
     const char *error_trouble; /* why the error file could not be read, or NULL */

@@ -157,13 +157,11 @@ static void coredump_look(pid_t pid, int status, time_t began, struct worker_evi
  * others by about 0.1 ms, so only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,  /* control groups of ddprun, of the job and around them, in two hierarchies */
-    LOOKED_AT_MAX = 8, /* failures of one attempt that are examined */
-    GROUP_FILE_BYTES =
-        4096, /* bytes of a control group's file: the longest file, memory.events, has ten numbers */
-    FILE_BYTES = 64 * 1024, /* bytes of any other file */
-    LOG_RECORDS_MAX =
-        65536, /* lines of the kernel's log that one call reads, more than the kernel keeps; 1 us each */
+    WATCHES_MAX = 24,        /* control groups of ddprun, of the job and around them, in two hierarchies */
+    LOOKED_AT_MAX = 8,       /* failures of one attempt that are examined */
+    GROUP_FILE_BYTES = 4096, /* of a control group's file: memory.events has ten numbers */
+    FILE_BYTES = 64 * 1024,  /* bytes of any other file */
+    LOG_RECORDS_MAX = 65536, /* lines of the log per call, more than it keeps; 1 us each */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
@@ -412,7 +410,7 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Search all lines since the start for each worker, because the line about a worker may be older than its SIGCHLD.
+/* Search all lines since the start, for each worker, because the line about a worker may be older than its SIGCHLD.
  * The log has the host's pids, so inside a container the pids in the log would belong to other processes. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
@@ -636,8 +634,8 @@ static const cJSON *find_message(const cJSON *root, const cJSON **callstack, con
     return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
 }
 
-/* Reject a file without a message instead of showing an empty one, because the worker had a reason to write the
- * file. */
+/* Take the members of the object. A file without a message is rejected instead of shown as empty, because the worker
+ * had a reason to write the file. */
 static ddp_status error_text_take(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
@@ -653,8 +651,8 @@ static ddp_status error_text_take(const cJSON *root, struct error_text *out, str
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
 }
 
-/* The order is: limit the length, parse, check the types. Each step relies only on the steps before, never on the
- * worker. */
+/* Parse an error file: limit the length, parse, check the types. Each step relies only on the steps before, never on
+ * the worker. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
 {
     const char *end = NULL;
@@ -752,7 +750,8 @@ static bool read_bytes(const char *path, struct buf *out)
     return ok;
 }
 
-/* `to` is not checked: the path comes from the user, or from the launcher that started this one. */
+/* Copy an error file. `to` is not checked, because the path comes from the user, or from the launcher that started
+ * this one. */
 void error_file_hand_on(const char *from, const char *to, int code)
 {
     struct buf bytes = { 0 }, out = { 0 };
@@ -841,7 +840,7 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Among a few thousand files beside `path`, find the one with the nearest name; at most a third of its letters may
+/* Find the file with the nearest name among a few thousand files beside `path`; at most a third of its letters may
  * differ. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
@@ -863,8 +862,8 @@ static void find_near(const char *path, char out[PATH_MAX])
         closedir(d);
 }
 
-/* The header of ddprun's own executable is the reference, because ddprun runs on this kernel; so no list of
- * processors is needed. */
+/* Examine a program. The header of ddprun's own executable is the reference, because ddprun runs on this kernel; so
+ * no list of processors is needed. */
 void program_see(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
@@ -890,8 +889,8 @@ void program_see(const char *path, struct program_look *look)
         look->helper = kind_of(look->elf.interpreter);
 }
 
-/* A name without a slash was searched along PATH; a file of that name in this directory was not executed, so there is
- * nothing to examine. */
+/* Examine the program that failed. A name without a slash was searched along PATH; a file of that name in this
+ * directory was not executed, so there is nothing to examine. */
 bool program_see_failed(const char *failed, const char *script, struct program_look *look)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

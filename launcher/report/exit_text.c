@@ -32,7 +32,8 @@ static bool put_plain(char glob[PATH_MAX], size_t *n, char c)
     return put(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
 }
 
-/* core(5) describes the pattern. Only the pid and the signal are known for certain. */
+/* Make a pattern for fnmatch(3) from the kernel's pattern, which core(5) describes. Only the pid and the signal are
+ * known for certain. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
 {
     char pid_text[16], signal_text[16];
@@ -91,8 +92,8 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
     return false;
 }
 
-/* This kernel wrote the file, so its byte order is that of this machine. Only 64 bits, because workers do not run on
- * other machines. */
+/* Find the address of the fault. This kernel wrote the file, so its byte order is that of this machine. Only 64 bits,
+ * because workers do not run on other machines. */
 bool coredump_fault(struct slice head, uint64_t *address)
 {
     const uint8_t *p = head.data;
@@ -149,8 +150,8 @@ static bool number_at(const char *p, size_t len, int base, unsigned long long *v
     return end != digits;
 }
 
-/* The key must begin the line and be followed by a blank: the key "oom" matches neither "oom_kill" nor
- * "oom_kill_group". */
+/* Find a counter. The key must begin the line and be followed by a blank: the key "oom" matches neither "oom_kill"
+ * nor "oom_kill_group". */
 bool counter_in(struct slice text, const char *key, unsigned long long *value)
 {
     size_t len = strlen(key);
@@ -211,9 +212,10 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* A group counts its victims even when the whole machine was out of memory, so the machine's counter is ignored if
- * groups can be read. The innermost group at its limit is the cause, because an outer group is only as full as its
- * inner groups make it. If no group was at its limit, the machine was, or a group around our container. */
+/* Decide whether memory ran out, and where. A group counts its victims even when the whole machine was out of memory,
+ * so the machine's counter is ignored if groups can be read. The innermost group at its limit is the cause, because
+ * an outer group is only as full as its inner groups make it. If no group was at its limit, the machine was, or a
+ * group around our container. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e)
 {

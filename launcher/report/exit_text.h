@@ -45,9 +45,8 @@ struct worker_evidence {
     uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = no /dev/shm */
     bool stdout_gone, stderr_gone; /* the reader of ddprun's own stdout (stderr) is gone */
     bool fault_known;
-    uint64_t fault; /* the address that could not be accessed */
-    char object
-        [OBJECT_SHOWN]; /* the program or library in which the fault happened, with offset; "" = not known */
+    uint64_t fault;            /* the address that could not be accessed */
+    char object[OBJECT_SHOWN]; /* program or library of the fault, with offset; "" = not known */
     enum coredump_kind coredump_kind;
     char core[PATH_MAX];
     uint64_t coredump_size;

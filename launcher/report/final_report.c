@@ -354,8 +354,8 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
-/* Each json_add passes ownership: from then on the parent frees the child. `workers` is created before it has a
- * parent, so it is freed here if an earlier step fails. */
+/* Build the whole object. Each json_add passes ownership: from then on the parent frees the child. `workers` is
+ * created before it has a parent, so it is freed here if an earlier step fails. */
 struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -373,7 +373,7 @@ struct cJSON *report_json(const struct report *r)
     return NULL;
 }
 
-/* All processes are gone; the last event contains the report. */
+/* Append the last event, which contains the report. */
 bool event_finished(struct buf *out, const struct report *report)
 {
     cJSON *o = event_new(EVENT_FINISHED, report->ended_ms - report->started_ms);

@@ -14,11 +14,10 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,           /* of guardian and agent, with the store and its clients */
-    FDS_PER_WORKER = 4, /* two pipes, a pidfd, a connection to the store */
-    PROCESSES = 3,      /* guardian, agent, the store's thread */
-    SHM_PER_WORKER =
-        16 << 20, /* buckets, segments of NCCL, queues of data loaders; with less, failures are likely */
+    FDS = 28,                  /* of guardian and agent, with the store and its clients */
+    FDS_PER_WORKER = 4,        /* two pipes, a pidfd, a connection to the store */
+    PROCESSES = 3,             /* guardian, agent, the store's thread */
+    SHM_PER_WORKER = 16 << 20, /* buckets, segments of NCCL, queues of data loaders */
 };
 
 typedef char amount[SIZE_TEXT_MAX];

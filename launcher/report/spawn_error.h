@@ -21,10 +21,9 @@ enum { ELF_INTERPRETER_MAX = 256 };
 
 struct elf_look {
     enum elf_kind kind;
-    int machine, bits;         /* of the file; 0 when its header is too short */
-    int our_machine, our_bits; /* of the program that runs here */
-    char interpreter
-        [ELF_INTERPRETER_MAX]; /* the loader that the file requests; "" = none, or beyond these bytes */
+    int machine, bits;                     /* of the file; 0 when its header is too short */
+    int our_machine, our_bits;             /* of the program that runs here */
+    char interpreter[ELF_INTERPRETER_MAX]; /* the loader that the file requests; "" = none found */
 };
 
 /* Compare the first bytes of the file with those of a program that runs here; linkers put everything needed into the
@@ -53,18 +52,16 @@ enum { INTERPRETER_MAX = 256 };
 struct program_look {
     char path[PATH_MAX]; /* the examined path */
     enum path_kind kind;
-    bool is_python_file; /* Python should run this file: `path` is as the user wrote it */
-    char near
-        [PATH_MAX]; /* for a missing file: a file in the same directory with nearly the same name; "" = none */
-    bool empty;     /* the file has 0 bytes */
-    bool noexec;    /* on a file system mounted noexec */
+    bool is_python_file;   /* Python should run this file: `path` is as the user wrote it */
+    char near[PATH_MAX];   /* if missing: a file beside it with nearly the same name; "" = none */
+    bool empty;            /* the file has 0 bytes */
+    bool noexec;           /* on a file system mounted noexec */
     char locked[PATH_MAX]; /* the first directory on the path that may not be entered; "" = none */
-    char interpreter
-        [INTERPRETER_MAX]; /* a script's interpreter, after "#!" and without arguments; "" = not a script */
-    bool carriage_return;  /* the script's first line ends in \r\n */
-    struct elf_look elf;   /* facts about a binary program */
-    enum path_kind helper; /* state of `interpreter` or elf.interpreter */
-    unsigned long long processes_max; /* ulimit -u here; 0 = unlimited or not known */
+    char interpreter[INTERPRETER_MAX]; /* after "#!", without arguments; "" = not a script */
+    bool carriage_return;              /* the script's first line ends in \r\n */
+    struct elf_look elf;               /* facts about a binary program */
+    enum path_kind helper;             /* state of `interpreter` or elf.interpreter */
+    unsigned long long processes_max;  /* ulimit -u here; 0 = unlimited or not known */
 };
 
 /* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `ours` are the

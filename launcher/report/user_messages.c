@@ -47,8 +47,8 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* `exit_code` is the shell's view (128 + n); `signal` is present only for a real signal, because 137 may be exit(137)
- * or SIGKILL. */
+/* Append that a worker has ended. `exit_code` is the shell's view (128 + n); `signal` is present only for a real
+ * signal, because 137 may be exit(137) or SIGKILL. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how)
 {
@@ -396,8 +396,8 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
         note_signal(a, heard, words[runs][first]);
 }
 
-/* A user who sends a signal to ddprun needs to know that the workers received it; a change of the window size is not
- * worth a line. */
+/* Report that a signal was passed on, because a user who sends a signal needs to know that the workers received it; a
+ * change of the window size is not worth a line. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
 {
     char what[64];
@@ -411,13 +411,13 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
 
 enum { STACKS_LINES_MAX = 200 };
 
-/* Printed also with --quiet, because the user has requested the status. */
+/* Print that the status follows, also with --quiet, because the user has requested the status. */
 void announce_status(const struct announce *a, const struct signal_heard *heard)
 {
     note_signal(a, heard, ": the state of the job follows");
 }
 
-/* Each line is a separate note, because each gets a prefix. */
+/* Print stacks. Each line is a separate note, because each gets a prefix. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut)
 {
     struct buf text = { 0 };
@@ -556,8 +556,8 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* The headline also reports a store that does not answer: users mostly request the status when a job hangs, and the
- * store may be the reason. */
+/* Append the headline. It also reports a store that does not answer: users mostly request the status when a job
+ * hangs, and the store may be the reason. */
 static bool put_headline(const struct status_facts *f, struct buf *out)
 {
     return text_put_ms(out, f->now_ms - f->started_ms) &&
@@ -566,7 +566,7 @@ static bool put_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
-/* The last line shows how many ranks were left out; if none was, there is no such line. */
+/* Append a line. The last line shows how many ranks were left out; if none was, there is no such line. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);

@@ -139,7 +139,7 @@ static bool put_pieces(const struct prefix *p, const struct prefix_values *value
     return ok;
 }
 
-/* The colour ends before the blanks at the end. */
+/* Append the prefix; its colour ends before the blanks at the end. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out)
 {
     size_t begin = out->len, blanks = 0;

@@ -59,7 +59,7 @@ static ddp_status not_a_list(struct ddp_err *err)
     return status;
 }
 
-/* *set is changed only if every name of the list is valid. An empty name between commas is invalid. */
+/* Parse a list of signals. *set is changed only if every name is valid. An empty name between commas is invalid. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
 {
     signal_set read = 0;
@@ -106,8 +106,8 @@ static const char *kernel_words(int signal)
                                                                                             : "the kernel";
 }
 
-/* The text includes the sender, because users ask "who killed my job?", and the kernel reports the sender only when
- * the signal is received. */
+/* Append the signal and its sender, because users ask "who killed my job?", and the kernel reports the sender only
+ * when the signal is received. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 {
     const struct signal_row *row = signal_row_of(heard->signal);

@@ -70,7 +70,8 @@ static const char *fill_of(const char *gap, const struct word *words, size_t n, 
     return NULL;
 }
 
-/* A brace without a known name is text: a path may contain one, and a typing error in a table should be visible. */
+/* Fill the placeholders. A brace without a known name is text: a path may contain one, and a typing error in a table
+ * should be visible. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
 {
     bool ok = true;
@@ -89,7 +90,7 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* Small numbers have one decimal: 1.5 GiB, but 64 MiB. */
+/* Format a size; small numbers have one decimal: 1.5 GiB, but 64 MiB. */
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
 {
     static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -108,7 +109,7 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return out;
 }
 
-/* A longer duration has a larger unit, so every text is short: hours need no seconds. */
+/* Format a duration. A longer duration has a larger unit, so every text is short: hours need no seconds. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
 {
     if (ms < 1000)
@@ -122,8 +123,8 @@ const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
     return out;
 }
 
-/* The time may come from a worker's file, so the sum must not overflow or become negative, and the year must have
- * four digits, for which there is space. */
+/* Format a time. It may come from a worker's file, so the sum must not overflow or become negative, and the year must
+ * have four digits, for which there is space. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };
@@ -138,7 +139,7 @@ const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s,
     return out;
 }
 
-/* One row of the matrix is computed at a time. */
+/* Compute the distance, one row of the matrix at a time. */
 size_t words_distance(const char *a, const char *b)
 {
     size_t row[WORDS_DISTANCE_MAX + 1];
@@ -332,8 +333,8 @@ static size_t sequence(const uint8_t *p, size_t len)
     return p[0] != 0 ? utf8_sequence(p, len) : 0;
 }
 
-/* Valid bytes are copied in long pieces, because nearly all output is valid, and each line of --json is passed
- * through here. */
+/* Append bytes as UTF-8. Valid bytes are copied in long pieces, because nearly all output is valid, and each line of
+ * --json is passed through here. */
 bool utf8_clean(struct buf *out, struct slice bytes)
 {
     const uint8_t *p = bytes.data, *end = p + bytes.len;
@@ -352,7 +353,7 @@ bool utf8_clean(struct buf *out, struct slice bytes)
     return ok;
 }
 
-/* The item is owned or freed in every case. */
+/* Add an item, which is owned or freed in every case. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {
     bool ok = item != NULL && cJSON_AddItemToObject(object, name, item);
@@ -399,7 +400,7 @@ struct cJSON *json_add_object(struct cJSON *array)
     return NULL;
 }
 
-/* When memory is short, `out` stays unchanged. */
+/* Print an object; when memory is short, `out` stays unchanged. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented)
 {
     char *text = object == NULL ? NULL : indented ? cJSON_Print(object) : cJSON_PrintUnformatted(object);
@@ -445,7 +446,8 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
     return status;
 }
 
-/* A '%' at the end is rejected, too, because no token is a NUL. A '/' at the end would name a directory. */
+/* Check a pattern. A '%' at the end is rejected, too, because no token is a NUL. A '/' at the end would name a
+ * directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {
     const size_t len = strlen(pattern);

@@ -70,7 +70,8 @@ static bool names_one(const char *name, const char *const *entries, size_t n)
     return false;
 }
 
-/* As in torchrun, the NCCL switches keep the user's value, and OMP_NUM_THREADS is set only for several workers. */
+/* Set the facts as torchrun does: the NCCL switches keep the user's value, and OMP_NUM_THREADS is set only for
+ * several workers. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n)
 {
@@ -146,7 +147,7 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* The overrides are first in the list, the inherited variables last. */
+/* Compute the base: the overrides are first in the list, the inherited variables last. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {

@@ -91,8 +91,7 @@ struct env_facts {
     int attempt;                     /* starts of the workers, including those because nodes joined or left */
     const char *master_addr;
     int master_port;
-    bool
-        rank0_store; /* rank 0 hosts a store at this address, with PyTorch's own server; otherwise the launcher does */
+    bool rank0_store; /* rank 0 hosts the store, with PyTorch's own server; else the launcher */
     const char *job, *role;
     const char *timer_file; /* NULL = as inherited */
     const char *signals;    /* names, separated by commas */

@@ -78,7 +78,7 @@ struct std_map {
 /* Return the streams of `local_rank`. */
 int std_map_get(const struct std_map *map, int local_rank);
 
-/* Return the highest local rank in the map, -1 if there is none. */
+/* Return the highest local rank in the map, -1 if the map names no rank. */
 int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */

@@ -341,8 +341,8 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- the connection ------------------------------------------------------------------------------------- */
 
-/* Handles one complete answer at the front of `in` and removes it. Returns false if there is none, or after the loss
- * of the link. */
+/* Handles one complete answer at the front of `in` and removes it. Returns false without a complete answer, or after
+ * the loss of the link. */
 static bool take_one(struct store_link *link)
 {
     uint8_t status = 0;

@@ -207,7 +207,7 @@ void node_say_not_started(const struct node *n, int error);
 
 /* --- flight_pages.c --- */
 
-/* Create the pages. Without memory or descriptors there are none, and workers run without a page. */
+/* Create the pages. Without memory or descriptors no page is created, and workers run without one. */
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 

@@ -312,7 +312,7 @@ void node_say_not_started(const struct node *n, int error)
     buf_free(&words);
 }
 
-/* Return a report with what is known now, to describe the first failure. */
+/* Return a report with the facts known now, to describe the first failure. */
 static struct report report_now(const struct node *n)
 {
     static struct program_look look; /* paths make it too large for a stack */

@@ -43,7 +43,7 @@ void timer_table_free(struct timer_table *t);
 /* Process bytes that were read. Return how many lines were invalid or could not be kept. */
 size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n);
 
-/* Get the time at which the next timer expires; return false if there is none. */
+/* Get the time at which the next timer expires; return false without a timer. */
 bool timer_table_next(const struct timer_table *t, double *expires);
 
 /* Remove all timers of a process that has an expired timer; *row is the earliest of its expired timers that have a

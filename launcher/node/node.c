@@ -72,8 +72,8 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* Start the store here or find it on another host, and join the job.
  *
- * The agent is a client of its own store, over TCP like all others; if the store is on another host, only the address
- * differs. A store in this process ends together with it, so its silence has no deadline. */
+ * The agent is a client even of the store that it hosts, over TCP like all others; if the store is on another
+ * host, only the address differs. A store in this process ends together with it, so its silence has no deadline. */
 
 /* ASK_MS: time for an existing store to answer; shorter than the time before the first message about waiting. */
 enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500, TELL_OTHERS_MS = 2000 };

@@ -429,7 +429,7 @@ static struct helper *free_helper(struct stack_dump *d)
     return NULL;
 }
 
-/* Start a helper for a process. Return NULL, or the reason why there is none. */
+/* Start a helper for a process. Return NULL, or why no helper runs. */
 static const char *helper_start(struct stack_dump *d, const struct target *t)
 {
     char path[PATH_MAX];

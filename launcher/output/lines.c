@@ -551,7 +551,7 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* Return the oldest line with this text among the lines after the rank's last one; NULL if there is none. */
+/* Return the oldest line with this text among the lines after the rank's last one; NULL if no line matches. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];

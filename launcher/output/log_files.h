@@ -120,7 +120,7 @@ struct sinks *sinks_new(enum writer_policy policy, writer_progress progress, voi
 /* Create the log file `path`. Return its number; -1: `err` has the reason. */
 int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, struct ddp_err *err);
 
-/* Return the number of the log file `path`; -1 if there is none. */
+/* Return the number of the log file `path`; -1 if it is not open. */
 int sinks_find_file(const struct sinks *s, const char *path);
 
 /* Close each log file as soon as everything queued for it is written. Their numbers are reused. */
@@ -143,7 +143,7 @@ uint64_t sinks_written(struct sinks *s);
 /* Drop pending bytes that cannot be written now, because the job ends. */
 void sinks_wait_no_more(struct sinks *s);
 
-/* Get the next event that was not reported yet; return false if there is none. */
+/* Get the next event that was not reported yet; return false without an event. */
 bool sinks_next_event(struct sinks *s, struct sink_event *event);
 
 /* Get the bytes lost by the i-th sink that has lost some; pending bytes are included. Return false after the last

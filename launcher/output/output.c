@@ -358,7 +358,7 @@ struct output {
     bool draining, given_up;       /* given_up: the remaining bytes are dropped */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
-    bool told_hung;             /* the user was told that the disk does not answer */
+    bool told_hung;             /* a message about the hanging disk was printed */
     bool looking;               /* look_for_failures runs, so do not call `idle` yet */
     uint64_t written, moved_ms; /* bytes written by the sinks, and when that number last changed */
 };

@@ -156,7 +156,7 @@ static bool has_work(const struct slot *s)
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot that has something to do now; NULL if there is none before *wake_ms. The search begins at
+/* Return the next slot that has something to do now; NULL if no slot has work before *wake_ms. The search begins at
  * `from`, so that every slot gets its turn. `from` may wrap around: there are thousands of turns per second, and a
  * job may last for weeks. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)

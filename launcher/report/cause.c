@@ -350,7 +350,7 @@ static bool has_gloo_interface(const struct hint_facts *f)
     return f->gloo_interface;
 }
 
-/* {python} and the names in words of hint_for() are placeholders in `sentence`. */
+/* {python} and the other names in hint_for() are placeholders in `sentence`. */
 static const struct hint {
     const char *piece, *sentence;
     const char *with;                                /* must also occur in the text; NULL = no condition */

@@ -107,7 +107,7 @@ bool cause_why(const struct report *r, struct buf *out);
 /* Append the remedy. */
 bool cause_remedy(const struct report *r, struct buf *out);
 
-/* Append where the core file is, or why there is none. */
+/* Append where the core file is, or why it is missing. */
 bool cause_core(const struct report *r, struct buf *out);
 
 /* Append the last `max` lines of the first failure's stderr, or of its stdout when stderr is empty, and set

@@ -825,7 +825,7 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 }
 
 /* Copy the first directory of the path that may not be entered, for example "/data/locked" of
- * "/data/locked/bin/train"; "" if there is none. */
+ * "/data/locked/bin/train"; "" if every directory may be entered. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);

@@ -125,7 +125,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* Add the facts behind the sentences, for programs; facts that were not observed are left out. */
+/* Add the facts that the sentences are based on, for programs; facts that were not observed are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -146,7 +146,7 @@ static bool add_evidence(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the worker's error file; null when there is none. */
+/* Add the worker's error file; null when it wrote no such file. */
 static bool add_error(cJSON *o, const struct report *r)
 {
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return the length of the valid UTF-8 sequence at `p` (`len` > 0 bytes); 0 if there is none: overlong forms,
+/* Return the length of the valid UTF-8 sequence at `p` (`len` > 0 bytes); 0 for an invalid one: overlong forms,
  * surrogates and code points above U+10FFFF are invalid. */
 size_t utf8_sequence(const uint8_t *p, size_t len);
 

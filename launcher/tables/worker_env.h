@@ -149,7 +149,7 @@ struct env_sources {
     char *const *inherited;
 };
 
-/* Return the value that a worker gets; NULL when there is none. Borrowed from the sources. */
+/* Return the value that a worker gets; NULL when it is not set. Borrowed from the sources. */
 const char *env_sources_find(const struct env_sources *sources, const char *name);
 
 /* Return the value of `name` in an environment block, NULL when it is missing. Borrowed from the block. */

@@ -1,7 +1,7 @@
 /* buf.c -- see buf.h.
  *
- * The three fields are enough because nothing is ever taken from the middle: a connection appends what it has read and
- * consumes whole requests from the front, an answer only grows. */
+ * Three fields are sufficient, because bytes are never removed from the middle: a connection appends the bytes that it
+ * has read and consumes whole requests from the front, and a reply only grows. */
 #include "base/buf.h"
 
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 enum { BUF_MIN = 256 };
 
-/* Half of SIZE_MAX keeps the doubling below from overflowing, whatever `more` is. */
+/* Reject requests above half of SIZE_MAX, so that the doubling below cannot overflow. */
 void *buf_reserve(struct buf *b, size_t more)
 {
     if (more > SIZE_MAX / 2 - b->len)
@@ -42,8 +42,8 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Usually it fits into the free room; else format again when the length is known, so nothing is cut. The NUL of
- * vsnprintf is after `len`, and the next append overwrites it. */
+/* Format into the free room, which is usually sufficient. If not, format again when the length is known, so that
+ * nothing is cut. The NUL of vsnprintf is after `len`, and the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     const size_t room = b->cap - b->len;
@@ -67,7 +67,7 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
 void buf_consume(struct buf *b, size_t n)
 {
     b->len -= n;
-    if (n > 0 && b->len > 0) /* a long request that grows must not move at every read */
+    if (n > 0 && b->len > 0) /* without this check, a long unfinished request would be moved at every read */
         memmove(b->data, b->data + n, b->len);
 }
 

@@ -1,4 +1,4 @@
-/* buf.h -- bytes: borrowed (slice), growing (buf), with several holders (shared). */
+/* buf.h -- three ways to hold bytes: borrowed (slice), growing (buf), and with several holders (shared). */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 
@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A borrowed view of bytes. The bytes belong to the maker of the slice; a slice is never freed.
+/* A borrowed view of bytes. A slice is never freed; its bytes belong to the code that made the slice.
  *
- * Keys and values of the store may hold any byte, including 0, so a pointer alone does not mark their end.
- * Passed by value: two registers. */
+ * Keys and values of the store may contain any byte, including 0, so a pointer alone does not mark their end. A slice
+ * is passed by value, in two registers. */
 struct slice {
     const void *data;
     size_t len;
@@ -26,14 +26,14 @@ static inline struct slice slice_str(const char *text)
     return (struct slice){ text, strlen(text) };
 }
 
-/* memcmp must not get the NULL of an empty slice, not even with a length of 0. */
+/* Compare two slices. An empty slice may have a NULL pointer, which memcmp must not get even with a length of 0. */
 static inline bool slice_equal(struct slice a, struct slice b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-/* FNV-1a in 64 bits, of bytes in any number of pieces: start with HASH_START. For tables and against mistakes; an
- * attacker can choose bytes with equal hashes. */
+/* Return the 64-bit FNV-1a hash of bytes that may be passed in several pieces; start with HASH_START. Use the hash for
+ * tables and to detect accidental changes. An attacker can choose bytes with equal hashes. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
@@ -44,29 +44,27 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
     return hash;
 }
 
-/* Bytes that grow at the end and are consumed from the front. A zeroed struct is an empty buffer. The
- * capacity doubles, and only for bytes that have arrived: a length that a peer merely announces never reaches
- * this file. */
+/* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. The capacity
+ * doubles, but only for bytes that exist: callers never reserve a length that a peer has only announced. */
 struct buf {
     uint8_t *data;
     size_t len; /* bytes in use */
     size_t cap; /* bytes allocated */
 };
 
-/* Reserve `more` bytes after `len`. Return where they start, or NULL if memory is short (buffer
- * unchanged). */
+/* Reserve `more` bytes after `len`. Return their address, or NULL if memory is short; the buffer is unchanged then. */
 void *buf_reserve(struct buf *b, size_t more);
 
-/* Append a copy of `len` bytes. False if memory is short; the buffer is unchanged then. */
+/* Append a copy of `len` bytes. Return false if memory is short; the buffer is unchanged then. */
 bool buf_append(struct buf *b, const void *data, size_t len);
 
-/* Append formatted text without its final NUL. False if memory is short. */
+/* Append formatted text without its final NUL. Return false if memory is short. */
 bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Drop the first `n` (<= len) bytes. */
+/* Remove the first `n` (<= len) bytes. */
 void buf_consume(struct buf *b, size_t n);
 
-/* Free the memory and return to the zeroed state. */
+/* Free the memory and zero the struct. */
 void buf_free(struct buf *b);
 
 static inline struct slice buf_slice(const struct buf *b)
@@ -74,25 +72,26 @@ static inline struct slice buf_slice(const struct buf *b)
     return slice_of(b->data, b->len);
 }
 
-enum { SHARED_MIN = 64 << 10 }; /* holding is cheaper than copying from this size on */
+enum { SHARED_MIN = 64 << 10 }; /* from this size on, holding is cheaper than copying */
 
 /* Bytes with several holders: a value of the store, and the unsent replies that refer to it.
  *
- * The last holder to release them frees them. Bytes that have another holder must not be changed. One
- * thread. */
+ * The last holder that releases the bytes frees them. Bytes with another holder must not be changed. All holders are
+ * in one thread. */
 struct shared {
     uint32_t holders;
     size_t size; /* of `bytes` */
     uint8_t bytes[];
 };
 
-/* Return `size` bytes that begin with the first `keep` bytes of `old`, and release `old`. NULL is an empty
- * `old`. Memory without another holder is reused. Return NULL if memory is short: `old` is unchanged. */
+/* Return a block of `size` bytes that begins with the first `keep` bytes of `old`, and release `old`. `old` may be
+ * NULL. The memory of `old` is reused if it has no other holder. Return NULL if memory is short; `old` is unchanged
+ * then. */
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep);
 
 struct shared *shared_hold(struct shared *s);
 
-/* NULL is allowed. */
+/* Release one reference. The last release frees the bytes. NULL is allowed. */
 void shared_release(struct shared *s);
 
 static inline bool shared_is_held_twice(const struct shared *s)

@@ -1,8 +1,9 @@
 /* completion.c -- see options.h.
  *
- * A script is a fixed text with the program's name for each backquote. Its parts enclose lists made from the options.
- * The three scripts work alike: they walk over the words before the cursor and skip options and their values, to find
- * out whether the cursor is at an option, at its value, at the first other word, or after it. */
+ * A script is made of fixed texts, in which each backquote is replaced by the program's name, and of lists made from
+ * the options. The scripts for bash, zsh and fish work alike. They walk over the words before the cursor and skip
+ * options with their values. So they find out whether the cursor is at an option, at its value, at the first other
+ * word, or after that word. */
 #include "base/options.h"
 
 #include <string.h>
@@ -34,7 +35,7 @@ static bool put_template(struct buf *out, const struct completion *c, const char
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append "--a --b": the options that take a value, or the others. */
+/* Append "--a --b": the options with a value, or those without one. */
 static bool put_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -47,7 +48,7 @@ static bool put_names(struct buf *out, const struct completion *c, bool with_val
     return ok;
 }
 
-/* Append "r t": the letters that take a value. */
+/* Append "r t": the letters of options with a value. */
 static bool put_letters(struct buf *out, const struct completion *c)
 {
     const char *blank = "";
@@ -74,7 +75,7 @@ static bool put_words(struct buf *out, const struct option_row *o)
     return ok;
 }
 
-/* Append the name as the scripts compare it: with underscores. */
+/* Append the name as the scripts compare it, with underscores. */
 static bool put_key(struct buf *out, const char *name)
 {
     bool ok = true;
@@ -83,8 +84,8 @@ static bool put_key(struct buf *out, const char *name)
     return ok;
 }
 
-/* Append a line for each option whose value can be completed: `    KEY) BEFORE words AFTER ;;`, or with
- * `file` or `dir` instead. */
+/* Append a line for each option whose value can be completed: `    KEY) BEFORE words AFTER ;;`. Files and directories
+ * have `file` or `dir` instead of BEFORE, words and AFTER. */
 static bool put_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
                       const char *file, const char *dir)
 {
@@ -107,8 +108,8 @@ static bool put_cases(struct buf *out, const struct completion *c, const char *b
     return ok;
 }
 
-/* Append "-|a|b": the commands that take files. "-" keeps the pattern valid for an empty list, and no command
- * has that name. */
+/* Append "-|a|b": the commands whose arguments are files. "-" keeps the pattern valid if the list is empty; no command
+ * has this name. */
 static bool put_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");
@@ -126,8 +127,8 @@ static bool put_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* Append the first clause of a help text, quoted for a shell's '...'. zsh separates name and text by a colon,
- * which no `name` contains. */
+/* Append the first clause of a help text, quoted for a shell's '...'. The clause has no colon, because zsh separates
+ * name and text by a colon. */
 static bool put_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");
@@ -143,7 +144,7 @@ static bool put_help(struct buf *out, const char *help, bool fish)
 
 /* --- bash ----------------------------------------------------------------------------------------------- */
 
-/* Bash cuts --name=value into three words, unless COMP_WORDBREAKS has been changed. */
+/* Bash splits --name=value into three words, unless COMP_WORDBREAKS has been changed. */
 static const char bash_walk[] =
     "' prefix= cur=${COMP_WORDS[COMP_CWORD]} i word name= first=0\n"
     "    COMPREPLY=()\n"
@@ -314,8 +315,7 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* fish completes the values of options that it knows. The spelling with dashes is offered only if a dash is
- * typed. */
+/* fish itself completes the values of options. Spellings with dashes are offered only if the user has typed a dash. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"
@@ -339,7 +339,7 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* Append "__nproc_per_node -r": names as __words compares them. */
+/* Append "__nproc_per_node -r": the names of options with a value, as __words compares them. */
 static bool put_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = put_template(out, c, "set -g __`_valued");

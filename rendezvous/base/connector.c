@@ -1,7 +1,7 @@
 /* connector.c -- see connector.h.
  *
- * Thread and caller share one object, and the last of the two frees it. libuv's pool is not used: with a
- * silent name server getaddrinfo may hang for half a minute. Four such calls would fill the pool, and the
+ * Thread and caller share one object, and the last of the two frees it. libuv's thread pool is not used: with a name
+ * server that does not answer, getaddrinfo may hang for half a minute. Four such calls would fill the pool, and the
  * process would wait for them at its end. */
 #include "base/connector.h"
 
@@ -45,9 +45,9 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* Copy the first line that names the host, as the C library reads the file. A longer line is cut. The line is
- * shown when the name leads to loopback, because the mistake is then in this file and not in DNS. Control
- * characters become blanks, because the line may go to a terminal. */
+/* Copy the first line with the host, as the C library reads the file. A longer line is cut. Users see this line when
+ * the name is a loopback address, because the mistake is then in this file and not in DNS. Control characters become
+ * blanks, because the line may be printed on a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {
     char text[1024];
@@ -65,8 +65,8 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
         fclose(file);
 }
 
-/* Both families are requested even if this host has no address of one (no AI_ADDRCONFIG). That flag ignores
- * loopback, so a laptop without a network would find nothing. The resolver's order (RFC 6724) stays, because
+/* Look up `host` in both families, even if this host has no address of one (no AI_ADDRCONFIG). That flag ignores
+ * loopback, so a laptop without a network would find nothing. The order of the resolver (RFC 6724) is kept, because
  * other programs try the same address first. */
 static void look_up(const char *host, int flags, struct name_found *found)
 {
@@ -90,8 +90,8 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
-/* Give up the caller's share; the caller holds the lock. The last user must unlock before it destroys the
- * mutex. That is safe, because a count of 0 means that no other thread can reach the object. */
+/* Remove one user of the object and unlock it; the last user frees it. The last user must unlock the mutex before
+ * destroying it. This is safe: with 0 users, no other thread can reach the object. */
 static void lookup_leave(struct name_lookup *l)
 {
     const bool last = --l->users == 0;
@@ -103,7 +103,7 @@ static void lookup_leave(struct name_lookup *l)
     free(l);
 }
 
-/* The long call runs without the lock, so that the caller can leave meanwhile. */
+/* Look up the name without the lock, so that the caller can leave during this long call. */
 static void *lookup_main(void *arg)
 {
     struct name_lookup *l = arg;
@@ -118,9 +118,9 @@ static void *lookup_main(void *arg)
     return NULL;
 }
 
-/* Start a detached thread with all signals blocked, because the caller's threads handle them. Return 0, or an
- * errno. The mask is inherited and therefore set around the creation. A thread that set it later would take
- * signals for a moment. */
+/* Start a detached thread with all signals blocked, because the caller's threads handle them. Return 0, or an errno.
+ * The thread inherits the mask, so the mask is set before the creation. If the thread itself set the mask, it would
+ * receive signals before that. */
 static int start_thread(struct name_lookup *l)
 {
     pthread_t thread;
@@ -205,9 +205,9 @@ int connector_begin(const char *address, int port)
     return error != 0 ? -error : fd;
 }
 
-/* On loopback a connect to a free port of the ephemeral range may connect to itself. TCP's simultaneous open
- * does that when source and destination port are equal by chance, about once in 28,000 tries. Such a socket
- * looks like a connection, echoes all bytes, and takes the port from the store that is about to listen
+/* Check whether a socket is connected to itself. On loopback, this happens about once in 28,000 connects to a free
+ * port of the ephemeral range: if source and destination port are equal by chance, TCP's simultaneous open succeeds.
+ * Such a socket looks like a connection, echoes all bytes, and occupies the port of the store that will listen
  * there. */
 static bool met_itself(int fd)
 {

@@ -1,7 +1,7 @@
 /* endpoint.c -- see endpoint.h.
  *
- * The last colon separates the port, unless there are several and no brackets. "::1:29400" has two readings,
- * so it is rejected with both spelled out. */
+ * The last colon separates the port. A text with several colons and without brackets has two readings, like
+ * "::1:29400". Such a text is rejected, and the error shows both readings. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@ static bool all_digits(const char *text)
     return *text != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-/* strtol would accept signs, blanks and hexadecimal. */
+/* Parse a port without strtol, which would accept signs, blanks and hexadecimal. */
 static ddp_status parse_port(const char *text, const char *whole, int *port, struct ddp_err *err)
 {
     long value = 0;
@@ -31,7 +31,8 @@ static ddp_status parse_port(const char *text, const char *whole, int *port, str
     return DDP_OK;
 }
 
-/* Names are not checked further, because the resolver defines what a valid name is. */
+/* Copy the host. Only blanks and unprintable bytes are rejected here, because the resolver defines which names are
+ * valid. */
 static ddp_status set_host(struct endpoint *out, const char *host, size_t len, const char *whole,
                            struct ddp_err *err)
 {
@@ -46,8 +47,8 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
     return DDP_OK;
 }
 
-/* The colons inside the brackets belong to the address. Only the colon after the bracket separates the
- * port. */
+/* Parse "[host]" or "[host]:port". Colons inside the brackets belong to the address; only the colon after them
+ * separates the port. */
 static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct ddp_err *err)
 {
     const char *end = strchr(text, ']');
@@ -58,7 +59,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
     return end[1] == ':' ? parse_port(end + 2, text, &out->port, err) : DDP_OK;
 }
 
-/* A number alone is a port, because hosts do not have such names. */
+/* Parse a number alone as a port, because no host has such a name. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err)
 {
     *out = (struct endpoint){ .port = default_port };
@@ -78,7 +79,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 
-/* Brackets separate the colons of an IPv6 address from the port. */
+/* Put brackets around an IPv6 address, because its colons would hide the port. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX])
 {
     const bool v6 = strchr(host, ':') != NULL;
@@ -87,7 +88,8 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
     return text;
 }
 
-/* A socket for both families shows IPv4 peers as ::ffff:10.0.0.2. Operators expect 10.0.0.2. */
+/* Format an IPv4 peer as 10.0.0.2. A socket for both families has the address ::ffff:10.0.0.2, which operators do not
+ * expect. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX])
 {
     char host[INET6_ADDRSTRLEN] = "?";

@@ -1,16 +1,16 @@
 /* error.c -- the texts behind include/ddp/error.h.
  *
- * The code that detects an error knows the value and formats the text; each caller may prepend its own context:
- * "checkpoint 'a.ckpt': ", "rank 3: ". So the sentence goes from general to specific. The text has a fixed size in
- * the caller's memory, because reporting a lack of memory must not need any. */
+ * The code that detects an error formats the text with its values. Each caller may prepend its own context:
+ * "checkpoint 'a.ckpt': ", "rank 3: ". So the sentence goes from general to specific. The text has a fixed size in the
+ * caller's memory, because the report of a lack of memory must not need memory. */
 #include "base/not_null.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Switches without a default, so that the compiler names a row that is missing; numbers from a newer library still get
- * an answer. */
+/* The switches have no default, so that the compiler reports a missing row. For a number that only a newer library
+ * defines, each function has a last answer. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {
@@ -52,8 +52,8 @@ int ddp_exit_code(ddp_status status)
 
 void (*error_keep)(const char *msg);
 
-/* Return the code, so that detecting and returning are one statement: return ddp_fail(err, ...). The text is
- * formatted in a second buffer, because an argument may be ddp_last_error(). */
+/* Return the code, so that a function can fail in one statement: return ddp_fail(err, ...). The text is formatted in a
+ * second buffer, because an argument may be ddp_last_error(). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     char msg[sizeof(err->msg)];
@@ -72,8 +72,8 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     return code;
 }
 
-/* Build it in a second buffer, because the old text is one of the parts. If both do not fit, cut the end, because the
- * front names the place. */
+/* Build the text in a second buffer, because the old text is a part of it. If both parts do not fit, cut the end,
+ * because the front names the place. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

@@ -1,26 +1,26 @@
 /* events.h -- the kinds of lines in an event log, and their common members.
  *
- * Each row has the word in the line and the constant; the lists group them by their writer. ddprun --json, ddprun
- * --events, the store and ddpctl timeline use these words. launcher/events.schema.json describes the other fields of
- * each line. Words are stable, because other programs read them. */
+ * Each row has the constant and the word in the line; the lists group the rows by the writer of the line. ddprun
+ * --json, ddprun --events, the store and ddpctl timeline use these words. launcher/events.schema.json describes the
+ * other members of each line. Words never change, because other programs read them. */
 #ifndef BASE_EVENTS_H
 #define BASE_EVENTS_H
 
 #include "base/buf.h"
 
 /* Written by a job's rendezvous. */
-#define EVENTS_OF_RENDEZVOUS(X)                                        \
-    X(JOIN, "join")                                                    \
-    X(SPARE, "spare") /* joined while a round runs, or one too many */ \
-    X(REFUSED, "refused")                                              \
-    X(LEAVE, "leave")                                                  \
-    X(LOST, "lost")                                                    \
-    X(LAST_CALL, "last_call")                                          \
-    X(ROUND, "round")                                                  \
-    X(NODE_DONE, "node_done")                                          \
-    X(STOP, "stop")                                                    \
-    X(NODE_STOPPED, "node_stopped")                                    \
-    X(STALE, "stale") /* a message of an older round */                \
+#define EVENTS_OF_RENDEZVOUS(X)                                                                     \
+    X(JOIN, "join")                                                                                 \
+    X(SPARE, "spare") /* the node joined while a round runs, or there are more nodes than needed */ \
+    X(REFUSED, "refused")                                                                           \
+    X(LEAVE, "leave")                                                                               \
+    X(LOST, "lost")                                                                                 \
+    X(LAST_CALL, "last_call")                                                                       \
+    X(ROUND, "round")                                                                               \
+    X(NODE_DONE, "node_done")                                                                       \
+    X(STOP, "stop")                                                                                 \
+    X(NODE_STOPPED, "node_stopped")                                                                 \
+    X(STALE, "stale") /* a message about another round */                                           \
     X(VERDICT, "verdict")
 
 /* Also written by the store. */
@@ -28,25 +28,25 @@
     X(BARRIER_OPEN, "barrier_open") /* the first member has arrived */ \
     X(BARRIER_END, "barrier_end")   /* with its outcome */             \
     X(FINDING, "finding")           /* of the diagnosis */             \
-    X(EVENTS_LOST, "events_lost")   /* too many at once: some were dropped */
+    X(EVENTS_LOST, "events_lost")   /* too many events at once: some were dropped */
 
 /* Written by an agent about itself and its workers. */
-#define EVENTS_OF_AGENT(X)                                          \
-    X(LAUNCHED, "launched") /* it starts to connect to the store */ \
-    X(STARTED, "started")   /* the first round has begun */         \
-    X(WORKER_STARTED, "worker_started")                             \
-    X(WORKER_STOPPED, "worker_stopped") /* by a SIGSTOP */          \
-    X(WORKER_ENDED, "worker_ended")                                 \
-    X(RESTART, "restart")                                           \
-    X(STOP_REQUESTED, "stop_requested")                             \
-    X(SIGNAL_PASSED, "signal_passed")                               \
+#define EVENTS_OF_AGENT(X)                                                 \
+    X(LAUNCHED, "launched") /* the agent starts to connect to the store */ \
+    X(STARTED, "started")   /* the first round has begun */                \
+    X(WORKER_STARTED, "worker_started")                                    \
+    X(WORKER_STOPPED, "worker_stopped") /* by a SIGSTOP */                 \
+    X(WORKER_ENDED, "worker_ended")                                        \
+    X(RESTART, "restart")                                                  \
+    X(STOP_REQUESTED, "stop_requested")                                    \
+    X(SIGNAL_PASSED, "signal_passed")                                      \
     X(FINISHED, "finished")
 
 /* In --json only. */
-#define EVENTS_OF_JSON(X)                             \
-    X(FINDINGS, "findings") /* all of them at once */ \
-    X(OUTPUT, "output")     /* a line of a worker */  \
-    X(NOTE, "note")         /* what would go to stderr */
+#define EVENTS_OF_JSON(X)                              \
+    X(FINDINGS, "findings") /* all findings at once */ \
+    X(OUTPUT, "output")     /* a line of a worker */   \
+    X(NOTE, "note")         /* a line that ddprun would print on stderr */
 
 #define EVENTS_OF_LOG(X) EVENTS_OF_RENDEZVOUS(X) EVENTS_OF_STORE(X) EVENTS_OF_AGENT(X)
 #define EVENT_KINDS(X)   EVENTS_OF_LOG(X) EVENTS_OF_JSON(X)
@@ -58,17 +58,18 @@ enum event_kind {
         EVENT_N_KINDS
 };
 
-/* Return a word like "worker_started"; "?" for an invalid kind. */
+/* Return a word like "worker_started", or "?" for an invalid kind. */
 const char *event_word(enum event_kind kind);
-/* Return the kind of `word`, or EVENT_N_KINDS for an unknown word, for example of a later version. */
+/* Return the kind of `word`, or EVENT_N_KINDS for an unknown word, which a later version may have written. */
 enum event_kind event_kind_of(const char *word);
 
-/* Append the line of one event: `object`, a JSON object as text, with or without a final newline. `more`
- * members are inserted at its end: ",\"ms\":1". False if memory is short or `object` is not an object; then
- * nothing is appended. */
+/* Append the line of one event. `object` is a JSON object as text, with or without a final newline. The members
+ * `more`, such as ",\"ms\":1", are inserted at its end. Return false and append nothing if memory is short or `object`
+ * is no object. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
-/* Append ,"NAME":"TEXT" with JSON's escapes; bytes that are not text become \u00NN. False if memory is short. */
+/* Append ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false if memory
+ * is short. */
 bool event_add_text(struct buf *out, const char *name, const char *text);
 
 enum { EVENT_TIME_MAX = 32 };

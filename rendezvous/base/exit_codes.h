@@ -1,8 +1,8 @@
-/* exit_codes.h -- the exit codes of ddprun. One row each: code, name, meaning, remedy.
+/* exit_codes.h -- the exit codes of ddprun. Each row has a code, its name, its meaning, and the remedy.
  *
- * `ddprun explain`, the manual page, the documentation and the enum come from here. 125 to 127 follow env(1), timeout(1)
- * and the shells. Every other value is the exit code of the worker that failed first; agent_exit_code in agent/agent.c
- * has the rule. */
+ * `ddprun explain`, the manual page, the documentation and the enum are made from these rows. 125 to 127 have the
+ * meanings of env(1), timeout(1) and shells. Every other value is the exit code of the worker that failed first;
+ * agent_exit_code in agent/agent.c has the rule. */
 #ifndef RENDEZVOUS_EXIT_CODES_H
 #define RENDEZVOUS_EXIT_CODES_H
 
@@ -39,7 +39,7 @@ enum exit_code {
 #undef X
 };
 
-/* --exit-code: which failed worker the code comes from. */
+/* The values of --exit-code: the failed worker whose exit code ddprun uses. */
 enum exit_policy { EXIT_POLICY_FIRST, EXIT_POLICY_MAX, EXIT_POLICY_RANK0, EXIT_POLICY_WORKERS };
 
 #endif

@@ -1,14 +1,14 @@
-/* list.h -- a ring of nodes that live inside other objects; the head is a node too, so nothing is a special
- * case.
+/* list.h -- a ring of nodes that are parts of other objects. The head is also a node, so that the ends of a list are
+ * no special case.
  *
- *     struct barrier { struct list open; ... };                 the node lives in the object
+ *     struct barrier { struct list open; ... };                 the node is part of the object
  *     LIST_EACH(node, &barriers->open)
  *         use(LIST_ENTRY(node, struct barrier, open));            from the node back to the object
  *
- * So inserting an object needs no memory and cannot fail, removing it needs no search, and an object may be in
+ * So inserting an object needs no memory and cannot fail, removing an object needs no search, and an object may be in
  * several lists at once. LIST_EACH must not remove its current node: fetch `next` first.
  *
- * A node outside any list points to itself, so removing it again is harmless. */
+ * A node outside all lists points to itself, so removing a node twice is harmless. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
@@ -32,7 +32,7 @@ static inline bool list_is_empty(const struct list *head)
     return head->next == head;
 }
 
-/* Insert `node`, which is in no list, before `at`; before the head means at the end. */
+/* Insert `node`, which is in no list, before `at`. If `at` is the head, `node` becomes the last one. */
 static inline void list_insert(struct list *at, struct list *node)
 {
     node->prev = at->prev;

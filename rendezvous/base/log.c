@@ -1,7 +1,7 @@
 /* log.c -- see log.h.
  *
- * The line is built on the stack and leaves in one write(2), without stdio: no lock, no buffer that a fork
- * would copy, no memory. A longer line is cut, because a log line must never fail. */
+ * A line is built on the stack and written with one write(2), without stdio. So there is no lock, no buffer that a
+ * fork would copy, and no allocation. A long line is cut, because logging must never fail. */
 #include "base/log.h"
 
 #include "base/buf.h"
@@ -20,7 +20,7 @@
 
 enum { PATIENCE_MS = 1000 };
 
-/* The only global of this folder: set once before any thread starts, only read after that. */
+/* The only mutable global of this file. It is set once before any thread starts, and only read after that. */
 static struct {
     const char *program;
     enum log_level level;
@@ -46,7 +46,7 @@ void log_line(enum log_level level, const char *fmt, ...)
     size_t len = (size_t)used + (more < 0 ? 0 : (size_t)more);
     if (len > sizeof(line) - 2)
         len = sizeof(line) - 2;
-    text_disarm(line, len, '\t'); /* names, keys and paths come from other users */
+    text_disarm(line, len, '\t'); /* names, keys and paths may be from other users */
     line[len++] = '\n';
     /* A full pipe without a reader must not block the thread that logs. */
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -56,10 +56,10 @@ void log_line(enum log_level level, const char *fmt, ...)
 
 /* --- lines of a file -------------------------------------------------------------------------------------- */
 
-enum { QUEUE_BYTES = 4 << 20 }; /* some 20,000 lines */
+enum { QUEUE_BYTES = 4 << 20 }; /* about 20,000 lines */
 
 struct line_file {
-    int fd; /* used by the thread only, once it runs */
+    int fd; /* only the thread uses it, once it runs */
     pthread_t thread;
     pthread_mutex_t mutex; /* protects all that follows */
     pthread_cond_t more, done;
@@ -70,8 +70,8 @@ struct line_file {
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write the line in one write. If a full disk took only a part, the next write first ends that line, so that
- * it spoils no other. */
+/* Write the line in one write. If a full disk has accepted only a part of a line, *torn is set, and the next call
+ * first ends that line with a newline. */
 static int write_line(int fd, const char *line, size_t len, bool *torn)
 {
     while (*torn) {
@@ -99,7 +99,7 @@ static void note_error(struct line_file *f, int error)
     pthread_mutex_unlock(&f->mutex);
 }
 
-/* One write for each line: with O_APPEND the kernel appends each as a whole, so several processes may share a
+/* Write each line separately: with O_APPEND the kernel appends each write as a whole, so several processes may share a
  * file. */
 static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
 {
@@ -113,8 +113,8 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
     }
 }
 
-/* The lock is held to swap the buffers and not while writing, because a write may take as long as the disk
- * needs. So callers never wait for the disk. Both buffers keep their memory. */
+/* Write the queue, again and again. The lock is held while the buffers are swapped, but not during a write, because a
+ * write may take as long as the disk needs. So callers never wait for the disk. Both buffers keep their memory. */
 static void *run_writer(void *user)
 {
     struct line_file *f = user;
@@ -141,7 +141,8 @@ static void *run_writer(void *user)
     return NULL;
 }
 
-/* The other threads handle signals. A pipe without a reader returns an errno. */
+/* Start the thread with all signals blocked, because other threads handle them. A write to a pipe without a reader
+ * then returns an errno instead of raising a signal. */
 static bool start_thread(struct line_file *f)
 {
     sigset_t all, before;
@@ -154,7 +155,7 @@ static bool start_thread(struct line_file *f)
 
 /* --- the callers ---------------------------------------------------------------------------------------- */
 
-/* Opening never waits for a pipe's reader; the writes may. */
+/* Open the file without waiting for a pipe's reader. Later writes may block. */
 static int open_file(const char *path, int *error)
 {
     const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
@@ -184,8 +185,8 @@ struct line_file *line_file_open(const char *path, int *error)
     return f;
 }
 
-/* A line for a full queue is dropped and counted, because an event log must never slow its job down. The
- * thread starts with the first line, so an earlier fork has no thread to lose. */
+/* Queue the line. If the queue is full, drop and count the line, because an event log must never delay its job. The
+ * thread starts with the first line, because a fork before that would lose it. */
 void line_file_put(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
@@ -208,8 +209,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* True if the thread has written all lines. The limit is needed because a pipe whose reader has stopped would
- * hang the launcher at its end. */
+/* Wait until the thread has written all lines; return false after `limit_ms`. Without the limit, a pipe whose reader
+ * has stopped would hang the launcher at its end. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     const struct timespec until = clock_after_us(limit_ms * 1000);

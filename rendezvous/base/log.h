@@ -1,8 +1,8 @@
-/* log.h -- lines without waiting: one on stderr for an operator ("ddprun: warning: ..."), or many in a file.
- * For shells; pure modules return text instead.
+/* log.h -- writes lines without waiting: single lines on stderr for an operator ("ddprun: warning: ..."), or many
+ * lines to a file. Pure modules do not use it; they return text instead.
  *
- * The program's name and the level are set once in main, before any thread starts. A line goes out in one
- * write(2), so lines of two processes do not mix. */
+ * main sets the program's name and the level once, before any thread starts. Each line is one write(2), so lines of
+ * two processes do not mix. */
 #ifndef RENDEZVOUS_BASE_LOG_H
 #define RENDEZVOUS_BASE_LOG_H
 
@@ -13,7 +13,8 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* `program` must stay valid until the process exits. Levels above `level` are not printed. */
+/* Set the program's name and the level. `program` must remain valid until the process exits. Lines above `level` are
+ * not printed. */
 void log_setup(const char *program, enum log_level level);
 
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -32,7 +33,8 @@ struct gate {
     unsigned left_out;
 };
 
-/* True if a line may be written now; *left_out is the number of lines suppressed since the last one. */
+/* Check whether a line may be written now. If so, *left_out is the number of lines that were left out since the last
+ * one. */
 static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < gate->next_ms) {
@@ -46,31 +48,30 @@ static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_
 
 /* --- lines of a file -------------------------------------------------------------------------------------- */
 
-/* A file that a separate thread appends whole lines to, so that callers never wait.
+/* A file to which a separate thread appends whole lines, so that callers never wait.
  *
- * Every line is one write, so several processes may append to the same file, and a concurrent reader sees no
- * partial line. Lines that the disk rejects or is too slow for are lost and counted. The first error is kept
- * for the caller's report. Later lines are still tried, because room may be free again. */
+ * Every line is one write, so several processes may append to the same file, and a concurrent reader sees no partial
+ * line. A line is lost and counted if the disk rejects it or is too slow. The first error is kept for the caller's
+ * report. Later lines are still written, because the disk may have space again. */
 
 struct line_file;
 
-/* Open for appending. A missing file is created with mode 0600; a pipe must have a reader. NULL: `*error` is
- * the errno. The thread starts with the first line. */
+/* Open a file for appending. A missing file is created with mode 0600; a pipe must have a reader. Return NULL if this
+ * fails; *error is the errno then. The thread starts with the first line. */
 struct line_file *line_file_open(const char *path, int *error);
 
 /* Queue a copy of one line or several, each with its newline. Any thread may call it; it never blocks on the file. */
 void line_file_put(struct line_file *f, struct slice line);
 
 struct line_file_state {
-    int error;     /* errno of the first line that could not be written, 0 = none; ENOBUFS: the file was too
-                    * slow */
-    uint64_t lost; /* lines */
+    int error;     /* errno of the first lost line, 0 = none; ENOBUFS = the file was too slow */
+    uint64_t lost; /* number of lost lines */
 };
 struct line_file_state line_file_state(struct line_file *f);
 
-enum { LINE_FILE_CLOSE_MS = 2000 }; /* for a slow disk, when a program is about to exit */
-/* Wait at most `limit_ms` until all is written, close, free. A file that hangs keeps its memory and its
- * thread until the process exits. NULL is allowed. Return the last state. */
+enum { LINE_FILE_CLOSE_MS = 2000 }; /* time for a slow disk when a program is about to exit */
+/* Wait at most `limit_ms` until all lines are written, close the file, and free `f`. If the file hangs, memory and
+ * thread remain until the process exits. NULL is allowed. Return the last state. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);
 
 #endif

@@ -1,5 +1,6 @@
-/* not_null.h -- the first check of a public function: NULL is DDP_ERR_ARG unless its header allows it. A macro, so
- * that the text can name the call and the argument: "ddp_store_set: `store` is NULL". */
+/* not_null.h -- the first check of a public function. An argument that is NULL is DDP_ERR_ARG, unless the function's
+ * header allows NULL. The check is a macro, so that the text can name the function and the argument: "ddp_store_set:
+ * `store` is NULL". */
 #ifndef RENDEZVOUS_NOT_NULL_H
 #define RENDEZVOUS_NOT_NULL_H
 
@@ -7,8 +8,8 @@
 
 #include <stddef.h>
 
-/* Receives the text of each failure. libddp sets it when it is loaded (worker/core/error.c), for ddp_last_error();
- * NULL in programs that do not call that. */
+/* Receives the text of each failure. When libddp is loaded, it sets this function for ddp_last_error()
+ * (worker/core/error.c). NULL in programs without ddp_last_error(). */
 extern void (*error_keep)(const char *msg);
 
 static inline ddp_status null_argument(struct ddp_err *err, const char *call, const char *argument)

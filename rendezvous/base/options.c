@@ -1,8 +1,8 @@
 /* options.c -- see options.h.
  *
- * getopt_long is not used, because its table has neither help texts nor offsets of values, and it prints
- * errors itself. A default is text that goes through the same parser as a user's value. So it cannot break
- * its limits, and the help prints the real default. */
+ * getopt_long is not used, because its table has neither help texts nor offsets of values, and it prints errors
+ * itself. A default is text, and is parsed like a user's value. So a default cannot exceed its own limits, and the
+ * help prints the real default. */
 #include "base/options.h"
 
 #include <ctype.h>
@@ -38,7 +38,7 @@ int options_word(const struct option_words *words, const char *text)
     return -1;
 }
 
-/* Decimal digits only, because strtoull would accept " 7", "+7" and "-7". */
+/* Parse decimal digits only, because strtoull would accept " 7", "+7" and "-7". */
 static bool read_count(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
     char *end;
@@ -50,7 +50,7 @@ static bool read_count(const char *text, uint64_t min, uint64_t max, uint64_t *o
     return true;
 }
 
-/* No infinity, no NaN, nothing below 0. */
+/* Parse a real number. Infinity, NaN and negative numbers are invalid. */
 static bool read_real(const char *text, bool with_0, double *out)
 {
     char *end;
@@ -196,8 +196,7 @@ static const struct option_row *find_name(const struct option_table *t, const ch
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* Find the option of an abbreviated name. A lower rank wins; *matches counts those of the lowest rank with a
- * match. */
+/* Find the option of an abbreviated name. A lower rank wins; *matches is the number of matches with the lowest rank. */
 static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
                                                   int *matches)
 {
@@ -213,7 +212,7 @@ static const struct option_row *find_abbreviation(const struct option_table *t, 
     return found;
 }
 
-/* The error lists all possible options, in the order of the table. */
+/* Report an ambiguous abbreviation, with all possible options in the order of the table. */
 static ddp_status ambiguous_option(const struct option_table *t, const char *word, size_t len,
                                    struct ddp_err *err)
 {
@@ -241,14 +240,14 @@ static ddp_status unknown_option(enum option_style style, const char *word, stru
 
 /* --- reading words -------------------------------------------------------------------------------------- */
 
-/* Return NULL at the end. */
+/* Return the next word, or NULL at the end. */
 static const char *next_word(const struct option_reader *r)
 {
     return r->at != r->end ? *r->at : NULL;
 }
 
-/* The value is the next word. As in argparse, a word that looks like an option is not a value; then the value is
- * missing. */
+/* Read the next word as the value. With OPTIONS_ARGPARSE, a word that looks like an option is no value; the value is
+ * missing then. */
 static ddp_status take_value(struct option_reader *r, const struct option_row *row, const char **text,
                              struct ddp_err *err)
 {
@@ -277,7 +276,7 @@ static ddp_status unwanted_value(const struct option_reader *r, const char *valu
     return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but got '%s'", r->spelled, value);
 }
 
-/* Errors show the full name if names may be abbreviated, else the word as typed. */
+/* Set the option as errors show it: the word as typed with OPTIONS_PLAIN, otherwise the full name. */
 static void set_spelled(struct option_reader *r, const struct option_row *row, const char *word)
 {
     if (r->table->style == OPTIONS_PLAIN)
@@ -286,8 +285,8 @@ static void set_spelled(struct option_reader *r, const struct option_row *row, c
         snprintf(r->spelled, sizeof(r->spelled), "--%s", row->name);
 }
 
-/* Read "--name" or "--name=value"; also "-x" and "-x=value" if letters stand alone. The word is consumed
- * already. */
+/* Read "--name" or "--name=value", and also "-x" or "-x=value" if letters are not combined. `word` is already
+ * consumed. */
 static ddp_status read_word(struct option_reader *r, const char *word, const struct option_row **row,
                             const char **text, struct ddp_err *err)
 {
@@ -330,7 +329,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : take_value(r, *row, text, err);
 }
 
-/* A lone "-" is a word by convention (standard input). "--" ends the options even before a word that looks like one. */
+/* Treat a lone "-" as a word, because by convention it means standard input. "--" ends the options, even before a word
+ * that looks like an option. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {
@@ -408,7 +408,7 @@ bool options_wrap(struct buf *out, const char *text, size_t at, size_t column)
     return ok && buf_printf(out, "\n");
 }
 
-/* The separator between name and value: "=" or " ", "" for a switch. */
+/* Return the separator between name and value: "=" or " ", or "" for a switch. */
 static const char *before_value(const struct option_table *table, const struct option_row *row)
 {
     if (options_is_switch(row))
@@ -416,7 +416,7 @@ static const char *before_value(const struct option_table *table, const struct o
     return table->style == OPTIONS_ARGPARSE ? "=" : " ";
 }
 
-/* The name is on the left and the text on the right; a long name moves its text to the next line. */
+/* Append the name on the left and the text on the right. After a long name, the text begins on the next line. */
 bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
                       struct buf *out)
 {
@@ -442,8 +442,8 @@ bool options_help(const struct option_table *table, struct buf *out)
     return ok;
 }
 
-/* A dash must be \- in roff, because a plain one prints a hyphen that cannot be pasted. A line may not begin
- * with a dot or quote. */
+/* Write a dash as \-, because roff prints a plain one as a hyphen, which users cannot paste into a shell. Protect a
+ * dot or a quote at the beginning of a line. */
 bool options_roff(struct buf *out, const char *text)
 {
     bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);
@@ -458,7 +458,7 @@ bool options_roff(struct buf *out, const char *text)
     return ok;
 }
 
-/* Print .TP, then names in bold and the value in italics, as man-pages(7) requires. */
+/* Append .TP, then names in bold and the value in italics, as man-pages(7) requires. */
 bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out)
 {
     char pet[OPTION_PET_MAX];

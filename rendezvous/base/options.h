@@ -1,9 +1,10 @@
-/* options.h -- command lines as tables of rows: the parser, --help, the manual page and shell completions
- * (completion.c) come from the same rows, for all programs.
+/* options.h -- command lines as tables of rows. The parser, --help, the manual page and shell completions
+ * (completion.c) of all programs use the same rows.
  *
  *     { .name = "max-bytes", .value = "N", .parse = set_max_bytes, .help = "keep at most N bytes" }
  *
- * gives --max-bytes N, --max-bytes=N and --max_bytes=N: '-' and '_' are equal. Pure: it prints nothing. */
+ * This row accepts --max-bytes N, --max-bytes=N and --max_bytes=N: '-' and '_' are equal. Pure: the module prints
+ * nothing. */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
@@ -26,8 +27,8 @@ enum option_type {
 };
 
 struct option_words {
-    const char *expected;    /* for errors: "'first' or 'max'"; NULL = made from the list */
-    const char *const *list; /* places may be NULL; NULL = no words */
+    const char *expected;    /* list of words for errors: "'first' or 'max'"; NULL = made from `list` */
+    const char *const *list; /* entries may be NULL; NULL = no words */
     size_t n;                /* 0 = a NULL ends the list */
 };
 #define OPTION_WORDS(expected, ...)                                       \
@@ -38,27 +39,26 @@ struct option_words {
 
 struct option_row {
     const char *name;  /* without dashes in front */
-    char letter;       /* of the short form; 0 = none */
-    const char *value; /* its name in the help; NULL = a switch; "[=X]" = a switch that accepts X after '=' */
+    char letter;       /* letter of the short form; 0 = none */
+    const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = X may follow after '=' */
     enum option_type type;
-    /* Replaces the type, NULL = none: parse `text` ("1" for a switch) into the field. Its error gives the
-     * reason; options_store adds the option. */
+    /* Parse `text` ("1" for a switch) into the field, instead of a parser by `type`. NULL = by type. An error has only
+     * the reason; options_store adds the option. */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field */
-    const char *preset; /* default as it would be typed, parsed like a value; NULL = none */
+    const char *preset; /* default, as a user would type it; NULL = none */
     uint64_t min, max;
     const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL = no words */
     unsigned char group;              /* index into the table's groups */
-    unsigned char rank;               /* abbreviations: a name of a lower rank wins */
-    bool in_environment;              /* PET_<NAME> is read */
+    unsigned char rank;               /* for abbreviations: the name with the lowest rank is used */
+    bool in_environment;              /* the environment variable PET_<NAME> is read */
     const char *help;                 /* NULL = hidden */
 };
 
-/* The wording of errors, by the custom of each program's users. */
+/* The wording of errors, which each program's users expect. */
 enum option_style {
     OPTIONS_PLAIN,    /* "--limit: '0' is not a number from 1 to 9" */
-    OPTIONS_ARGPARSE, /* "--limit=0 is not valid; expected: ..."; names may be abbreviated, letters
-                       * combined */
+    OPTIONS_ARGPARSE, /* "--limit=0 is not valid; expected: ..."; names may be abbreviated, letters combined */
     OPTIONS_EXPECTED, /* "--limit '0': expected a number from 1 to 9" */
 };
 
@@ -72,23 +72,23 @@ struct option_table {
         rows, sizeof(rows) / sizeof((rows)[0]), style \
     }
 
-/* Parse presets, then argv[1..], into the struct `into`. *rest gets the index of the first word that is no
- * option, where parsing ends; with `rest` NULL such a word is an error. DDP_ERR_ARG: err names the option and
- * the remedy. */
+/* Parse presets, then argv[1..], into the struct `into`. Parsing ends at the first word that is no option; *rest gets
+ * the index of this word. If `rest` is NULL, such a word is an error. After DDP_ERR_ARG, err names the option and the
+ * remedy. */
 ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
                          int *rest, struct ddp_err *err);
 
-/* The same parser step by step. `spelled` is the option of the last step as errors show it. */
+/* The state of the same parser, for steps of one option. `spelled` is the latest option, as errors show it. */
 struct option_reader {
     const struct option_table *table;
     char *const *at;     /* the next word */
     char *const *end;    /* after the last word; NULL = a NULL ends the list */
-    const char *letters; /* the rest of a word of short options, NULL = none */
+    const char *letters; /* unread letters of a word of short options; NULL = none */
     char spelled[80];
 };
 
-/* Read the next option and its value. *row is NULL at the first word that is not an option; a "--" is consumed.
- * DDP_ERR_ARG with *row NULL: the option does not exist. */
+/* Read the next option and its value. At the first word that is no option, *row is NULL; a "--" is consumed.
+ * DDP_ERR_ARG with *row NULL means that the option does not exist. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -96,40 +96,44 @@ ddp_status options_next(struct option_reader *reader, const struct option_row **
 ddp_status options_store(const struct option_table *table, const struct option_row *row, const char *text,
                          const char *spelled, void *into, struct ddp_err *err);
 
-/* Return the number of places in the list; the index of `text` in it, -1 if it is none of the words. */
+/* Return the number of entries in the list. options_word returns the index of `text` in the list, or -1 if it is none
+ * of the words. */
 size_t options_word_count(const struct option_words *words);
 int options_word(const struct option_words *words, const char *text);
 
-/* Parse "123", "64K", "64M", "2G", at most `most`. False if it is invalid; *out is then UINT64_MAX for a
- * number too large. */
+/* Parse "123", "64K", "64M", "2G", at most `most`. Return false for an invalid text. If the number is too large, *out
+ * is UINT64_MAX, otherwise 0. */
 bool options_size(const char *text, uint64_t most, uint64_t *out);
 
 bool options_is_switch(const struct option_row *row);
 
-/* Append a row of --help, all rows of --help, or an entry or all entries of the manual page (roff). False when memory is short. */
+/* Append one row or all rows of --help, or one entry or all entries of the manual page (roff). Return false if memory
+ * is short. */
 bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
                       struct buf *out);
 bool options_help(const struct option_table *table, struct buf *out);
 bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out);
 bool options_man(const struct option_table *table, struct buf *out);
 
-/* Append `text` in lines of at most 80 bytes. The first begins at column `at`, the others are indented by `column`. */
+/* Append `text` in lines of at most 80 bytes. The first line begins at column `at`, and the others are indented by
+ * `column`. */
 bool options_wrap(struct buf *out, const char *text, size_t at, size_t column);
-/* Append `text` for roff. */
+/* Append `text` with the escapes of roff. */
 bool options_roff(struct buf *out, const char *text);
 
-/* "PET_NPROC_PER_NODE" */
+/* Format the name of the row's environment variable: "PET_NPROC_PER_NODE". */
 enum { OPTION_PET_MAX = 64 };
 void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
-/* --- completion.c: scripts by which bash, zsh, fish and tcsh complete the command line of a program ---------- */
+/* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
-/* A name with underscores is completed with dashes once a dash is typed. A value is completed as a file if
- * its name in the help is FILE or PATTERN, as a directory if it is DIR, and otherwise by its words alone. */
+/* Names are completed with underscores, or with dashes if the user has typed a dash. If the name of a value in the
+ * help is FILE or PATTERN, the value is completed as a file; if it is DIR, as a directory. All other values are
+ * completed only by their words. */
 
 struct completion_command {
     const char *name, *help;
-    bool files; /* its arguments are files */
+    bool files; /* the arguments of the command are files */
 };
 
 struct completion {
@@ -137,7 +141,7 @@ struct completion {
     const struct option_table *options;
     const struct completion_command *commands; /* valid first words */
     size_t n_commands;
-    bool program_follows; /* the first word may also be a program to run, whose own completion follows */
+    bool program_follows; /* the first word may also be a program to run, whose own completion then applies */
 };
 
 enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };
@@ -145,8 +149,8 @@ enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCS
 /* For OPTION_WORD: the index of a word is its enum completion_shell. */
 extern const struct option_words completion_shells;
 
-/* Append the script for `shell`, which is not SHELL_NONE. False if memory is short. For tcsh it has the names
- * of options only. */
+/* Append the script for `shell`, which is not SHELL_NONE. Return false if memory is short. The script for tcsh only
+ * has the names of options. */
 bool completion_print(enum completion_shell shell, const struct completion *c, struct buf *out);
 
 #endif

@@ -5,7 +5,7 @@
 
 enum {
     HEAD_START_MS =
-        250, /* RFC 8305: longer than a round trip, short against the seconds that a dead address takes */
+        250, /* RFC 8305: longer than a round trip, but much shorter than the timeout of a dead address */
     FIRST_PAUSE_MS = 20,
     LAST_PAUSE_MS = 2000
 };
@@ -49,8 +49,8 @@ void race_failed(struct race *r, int runner)
     r->runners[runner].state = RUNNER_FAILED;
 }
 
-/* Return the deadline of this runner; UINT64_MAX if it does not run. Connect and answer have separate limits,
- * because a dead host fails the first, and a foreign service or a hung store the second. */
+/* Return the deadline of this runner; UINT64_MAX if it does not run. Connect and answer have separate limits, because
+ * a dead host exceeds the first, and a foreign service or a hung store the second. */
 static uint64_t limit_of(const struct race_runner *runner)
 {
     if (runner->state == RUNNER_CONNECTS)
@@ -58,7 +58,7 @@ static uint64_t limit_of(const struct race_runner *runner)
     return runner->state == RUNNER_GREETS ? runner->since_ms + RACE_HELLO_MS : UINT64_MAX;
 }
 
-/* The next runner starts when the head start of the last one is over, or when no runner is active. */
+/* Start the next runner when the head start of the latest one is over, or when no runner is active. */
 struct race_step race_next(struct race *r, uint64_t now_ms)
 {
     uint64_t at_ms = UINT64_MAX;

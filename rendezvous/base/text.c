@@ -1,7 +1,8 @@
 /* text.c -- see text.h.
  *
- * Keys, names and peers' texts are printed on terminals and in JSON. Escaping everything except printable ASCII keeps
- * an attacker's escape sequences off the operator's screen, and makes every result valid UTF-8 without a decoder. */
+ * Keys, names and texts of peers are printed on terminals and in JSON. Everything except printable ASCII is escaped.
+ * So an attacker's escape sequences do not reach the operator's terminal, and every result is valid UTF-8 without a
+ * decoder. */
 #include "base/text.h"
 
 #include <signal.h>
@@ -35,7 +36,7 @@ bool text_put(struct buf *out, struct slice bytes, size_t max)
     return ok && put_cut(out, bytes, max);
 }
 
-/* 0xc2 leads in the 8-bit controls of UTF-8. */
+/* Replace control bytes, and also the 8-bit controls of UTF-8, which begin with 0xc2. */
 void text_disarm(void *text, size_t len, char keep)
 {
     uint8_t *p = text;
@@ -57,7 +58,7 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
     return ok && put_cut(out, bytes, max);
 }
 
-/* As precise as a reader needs: tenths below two minutes, then minutes. */
+/* Append milliseconds below a second, tenths of a second below two minutes, and minutes above. */
 bool text_put_ms(struct buf *out, uint64_t ms)
 {
     if (ms < 1000)
@@ -79,8 +80,9 @@ void text_copy(char *to, size_t size, const char *text)
     to[len] = '\0';
 }
 
-/* Years begin in March here, so that the leap day is the last of its year; then any five months from a multiple of
- * five have 31 + 30 + 31 + 30 + 31 = 153 days. Four centuries always have the same number of days. */
+/* Compute with years that begin in March, so that the leap day is the last day of a year. Then five months from a
+ * multiple of five always have 31 + 30 + 31 + 30 + 31 = 153 days. Four centuries always have the same number of
+ * days. */
 struct date date_of(uint64_t day)
 {
     enum { TO_1970 = 719468, CENTURIES_4 = 146097, CENTURY = 36524, YEARS_4 = 1460, YEAR = 365 };
@@ -101,7 +103,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* Takes ownership in any case; cJSON itself leaves an item with the caller when it cannot be added. */
+/* Free the item if it cannot be added, because cJSON leaves it with the caller then. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

@@ -1,4 +1,4 @@
-/* version.c -- see version.h. Pure: everything is known to the compiler. */
+/* version.c -- see version.h. Pure: the compiler has all values. */
 #include "base/version.h"
 
 #include "ddp/context.h"
@@ -8,12 +8,11 @@
 #define TEXT_OF(x) #x
 #define TEXT(x)    TEXT_OF(x)
 
-/* The C library whose headers were used: a program runs with this version and newer ones. */
+/* The C library whose headers were used. A program runs with this version and newer ones. */
 #if defined(__GLIBC__)
 #define LIBC "glibc " TEXT(__GLIBC__) "." TEXT(__GLIBC_MINOR__)
 #else
-#define LIBC \
-    "musl" /* it defines no name of its own, and there is no third one on Linux that has what we use */
+#define LIBC "musl" /* musl defines no macro for itself, and ddprun supports no third C library */
 #endif
 
 #if defined(__x86_64__)

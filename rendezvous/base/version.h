@@ -1,4 +1,4 @@
-/* version.h -- what --version prints, for all programs, and which versions work together. */
+/* version.h -- the output of --version of all programs, and the versions that work together. */
 #ifndef BASE_VERSION_H
 #define BASE_VERSION_H
 
@@ -6,14 +6,16 @@
 
 #include <stdbool.h>
 
-/* The commit that a program is built from, or "unknown". The Makefile links it into programs and into no library, so that a new
- * commit compiles one line and relinks no test. */
+/* The commit that a program is built from, or "unknown". The Makefile links it into programs and not into libraries.
+ * So after a new commit, one line is compiled and no test is linked again. */
 extern const char build_commit[];
 
-/* Append "PROGRAM 0.1.0 (commit, architecture, C library)", or the same as a JSON object, and a newline. False when memory is short. */
+/* Append "PROGRAM 0.1.0 (commit, architecture, C library)", or the same facts as a JSON object, and a newline. Return
+ * false if memory is short. */
 bool version_print(struct buf *out, const char *program, const char *commit, bool json);
 
-/* True if nodes, or a node and a store, of these versions work together: major and minor number are the same. */
+/* Check whether nodes, or a node and a store, of these versions work together: their major and minor numbers are
+ * equal. */
 bool version_matches(const char *a, const char *b);
 
 #endif

@@ -1,14 +1,15 @@
 /* auth.c -- see auth.h.
  *
- * HMAC-SHA256 and SHA-256 are libsodium's; nothing here is a cipher or a hash of ours. The keys of the two directions
- * come from HKDF (RFC 5869) with the hash of both messages as salt. All comparisons of secrets take constant time. */
+ * HMAC-SHA256 and SHA-256 are libsodium's; this file implements no cipher and no hash. The keys of the two directions
+ * are made with HKDF (RFC 5869), with the hash of both messages as salt. All comparisons of secrets take constant
+ * time. */
 #include "auth/auth.h"
 
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Places in both messages. */
+/* Offsets in the client's first message, and in the store's answer. */
 enum {
     AT_VERSION = 0,
     AT_ROLE = 1,
@@ -32,7 +33,7 @@ const char *auth_result_text(enum auth_result result)
     return "unknown result";
 }
 
-/* HMAC over up to three parts. */
+/* Compute the HMAC of all parts. */
 static void hmac(const uint8_t key[static AUTH_HASH_BYTES], const struct slice *parts, int n,
                  uint8_t out[static AUTH_HASH_BYTES])
 {
@@ -100,7 +101,7 @@ const struct secret *auth_secret_of(const struct secret *first, const char *job)
     return found;
 }
 
-/* A name must end in the message. */
+/* Check that a message has the right size, and that its job name ends within the message. */
 static bool has_job(struct slice hello)
 {
     return hello.len == AUTH_HELLO_BYTES &&
@@ -133,7 +134,8 @@ static void make_proof(const struct auth *a, const struct secret *secret, const 
     hmac(secret->key, parts, 2, out);
 }
 
-/* HKDF: extract with the hash of both messages as salt, then one block for each direction. */
+/* Make the keys with HKDF: extract with the hash of both messages as salt, then expand to one block for each
+ * direction. */
 static void make_keys(const struct auth *a, const struct secret *secret,
                       uint8_t client[static AUTH_HASH_BYTES], uint8_t store[static AUTH_HASH_BYTES])
 {

@@ -1,7 +1,7 @@
 /* secret.c -- see secret.h.
  *
- * The checks use fstat on the open file, not stat on the name, because Kubernetes mounts a Secret as a symlink to a
- * symlink and another process may exchange either. */
+ * The checks call fstat on the open file, not stat on the name: Kubernetes mounts a Secret as a symlink to a symlink,
+ * and another process may replace either. */
 #include "auth/secret.h"
 
 #include "base/clock.h"
@@ -72,7 +72,7 @@ static bool parse_digits(const char *text, struct secret *secret)
     return true;
 }
 
-/* The file holds `n` bytes; `line` has the first of them, at most LINE_MAX_BYTES + 1. */
+/* Parse the secret. The file has `n` bytes; `line` has the first ones, at most LINE_MAX_BYTES + 1. */
 static ddp_status parse_line(const char *path, const char *line, size_t n, struct secret **out,
                              struct ddp_err *err)
 {
@@ -95,7 +95,8 @@ static ddp_status parse_line(const char *path, const char *line, size_t n, struc
                     path);
 }
 
-/* The group may read a file of root, because Kubernetes gives a Secret of mode 0400 to fsGroup in that way. */
+/* Check owner and mode of the file. The group may read a file of root, because Kubernetes gives fsGroup access to a
+ * Secret of mode 0400 in this way. */
 static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
 {
     struct stat st;
@@ -115,7 +116,7 @@ static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Up to `room` bytes, or less at the end of the file. */
+/* Read up to `room` bytes, or fewer at the end of the file. */
 static ssize_t read_all(int fd, char *text, size_t room)
 {
     size_t n = 0;
@@ -132,7 +133,7 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* One byte at a time, because the bytes after the line belong to the workers' stdin. */
+/* Read one line, one byte at a time, because the bytes after the line belong to the workers' stdin. */
 static ssize_t read_line(int fd, char *text, size_t room)
 {
     const uint64_t until_ms = clock_ms() + STDIN_MS;
@@ -158,8 +159,8 @@ static ssize_t read_line(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Reads a checked file, or a line of stdin; returns the number of bytes in `text`, -1 after an error. Without
- * O_NONBLOCK a FIFO would block the open. */
+/* Read a file, after checking it, or a line of stdin. Return the number of bytes in `text`, or -1 after an error.
+ * O_NONBLOCK is set because opening a FIFO would block otherwise. */
 static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;
@@ -202,7 +203,8 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Parses a line without its end; the digits are its last word. A line of no tenant gives DDP_OK and *out NULL. */
+/* Parse a line without its newline. Its last word is the digits. For an empty line or a comment, return DDP_OK with
+ * *out NULL. */
 static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, struct ddp_err *err)
 {
     while (n > 0 && is_blank(line[n - 1]))

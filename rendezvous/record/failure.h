@@ -1,5 +1,5 @@
-/* failure.h -- the first failure of an attempt, as one record. The agent that sees a worker end fills it
- * (launcher/node), and hub/messages.h encodes and decodes it. The store copies it whole, and launcher/report
+/* failure.h -- the first failure of an attempt, as one record. The agent that detects the end of a worker fills it
+ * (launcher/node). hub/messages.h encodes and decodes it. The store copies the whole record, and launcher/report
  * formats it as the last line of every node's report.
  *
  * A new fact needs a row of FAILURE_ROWS and the code that fills it. */
@@ -13,9 +13,9 @@
 
 enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
-/* R(X, kind, name, least, most, when missing, description, shown as, label). The first six are for X, a row
- * of hub/messages.h of kind WHOLE or MARK, where 0 or false means unknown. Reports (text and JSON) show BYTES
- * with the label; HIDDEN rows serve other code. */
+/* R(X, kind, name, least, most, when missing, description, shown as, label). The first six values are a row X of
+ * hub/messages.h with the kind WHOLE or MARK; 0 or false means unknown. Reports (text and JSON) show rows with BYTES
+ * under the label. HIDDEN rows are only for other code. */
 #define FAILURE_ROWS(R, X)                                                                       \
     R(X, MARK, from_stdout, 0, 0, 0, "the lines are of stdout: stderr was silent", HIDDEN, "")   \
     R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "most memory that it held, in bytes", BYTES, \
@@ -28,48 +28,48 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 #define FAILURE_TYPE_MARK               bool
 #define FAILURE_MEMBER(kind, name, ...) FAILURE_TYPE_##kind name;
 
-/* Reasons against a further attempt although --max_restarts allows one, with their words in messages. */
-#define NO_RESTARTS(X)                                                                              \
-    X(NONE, "")                       /* another attempt follows, or none was requested */          \
-    X(USED_UP, "used_up")             /* --max_restarts */                                          \
-    X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                          \
-    X(USAGE, "usage")                 /* ended soon with 2, 126 or 127: a wrong command line */     \
-    X(IMPORT, "import")               /* every worker of a node ended soon with the same error */   \
-    X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                                       \
-    X(HANGS, "hangs")                 /* --on_hang=stop */                                          \
-    X(STOPPED, "stopped")             /* by the user */                                             \
-    X(UNKILLABLE, "unkillable")       /* a process of the last attempt still lives */               \
-    X(TOO_FEW_NODES, "too_few_nodes") /* not enough nodes joined (again) in time */                 \
-    X(NOT_READY, "not_ready")         /* no log files, no memory for a key space, a refused node */ \
+/* Reasons against another attempt although --max_restarts allows one, and their words in messages. */
+#define NO_RESTARTS(X)                                                                                    \
+    X(NONE, "")                       /* another attempt follows, or none was requested */                \
+    X(USED_UP, "used_up")             /* --max_restarts */                                                \
+    X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                                \
+    X(USAGE, "usage")                 /* a worker soon exited with 2, 126 or 127: a wrong command line */ \
+    X(IMPORT, "import")               /* every worker of a node soon exited with the same error */        \
+    X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                                             \
+    X(HANGS, "hangs")                 /* --on_hang=stop */                                                \
+    X(STOPPED, "stopped")             /* by the user */                                                   \
+    X(UNKILLABLE, "unkillable")       /* a process of the last attempt is still alive */                  \
+    X(TOO_FEW_NODES, "too_few_nodes") /* too few nodes joined (again) in time */                          \
+    X(NOT_READY, "not_ready")         /* no log files, no memory for a key space, or a rejected node */   \
     X(STORE_LOST, "")                 /* no store is left to decide; never sent */
 
 #define X(name, word) NO_RESTART_##name,
 enum no_restart { NO_RESTARTS(X) N_NO_RESTARTS };
 #undef X
 
-/* Return the word of a reason; "?" for an unknown value. */
+/* Return the word of a reason, or "?" for an unknown value. */
 const char *no_restart_word(enum no_restart why);
 
-/* Return the reason of a word. An unknown word, of a newer program, is not a reason. */
+/* Return the reason with this word. For an unknown word, which a newer program may send, return NONE. */
 enum no_restart no_restart_find(const char *word);
 
-/* Usually the failure of a worker. Lost nodes and nodes stopped by their user count too, with `rank` -1. */
+/* Usually the failure of a worker. A lost node, or a node stopped by its user, is a failure with `rank` -1. */
 struct failure {
-    char code[40];        /* of the finding, "WORKER_FAILED"; "" = none */
+    char code[40];        /* code of the finding, "WORKER_FAILED"; "" = none */
     char why[24];         /* "failed", "node_lost", "node_left", "grow" ...; "" = none */
     int node_rank;        /* -1 = none */
-    int rank, local_rank; /* of the worker, -1 = not about a worker */
+    int rank, local_rank; /* ranks of the worker, -1 = not about a worker */
     int pid, exit_code, signal;
-    int error;         /* errno of the start, not 0: the worker never ran */
-    uint64_t after_ms; /* since the attempt began; in the agent's own record, since the worker did */
+    int error;         /* errno of the start; not 0 = the worker never ran */
+    uint64_t after_ms; /* time since the attempt began; in the agent's own record, since the worker started */
     bool victim;       /* the worker gave up because it had lost another one */
     char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import"; else "" */
     char host[LIMIT_TEXT];
-    char words[LIMIT_WORDS]; /* how it ended, as part of a sentence */
-    char log[LIMIT_WORDS];   /* path of its log; "" = none */
+    char words[LIMIT_WORDS]; /* how the worker ended, as part of a sentence */
+    char log[LIMIT_WORDS];   /* path of the worker's log; "" = none */
     FAILURE_FACTS(FAILURE_MEMBER)
     int n_lines;
-    char lines[LIMIT_LAST_LINES][LIMIT_WORDS]; /* end of its log, oldest first */
+    char lines[LIMIT_LAST_LINES][LIMIT_WORDS]; /* last lines of the worker's log, oldest first */
 };
 
 #endif

@@ -1,8 +1,8 @@
 /* flight.c -- see flight.h.
  *
- * The JSON uses the field names of PyTorch's flight recorder for the same facts. It is written without printf
- * and without heap memory, because a signal handler writes it too. Contents of a worker's memory are read as
- * numbers or as words of limited length only. */
+ * The JSON has the field names of PyTorch's flight recorder if PyTorch has the same facts. It is written without
+ * printf and without heap memory, because a signal handler also writes it. The memory of a worker is only read as
+ * numbers, or as words of limited length. */
 #include "record/flight.h"
 
 #include <inttypes.h>
@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All stores go through this function, because a reader in another process must see whole numbers. */
+/* Store a number. All stores use this function, because a reader in another process must see whole numbers. */
 static void word_set(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* The old entry is invalidated first and the new one gets its number last. A reader sees either no entry or
- * the new one. */
+/* Invalidate the old entry first, and set the number of the new one last. So a reader sees either no entry or the new
+ * one. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -42,8 +42,8 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
     return op;
 }
 
-/* The head holds the latest operation. With asynchronous backends an operation that completes late may not be
- * the latest. */
+/* Set the new state. Also set it in the head if this is the latest operation: with asynchronous backends, an operation
+ * that completes late may not be the latest. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
@@ -147,7 +147,7 @@ static void write_string(struct out *o, const char *text, size_t max)
     write_char(o, '"');
 }
 
-/* ,"name": */
+/* Write `,"name":`. */
 static void write_name(struct out *o, const char *name)
 {
     write_text(o, ",\"");
@@ -197,7 +197,7 @@ static void write_duration(struct out *o, uint64_t from_ns, uint64_t to_ns)
     write_char(o, (char)('0' + us % 10));
 }
 
-/* A call without values has neither sizes nor a type. */
+/* Write sizes and types. A call without values has neither. */
 static void write_sizes(struct out *o, const struct flight *f, const struct flight_op *op, unsigned dtype)
 {
     char word[FLIGHT_WORD];
@@ -272,8 +272,8 @@ static void write_call(struct out *o, const struct flight *f, const struct fligh
     write_char(o, '}');
 }
 
-/* Return the highest call number in these states. Asynchronous backends have different ones for each
- * state. */
+/* Return the highest call number in these states. The number may differ between states if the backend is
+ * asynchronous. */
 static uint64_t highest_call(const struct flight *f, enum flight_state least, enum flight_state most)
 {
     uint64_t best = 0;
@@ -319,7 +319,7 @@ static void write_head(struct out *o, const struct flight *f, const char *why, u
     write_status(o, f);
 }
 
-/* Write the oldest entry first. An entry that is being written has no call number and is skipped. */
+/* Write the oldest entry first. Skip an entry that is being written, because it has no number. */
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put to, void *user)
 {
     struct out o = { .put = to, .user = user, .ok = true };
@@ -395,7 +395,7 @@ void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *pag
              page->device, page->inode, page->index);
 }
 
-/* Read digits followed by `end`. A number above `most` cannot come from flight_page_print and is rejected. */
+/* Parse digits followed by `end`. A number above `most` is rejected, because flight_page_print never prints one. */
 static bool read_digits(const char **at, char end, uint64_t most, uint64_t *out)
 {
     char *rest;

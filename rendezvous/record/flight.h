@@ -1,13 +1,13 @@
 /* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Pure.
  *
- * Launcher and worker share the memory: one page of a memory file for each worker, passed by DDPRUN_PAGE. So
- * the record survives a rank that is stopped, loops or was killed. Under another launcher the memory belongs
- * to the worker alone. A worker writes with relaxed atomics, each of which is one instruction and never
- * waits. A concurrent reader may see one half-old entry, but never more than one. No number from here is used
- * as a size or an index before it is compared with its limit.
+ * Launcher and worker share the memory: each worker has one page of a memory file, which it finds by DDPRUN_PAGE. So
+ * the record remains if a rank is stopped, loops or was killed. Under another launcher, only the worker has the
+ * memory. A worker writes with relaxed atomics: each is one instruction and never waits. A concurrent reader may see
+ * one half-old entry, but never more than one. A number from the page is compared with its limit before it is used as
+ * a size or an index.
  *
- * The words for kinds, types and operations are in the page, too, because libddp has their table and the
- * launcher does not link it. */
+ * The words for kinds, types and operations are also in the page, because libddp has their table and the launcher does
+ * not link libddp. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 
@@ -17,16 +17,16 @@
 #include <stdint.h>
 
 enum {
-    FLIGHT_OPS = 1024, /* calls that are kept */
+    FLIGHT_OPS = 1024, /* number of latest calls that are kept */
     FLIGHT_WORD = 16,  /* bytes of a word, with the NUL */
     FLIGHT_KINDS = 16,
     FLIGHT_NAMES = 8,            /* types, and reduce operations */
-    FLIGHT_NAME = 64,            /* bytes of the name of a host or job; a longer one is cut */
-    FLIGHT_PAGE_BYTES = 1 << 17, /* of one worker; page-aligned on every machine */
+    FLIGHT_NAME = 64,            /* bytes of the name of a host or job, with the NUL; a longer name is cut */
+    FLIGHT_PAGE_BYTES = 1 << 17, /* bytes of one worker; a multiple of the page size of every machine */
     FLIGHT_MAGIC = 0x31746c66,   /* "flt1" */
 };
 
-/* State of a call, in PyTorch's words where PyTorch has one. */
+/* State of a call. PyTorch's words are used for states that PyTorch has. */
 #define FLIGHT_STATES(X)      \
     X(NONE, "none")           \
     X(SCHEDULED, "scheduled") \
@@ -40,28 +40,28 @@ enum flight_state {
 #undef X
 };
 
-/* One call; times are of the monotonic clock, 0 = not yet. `call` is number << 16 | kind << 8 | state. */
+/* One call. Times are of the monotonic clock, 0 = not yet. `call` is number << 16 | kind << 8 | state. */
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
     _Atomic uint64_t place;      /* bucket + 1, 0 = none | timeout << 32 */
-    _Atomic uint64_t created_ns; /* the bucket was posted, or the call was made */
+    _Atomic uint64_t created_ns; /* when the bucket was posted, or the call was made */
     _Atomic uint64_t started_ns, ended_ns;
-    _Atomic uint64_t ticket; /* of an asynchronous backend, 0 = none */
-    _Atomic uint64_t step;   /* as in the head, when it began */
+    _Atomic uint64_t ticket; /* ticket of an asynchronous backend, 0 = none */
+    _Atomic uint64_t step;   /* `step` of struct flight when the call began */
 };
 
 struct flight {
     _Atomic uint32_t magic; /* FLIGHT_MAGIC once the rest of the head is written */
     int32_t rank, world_size, pid, attempt;
-    int64_t wall_ns; /* added to a time it gives nanoseconds since 1970 */
+    int64_t wall_ns; /* time + wall_ns = nanoseconds since 1970 */
     char job[FLIGHT_NAME], host[FLIGHT_NAME], backend[FLIGHT_WORD];
     char kinds[FLIGHT_KINDS][FLIGHT_WORD];
     char dtypes[FLIGHT_NAMES][FLIGHT_WORD], ops[FLIGHT_NAMES][FLIGHT_WORD];
     _Alignas(64) _Atomic uint64_t step;       /* the latest reported step + 1; 0 = none */
-    _Atomic uint64_t call;                    /* of the latest operation */
-    _Atomic uint64_t records;                 /* operations ever begun */
-    _Atomic uint64_t kept_records, kept_call; /* at the time of the worker's last file */
+    _Atomic uint64_t call;                    /* `call` of the latest operation */
+    _Atomic uint64_t records;                 /* number of all operations that have begun */
+    _Atomic uint64_t kept_records, kept_call; /* `records` and `call` when the worker last wrote its file */
     _Alignas(64) struct flight_op op[FLIGHT_OPS];
 };
 
@@ -92,11 +92,11 @@ static inline enum flight_state flight_state(uint64_t call)
     return (enum flight_state)(call & 0xff);
 }
 
-/* Mark that the worker has written its file; check whether it has, since the last call. */
+/* Record that the worker has written its file. flight_is_kept checks whether nothing has been recorded since then. */
 void flight_note_kept(struct flight *f);
 bool flight_is_kept(const struct flight *f);
 
-/* A call, as known when it begins. */
+/* The facts about a call that are known when it begins. */
 struct flight_begin {
     uint64_t seq, n, bytes, created_ns, now_ns;
     unsigned kind, dtype, op;
@@ -105,36 +105,37 @@ struct flight_begin {
     enum flight_state state;
 };
 
-/* Add an entry in place of the oldest one. */
+/* Add an entry, which replaces the oldest one. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin);
 
 /* Record progress of an entry: STARTED (from SCHEDULED), COMPLETED, FAILED. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns);
 
-/* Copy a word of the page, which may hold any bytes from a worker. The copy ends with a NUL and is printable;
- * "?" for an index outside the table. */
+/* Copy a word of the page. A worker may have written any bytes there, but the copy is printable and ends with a NUL.
+ * The copy is "?" for an index outside the table. */
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index);
 
-/* Write the whole record as JSON (docs/libddp.md), in pieces; `why` is the reason for it. It needs no heap
- * and no state of the C library, so that a signal handler may call it. False if `put` has returned false. */
+/* Write the whole record as JSON (docs/libddp.md), in pieces; `why` is the reason for writing it. The function needs
+ * no heap and no state of the C library, so that a signal handler may call it. Return false if `put` has returned
+ * false. */
 typedef bool (*flight_put)(void *user, const char *text, size_t len);
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put put, void *user);
 
-/* Format the path of a rank's record: `pattern` with the rank for each %r, else the directory that gets
- * flight_RANK.json. False if it does not fit. */
+/* Format the path of a rank's record. `pattern` has %r for the rank; without %r, it is the directory for
+ * flight_RANK.json. Return false if the path does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
-/* flight_file.c: write the record to a new file, mode 0600. The rank writes it, or its launcher if the rank
- * cannot. An existing file is unlinked first, and no link is followed. False leaves an incomplete file, or
- * none. Safe in signal handlers. */
+/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this, or its launcher if the rank
+ * cannot. An existing file is unlinked first, and no link is followed. After false, the file is incomplete or missing.
+ * Safe in signal handlers. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
-/* The value of DDPRUN_PAGE, by which a worker finds its page:
+/* The value of DDPRUN_PAGE, with which a worker finds its page:
  *
- *     4711:9:1:52713:3      descriptor 9 of process 4711, which is file 52713 of device 1; page 3 of it
+ *     4711:9:1:52713:3      page 3 of descriptor 9 of process 4711, which is file 52713 of device 1
  *
- * A memory file without a name leaves nothing behind when processes are killed; it is opened as
- * /proc/4711/fd/9. Device and inode prove that the descriptor is still the same file. */
+ * The file has no name, so nothing is left when processes are killed. It is opened as /proc/4711/fd/9. Device and
+ * inode prove that the descriptor is still the same file. */
 struct flight_page {
     int pid, fd;
     uint64_t device, inode, index;
@@ -144,7 +145,7 @@ enum { FLIGHT_PAGE_TEXT = 128 };
 
 void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *page);
 
-/* Parse the value. False if `text` is malformed; *page is undefined then. */
+/* Parse the value. Return false if `text` is malformed; *page is undefined then. */
 bool flight_page_parse(const char *text, struct flight_page *page);
 
 #endif

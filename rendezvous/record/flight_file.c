@@ -1,4 +1,4 @@
-/* flight_file.c -- see flight.h. All functions called here are on POSIX's list for signal handlers. */
+/* flight_file.c -- see flight.h. All functions that this file calls are in POSIX's list for signal handlers. */
 #include "record/flight.h"
 
 #include "base/clock.h"
@@ -22,7 +22,7 @@ static bool write_whole(void *user, const char *text, size_t len)
     return true;
 }
 
-/* O_EXCL after unlink, so that a link placed by another user is never followed. */
+/* Unlink the file and open a new one with O_EXCL, so that a link from another user is never followed. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why)
 {
     unlink(path);

@@ -1,10 +1,10 @@
 /* rank_set.c -- see rank_set.h.
  *
- * SET  = PART { "," PART }
+ *     SET  = PART { "," PART }
  *     PART = RANK | RANK "-" RANK
  *
- * A bit for each rank, because membership is tested once per line or worker, while sets are made once. A number is
- * compared with the limit digit by digit, so no length can overflow. */
+ * The set has a bit for each rank, because sets are made once, but membership is tested for each line or worker. A
+ * number is compared with the limit after each digit, so no number can overflow. */
 #include "record/rank_set.h"
 
 #include <ctype.h>
@@ -66,8 +66,8 @@ bool rank_read(const char **at, int limit, int *rank)
     return true;
 }
 
-/* Parse one PART and move past it and the comma that follows. A comma must be followed by a number: "0," is a list
- * that was truncated, usually by a script. */
+/* Parse one PART, and move past it and its comma. A number must follow a comma, because "0," is usually a list that a
+ * script has cut. */
 static bool read_part(const char **at, struct rank_set *set)
 {
     int first, last;
@@ -108,7 +108,7 @@ ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, str
 
 /* --- printing ------------------------------------------------------------------------------------------- */
 
-/* Runs are found by their numbers, so a rank left out in the middle ends a run. */
+/* Find runs by their numbers, so that a missing rank ends a run. */
 bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out)
 {
     const size_t begin = out->len;

@@ -1,7 +1,7 @@
 /* stacks.c -- see stacks.h.
  *
- * cJSON parses; each member is then checked and copied, so a row never contains what its sender has added. Rows of py-spy and
- * rows of a peer pass the same checks. */
+ * cJSON parses the text. Then each member is checked and copied, so a row has only known members. Rows of py-spy and
+ * rows of a peer are checked in the same way. */
 #include "record/stacks.h"
 
 #include "record/rank_set.h"
@@ -14,10 +14,10 @@
 #include <string.h>
 
 enum {
-    ITEM_BYTES = 64, /* of a printed frame or thread besides its texts: names and punctuation */
+    ITEM_BYTES = 64, /* bytes of a printed frame without its texts: names and punctuation */
     THREAD_BYTES = 128,
-    RANKS_SHOWN = 60,    /* bytes of a list of ranks */
-    LINE_MOST = 1 << 24, /* a line number above it is nonsense */
+    RANKS_SHOWN = 60,    /* largest length of a list of ranks */
+    LINE_MOST = 1 << 24, /* larger line numbers are ignored */
 };
 
 bool stacks_init(struct stacks *s, size_t room)
@@ -45,7 +45,7 @@ static const char *text_of(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* -1 for anything else than a whole number from 0 to `most`. */
+/* Return a whole number from 0 to `most`, or -1 for anything else. */
 static int number_of(const cJSON *o, const char *name, int most)
 {
     const cJSON *item = member(o, name);
@@ -54,8 +54,8 @@ static int number_of(const cJSON *o, const char *name, int most)
     return (int)item->valuedouble;
 }
 
-/* Copy at most `size - 1` bytes, without any that a terminal would obey, and without those that JSON prints as two: so the size
- * of a text is known before it is printed. */
+/* Copy at most `size - 1` bytes. Replace bytes that could control a terminal, and bytes that JSON prints as two bytes:
+ * so the printed size of a text is known in advance. */
 static void copy_safe(char *to, size_t size, const char *text)
 {
     text_copy(to, size, text);
@@ -65,7 +65,7 @@ static void copy_safe(char *to, size_t size, const char *text)
             *at = '\'';
 }
 
-/* A missing text is not worth a member. */
+/* Add a text, unless it is empty. */
 static void add_text(cJSON *o, const char *name, size_t size, const char *text)
 {
     char safe[STACK_NOTE_MAX];
@@ -76,7 +76,7 @@ static void add_text(cJSON *o, const char *name, size_t size, const char *text)
 
 /* --- frames --------------------------------------------------------------------------------------------- */
 
-/* Return what stands behind the last `mark` in `path`, or NULL. */
+/* Return the text after the last `mark` in `path`, or NULL. */
 static const char *behind(const char *path, const char *mark)
 {
     const char *found = NULL;
@@ -85,7 +85,7 @@ static const char *behind(const char *path, const char *mark)
     return found;
 }
 
-/* Return the path inside the library that the file belongs to; NULL for a file of the user's. */
+/* Return the path inside the library that the file belongs to, or NULL for a file of the user. */
 static const char *library_path(const char *path)
 {
     static const char *const marks[] = { "/site-packages/", "/dist-packages/", "/lib/python3.",
@@ -102,13 +102,13 @@ static const char *library_path(const char *path)
     return NULL;
 }
 
-/* Names of native frames are those of their library. */
+/* Check whether a frame is native: py-spy prints the name of its library as "module". */
 static bool is_native(const cJSON *frame)
 {
     return text_of(frame, "module")[0] != '\0';
 }
 
-/* Return the end of a path that is too long, from the begin of a character. */
+/* Return the end of a path that is too long, beginning at a whole character. */
 static const char *cut_path(const char *path)
 {
     const size_t len = strlen(path);
@@ -118,7 +118,7 @@ static const char *cut_path(const char *path)
     return from;
 }
 
-/* Return a frame, and its size when printed. */
+/* Return a frame, and add its printed size to *bytes. */
 static cJSON *new_frame(const char *function, const char *file, int line, bool is_user, size_t *bytes)
 {
     cJSON *o = cJSON_CreateObject();
@@ -131,7 +131,8 @@ static cJSON *new_frame(const char *function, const char *file, int line, bool i
     return o;
 }
 
-/* py-spy shortens paths by sys.path, which makes "pkg/data.py" of the user's files and of libraries. */
+/* Return a frame of py-spy. Its short paths are not used for libraries: py-spy shortens paths by sys.path, so
+ * "pkg/data.py" may be a file of the user or of a library. */
 static cJSON *py_spy_frame(const cJSON *frame, size_t *bytes)
 {
     const char *path = text_of(frame, "filename"), *shown = text_of(frame, "short_filename");
@@ -148,7 +149,7 @@ static cJSON *peer_frame(const cJSON *frame, size_t *bytes)
                      cJSON_IsTrue(member(frame, "user")), bytes);
 }
 
-/* A child that Python has forked has the frames of its parent below this one. */
+/* Check whether Python has forked a child at this frame. The frames below it are those of the parent. */
 static bool is_fork(const cJSON *frame)
 {
     const char *path = text_of(frame, "filename"), *name = text_of(frame, "name");
@@ -172,7 +173,7 @@ static cJSON *new_frames(const cJSON *list, cJSON *(*copy)(const cJSON *frame, s
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* Equal texts, or equal frames. */
+/* Check whether two rows have equal texts and equal frames. */
 static bool is_same(const cJSON *a, const cJSON *b)
 {
     return strcmp(text_of(a, "note"), text_of(b, "note")) == 0 &&
@@ -181,8 +182,8 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return the row of the list that equals `row`, which is taken over; NULL when there is no room for it. `bytes` is the size of
- * `row` when printed. */
+/* Return the row of the list that equals `row`. If no row does, append `row`. Return NULL without room. This function
+ * owns `row`. `bytes` is its printed size. */
 static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
 {
     cJSON *at;
@@ -205,7 +206,7 @@ static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
     return row;
 }
 
-/* `thread` is taken over; a row that is NULL had no room. */
+/* Add a thread to a row. This function owns `thread`. `row` is NULL if there was no room for it. */
 static void put_thread(struct stacks *s, cJSON *row, cJSON *thread)
 {
     cJSON *threads = cJSON_GetObjectItemCaseSensitive(row, "threads");
@@ -220,7 +221,7 @@ static void put_thread(struct stacks *s, cJSON *row, cJSON *thread)
     cJSON_Delete(thread);
 }
 
-/* A "does" that is the row's own is not repeated. */
+/* Return a thread. If the row has the "does", do not repeat it here (`with_does`). */
 static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
 {
     cJSON *o = cJSON_CreateObject();
@@ -268,7 +269,7 @@ void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char 
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* Return the thread with the id of the kernel; without one only the main thread is known, by its name. */
+/* Return the thread with the kernel's id of `item`. Without an id, only the main thread can be found, by its name. */
 static const struct stack_thread *find_thread(const cJSON *item, const struct stack_thread *threads, size_t n)
 {
     const int tid = number_of(item, "os_thread_id", INT_MAX);
@@ -325,7 +326,7 @@ ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct s
 
 /* --- merging -------------------------------------------------------------------------------------------- */
 
-/* False when it names no rank. */
+/* Read a thread of a peer. Return false if it has no rank. */
 static bool read_thread(const cJSON *item, struct stack_thread *t)
 {
     *t = (struct stack_thread){ .rank = number_of(item, "rank", INT_MAX),
@@ -361,7 +362,8 @@ static cJSON *find_copy(struct stacks *s, const cJSON *from)
     return find_row(s, row, bytes);
 }
 
-/* A row is made for its first thread: one without threads says nothing. */
+/* Merge the threads of a row. The row is created with its first valid thread, because a row without threads has no
+ * use. */
 static void merge_row(struct stacks *s, const cJSON *from)
 {
     const cJSON *item;
@@ -392,15 +394,16 @@ void stacks_merge(struct stacks *s, const cJSON *rows)
 
 /* --- text ----------------------------------------------------------------------------------------------- */
 
-/* A row, as far as its place and its headline depend on it. */
+/* The facts about a row that decide its position and its headline. */
 struct shown {
     const cJSON *row;
-    const cJSON *first; /* thread */
-    int threads, rank;  /* how many; the lowest rank */
+    const cJSON *first; /* its first thread */
+    int threads, rank;  /* number of threads; the lowest rank */
     enum { OF_WORKERS, OF_CHILDREN, OF_THREADS, OF_NOTES } kind;
 };
 
-/* Main threads of workers first, reasons last; the rare one before the frequent one. */
+/* Compare for qsort: main threads of workers come first, notes last; among equal kinds, rare rows come before frequent
+ * ones. */
 static int compare_shown(const void *a, const void *b)
 {
     const struct shown *x = a, *y = b;
@@ -430,7 +433,7 @@ static struct shown show_row(const cJSON *row)
     return shown;
 }
 
-/* Return the rows that have threads, in order; NULL when memory is short. The caller frees them. */
+/* Return the rows that have threads, sorted. Return NULL if memory is short. The caller frees them. */
 static struct shown *sort_rows(const cJSON *rows, size_t *n)
 {
     const cJSON *row;
@@ -458,7 +461,7 @@ static int rank_at(const void *ranks, int i)
     return ((const int *)ranks)[i];
 }
 
-/* Sort them and remove repetitions. Return how many are left. */
+/* Sort the ranks and remove repetitions. Return how many are left. */
 static int sort_ranks(int *ranks, int n)
 {
     int kept = 0;
@@ -469,7 +472,7 @@ static int sort_ranks(int *ranks, int n)
     return kept;
 }
 
-/* "rank 1", "ranks 0,2-5". */
+/* Append "rank 1" or "ranks 0,2-5". */
 static bool put_ranks(const struct shown *shown, struct buf *out)
 {
     const cJSON *thread;
@@ -489,7 +492,8 @@ static bool put_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* " sleeping in read of /data/x, 0.3 s of CPU time" of one thread; of several only what all of them have. */
+/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only what is
+ * the same for all. */
 static bool put_state(const struct shown *shown, struct buf *out)
 {
     const bool one = shown->threads == 1;
@@ -505,7 +509,7 @@ static bool put_state(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* " (n1, pid 812, child, thread pin_memory)"; "" for main threads of several ranks. */
+/* Append " (n1, pid 812, a child process, thread pin_memory)". Append nothing for main threads of several ranks. */
 static bool put_where(const struct shown *shown, struct buf *out)
 {
     const char *host = text_of(shown->first, "host"), *name = text_of(shown->first, "thread");
@@ -520,7 +524,7 @@ static bool put_where(const struct shown *shown, struct buf *out)
                       is_child ? ", a child process" : "", name[0] != '\0' ? ", thread " : "", name);
 }
 
-/* "data  hang.py:5". */
+/* Append "data  hang.py:5". */
 static bool put_frame(const cJSON *frame, const char *before, const char *after, struct buf *out)
 {
     const int line = number_of(frame, "line", LINE_MOST);
@@ -551,7 +555,7 @@ static bool put_row(const struct shown *shown, struct buf *out)
            buf_printf(out, "\n") && put_frames(frames, out);
 }
 
-/* The texts of a store are as untrusted as those of py-spy. */
+/* Print all rows. The texts are made harmless, because `rows` may be from a store that is as untrusted as py-spy. */
 bool stacks_text(const cJSON *rows, struct buf *out)
 {
     const size_t start = out->len;
@@ -566,7 +570,7 @@ bool stacks_text(const cJSON *rows, struct buf *out)
     return ok;
 }
 
-/* The innermost frame, and the innermost one of the user's program that led there. */
+/* Append the innermost frame, and the innermost frame of the user's program that called it. */
 static bool put_summary(const struct shown *shown, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;

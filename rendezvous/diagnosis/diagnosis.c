@@ -1,13 +1,12 @@
-/* diagnosis.c -- the whole job: a snapshot becomes a list of findings. See diagnosis.h.
+/* diagnosis.c -- the whole job: turns a snapshot into a list of findings. See diagnosis.h.
  *
- * Each function below checks for one kind of trouble and reports it through ADD. They may be called in any
- * order: text.c keeps the list short and in the order of the table, where causes stand above their
- * consequences. A better explanation replaces a weaker one: a rank of a lost node is not reported when the
- * node is.
+ * Each function below checks for one kind of problem and reports it with ADD. They may be called in any order: text.c
+ * keeps the list short and in the order of the table, in which a cause is above its consequences. A better explanation
+ * replaces a weaker one: if a node is lost, the node is reported and not its ranks.
  *
- * A finding needs a minimum duration. Nodes of one job start seconds apart and ranks reach a barrier one
- * after the other, so an early check sees "missing" everywhere. A wrong finding costs more than a late one,
- * because users then distrust correct ones. `is_final` lifts these limits, because no later check follows. */
+ * A finding needs a minimum duration. Nodes of one job start seconds apart, and ranks reach a barrier one after the
+ * other, so an early check would find "missing" ranks everywhere. A wrong finding is worse than a late one, because
+ * users then distrust correct ones. If `is_final` is set there is no later check, so no minimum applies. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -17,8 +16,8 @@
 #include <stdio.h>
 
 enum {
-    SETTLED_MS = 3000, /* a node is reported after it has been missing for so long */
-    WAITS_MS = 10000,  /* a wait of this length is reported without a request */
+    SETTLED_MS = 3000, /* a node is reported after it has been missing for this time */
+    WAITS_MS = 10000,  /* a wait of this length is reported even if no user asks */
     STOP_MS = 15000,
     STOPPED_MS = 2000, /* a debugger may stop a process for a moment */
 };
@@ -38,9 +37,8 @@ static bool same_machine(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* Report the rejection under the same code on all nodes. The free ranks are computed now and not at the
- * rejection, because the others may have joined since. A copied --node_rank shows in exactly this pair, one
- * rank taken twice and another free. */
+/* Report a rejection with the same code on all nodes. Free ranks are computed now, because other nodes may have joined
+ * since the rejection. If a user has copied a --node_rank, one rank is taken twice and another is free. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -54,8 +52,8 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* The rows outlive their cause: the user fixes the command and starts it again, while its first try is still
- * in the table. */
+/* Report rejected nodes, except nodes that have joined since: after a user has fixed the command, its first try is
+ * still in the table. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -65,8 +63,8 @@ static void check_refused(struct diagnosis *d, const struct snapshot *s)
 
 /* --- differences ---------------------------------------------------------------------------------------- */
 
-/* "world would be 15" while nodes gather; later it is 15. One pair of nodes is enough: with both hosts named
- * the user can compare them, and a list of 1000 counts would add nothing. */
+/* Report different numbers of workers. One pair of nodes is sufficient, because a list of 1000 numbers would add
+ * nothing: the user can compare the two named hosts. */
 static void check_nproc(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_node *most = s->nodes, *least = s->nodes;
@@ -85,13 +83,14 @@ static void check_nproc(struct diagnosis *d, const struct snapshot *s)
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
 
-/* The address that a mesh's sidecar substitutes for its client's (Istio's inbound passthrough). */
+/* Check for the address that the sidecar of a service mesh shows in place of its client's (Istio's inbound
+ * passthrough). */
 static bool is_sidecar(const char *address)
 {
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Clients of a sidecar have its address, which is reported as a sidecar's. */
+/* Leave out clients of a sidecar, because PROXY_BETWEEN reports them. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -113,12 +112,12 @@ static void check_translation(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Two hosts cannot share an address, unless it is 127.0.0.1 or docker0's, or a router translates, which is
- * harmless. The boot id separates two hosts from two containers of one host, where the same address is
- * correct. One finding is enough, because the mistake is in the network and not in the pair. */
+/* Report two hosts with the same address, such as 127.0.0.1 or docker0's. Translated addresses are left out, because
+ * they are harmless here. The boot id distinguishes two hosts from two containers on one host, where equal addresses
+ * are correct. One finding is sufficient, because the mistake is in the network and not in the pair. */
 static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 {
-    enum { ENOUGH = 64 }; /* the first pairs show the mistake of a larger job, too */
+    enum { ENOUGH = 64 }; /* in a larger job, the first pairs also show the mistake */
     words who, other;
     const uint32_t n = s->n_nodes < ENOUGH ? s->n_nodes : ENOUGH;
     for (uint32_t i = 0; i < n; i++)
@@ -134,7 +133,8 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 
 /* --- rejected clients ----------------------------------------------------------------------------------- */
 
-/* A node's workers connect from its address, too. Unidentified connections from there belong to the job. */
+/* Check whether a node has joined from this address. Its workers connect from there, too, so unidentified connections
+ * from there belong to the job. */
 static bool joined_from(const struct snapshot *s, const char *address)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -143,9 +143,8 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* The first matching row is reported. The sidecar is first: clients with its address cannot be separated, so
- * their protocol matters less than its presence. PyTorch's protocol is only suspicious from addresses without
- * a node. */
+/* Report the first match. The sidecar is checked first: its address hides the clients, so their protocol matters less.
+ * PyTorch's protocol is only suspicious from addresses without a node. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -166,10 +165,10 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
             x->bytes);
 }
 
-/* The kernel silently drops connections beyond the accept queue, and the client retries after 1 s, 3 s, 7 s.
- * So the store seems slow, not full. The advice names one number: the need of a whole job, or twice the limit
- * that was too small. Memory counts as short when a 64th is left, because after that the workers report it
- * themselves. */
+/* Report problems of the store's machine. The kernel silently drops connections beyond the accept queue, and clients
+ * retry after 1 s, 3 s and 7 s, so the store seems slow. The advice has one number: the number of nodes of the job, or
+ * twice the limit if that is too small. Memory is reported when less than a 64th is left; once it is full, workers
+ * report errors themselves. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -189,8 +188,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
-/* A node that died before the round and has not returned. If the round runs without it, it is not missing. Its end
- * shows whether its user, its host or its network removed it, because the remedies differ. */
+/* Report a node that has left and has not returned. If a round runs without the node, it is not missing. The way of
+ * its end decides between user, host and network, because their remedies differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -209,8 +208,9 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
         ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
 }
 
-/* Check whether this rejection is the reason why a node is missing. Of several tries of one node the last
- * counts. An elastic job with enough nodes misses none, and a rejection for a taken rank is a stray. */
+/* Check whether this rejection is the reason why a node is missing. If a node has tried several times, only the last
+ * rejection is used. An elastic job with enough nodes has no missing node. If another node has the rank, the rejected
+ * one does not belong to the job. */
 static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
 {
     if (s->elastic || r->node_rank < 0)
@@ -219,8 +219,8 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
            refused_as(s, r->node_rank) == r;
 }
 
-/* A rejected ddprun exits. Its user may not know that the other nodes still wait, and their users may not
- * know that it will not return by itself. */
+/* Report rejected nodes that are still missing. A rejected ddprun exits. Its user may not know that the other nodes
+ * still wait, and the users of the other nodes may not know that it does not return by itself. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, others = "restart it on the other nodes, too";
@@ -235,7 +235,7 @@ static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Static jobs: some of the node ranks. */
+/* Report the missing node ranks of a static job. */
 static void check_never_came(struct diagnosis *d, const struct snapshot *s)
 {
     uint32_t never = 0;
@@ -247,8 +247,8 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
             duration(time, s->waited_ms), "endpoint", s->store.endpoint);
 }
 
-/* Elastic jobs have no list of expected nodes. Only a number can be missing, and the listed hosts help the
- * user to find the missing ones. */
+/* Report that an elastic job has too few nodes. It has no list of expected nodes, so only their number is known. The
+ * hosts of the present nodes help the user to find the missing ones. */
 static void check_too_few(struct diagnosis *d, const struct snapshot *s)
 {
     words who, hosts, time;
@@ -259,8 +259,8 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         "hosts", all_hosts(hosts, s), "endpoint", s->store.endpoint);
 }
 
-/* The nodes ran together before, so the report need not wait: replacements for the lost nodes must still be
- * started. Nodes that are about to join again count as present. */
+/* Report that too few nodes of a running elastic job are left. This needs no minimum duration, because the user should
+ * start replacements at once. Nodes that are joining again are counted as present. */
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
@@ -273,7 +273,8 @@ static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
         "limit", duration(limit, s->limit_ms), "endpoint", s->store.endpoint);
 }
 
-/* Lost nodes are reported at once, because they are a fact; missing ones only when the others have joined. */
+/* Report lost nodes at once, because their loss is certain. Report missing nodes only after the others have had time
+ * to join. */
 static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -291,8 +292,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* A spare is reported while the round runs, because its user sees an idle node. A node that does not stop is reported
- * late: it may take its whole grace time. */
+/* Report spares while a round runs, because their users see an idle node. Report a node that does not stop only after
+ * STOP_MS, because its grace period may be long. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -306,7 +307,8 @@ static void check_members(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* ENOENT, ENOEXEC ... on one node is reported on all. A lost node is reported with the facts about the node. */
+/* Report the cause of the end on all nodes, for example ENOENT on one node. A lost node is reported with the facts
+ * about the node instead. */
 static void check_cause(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_cause *cause = &s->cause;
@@ -324,11 +326,11 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 
 /* --- PyTorch's ranks -------------------------------------------------------------------------------------- */
 
-/* PyTorch reports after half an hour that 4 of 2 workers are in a barrier, or 3 of 4, without their names.
- * These findings name them at once. Groups of some ranks get the general findings, because the store cannot
+/* PyTorch reports after half an hour that 4 of 2 workers are in a barrier, or 3 of 4, without naming them. These
+ * findings name them within seconds. Groups of only some ranks get the general findings, because the store does not
  * know their members. */
 
-enum { CLAIMS_SHOWN = 6, WHO_MAX = 500, TAIL_MAX = 90 /* of the text that counts the others */ };
+enum { CLAIMS_SHOWN = 6, WHO_MAX = 500, TAIL_MAX = 90 /* bytes of the text with the number of the others */ };
 
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
 {
@@ -381,14 +383,14 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
-    if (s->crowd.n == 0 || s->crowd.is_double) /* otherwise no member is missing there */
+    if (s->crowd.n == 0 || s->crowd.is_double) /* otherwise no member of the group is missing */
         setup_unfinished(d, s, w, &key);
     return true;
 }
 
 /* --- too many members ----------------------------------------------------------------------------------- */
 
-/* "rank 0 (n1, pid 71)", "pid 75, started by rank 0 (n1)", "pid 90 on n1 (python x.py ...), as rank 0" */
+/* Append "rank 0 (n1, pid 71)", "pid 75, started by rank 0", or "pid 90 on n1 (python x.py ...), as rank 0". */
 static void put_claim(const struct snapshot_claim *c, struct buf *out)
 {
     words who;
@@ -409,7 +411,8 @@ static void put_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* False if the claim does not fit into `room`; then nothing is added. Only the first claim is cut. */
+/* Append a claim. If it does not fit into `room`, append nothing and return false; but the first claim is cut
+ * instead. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
     const size_t before = out->len;
@@ -421,13 +424,13 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* After the last one the count is 0. */
+/* Return the room for the next claim. After the last one, no text with the number of others follows. */
 static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
 {
     return shown + 1 == crowd->n && crowd->count <= crowd->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
-/* Processes that do not belong there are named first, because they are the cause. */
+/* Append the first claims. Processes that do not belong to the job come first, because they are the cause. */
 static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     uint32_t shown = 0;
@@ -443,7 +446,8 @@ static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *
     return shown;
 }
 
-/* A closed connection may have been another process's, or belonged to a listed process that has restarted. */
+/* Append the claims. A closed connection may be from another process, or from a listed process that registered again,
+ * so only the number of such registrations is printed. */
 static void put_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     const uint32_t shown = put_some_claims(crowd, out);
@@ -462,8 +466,7 @@ static bool has_strangers(const struct snapshot_crowd *crowd)
     return false;
 }
 
-/* Only known processes are listed, because an unknown one may still prove to be a worker whose agent is
- * slow. */
+/* Check whether an extra process is known. An unknown one may be a worker whose agent has not answered yet. */
 bool diagnose_torch_crowd(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->crowd.n; i++) {
@@ -474,7 +477,7 @@ bool diagnose_torch_crowd(const struct snapshot *s)
     return false;
 }
 
-/* A process that is counted twice is not a second process. */
+/* Return the words after `count`. If a process has registered twice, they must not report more processes. */
 static const char *come(const struct snapshot_crowd *crowd)
 {
     return crowd->count > crowd->n ? "registrations were made" : "processes of this job take part";
@@ -508,9 +511,9 @@ static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* These ranks do not wait, or wait at another place than most. The place where most ranks wait counts as the
- * right one. A majority is the only evidence for a store, which sees requests and not the program. The slot is
- * reserved before the text is made, because only four of perhaps thousands of late ranks are printed. */
+/* Report ranks that do not wait where most ranks wait. That place is taken as the right one, because the store only
+ * sees requests, not the program. The slot is reserved before the text is formatted, because only four of perhaps
+ * thousands of late ranks are printed. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -524,7 +527,8 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Also when no rank waits in the store: PyTorch's ranks wait for each other elsewhere. */
+/* Report stopped ranks even if no rank waits in the store, because PyTorch's ranks may wait for each other
+ * elsewhere. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -535,7 +539,7 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Two barriers at one time prove that ranks have diverged. */
+/* Report ranks that wait in two barriers at the same time, because this proves that their programs have diverged. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
@@ -549,8 +553,8 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* The wait itself follows its reasons in the table. A short wait is left out, because a checkpoint of a minute is a
- * wait, too, and its user has not asked. */
+/* Report the wait itself, after its reasons. A short wait is not reported: it may be a checkpoint of a minute, and no
+ * user has asked. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -571,8 +575,8 @@ static void check_waits(struct diagnosis *d, const struct snapshot *s)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Nodes send complete sentences, because the snapshot lacks the facts that they have seen (limits, drivers). These
- * findings are inserted in the order of the table like all others. */
+/* Add the findings that nodes have sent. Nodes send complete sentences, because the snapshot does not have their facts
+ * (limits, drivers). The order of the table applies to these findings, too. */
 static void check_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {
@@ -587,8 +591,9 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Ranks are checked only while a round runs. When it stops they end in any order, and each would be "missing"
- * for a moment. Stacks explain more than requests and process states, so their verdict replaces those findings. */
+/* Check everything. Ranks are checked only while a round runs: when it stops, ranks end in any order, and each would
+ * be "missing" for a moment. Stacks show more than requests and process states, so a result from stacks replaces the
+ * other findings about ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

@@ -1,4 +1,5 @@
-/* explain.c -- see findings.h. It only formats rows of the tables, so a new finding or exit code needs no change here. */
+/* explain.c -- see findings.h. The functions only format rows of the tables, so a new finding or exit code needs no
+ * change here. */
 
 #include "base/exit_codes.h"
 #include "base/options.h"
@@ -42,7 +43,8 @@ static bool explain_finding(enum finding_code code, struct buf *out)
            put_paragraph(out, "Remedy", finding_advice(code));
 }
 
-/* Append the row of an exit code. 128 + n shares one row, and a code without a row is a worker's. */
+/* Append the row of an exit code. All codes 128 + n share one row. A code without a row is the exit code of a
+ * worker. */
 static bool explain_exit_code(int code, struct buf *out)
 {
     const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;
@@ -60,7 +62,7 @@ static bool explain_exit_code(int code, struct buf *out)
                          "check the documentation of the program and the end of the worker's log");
 }
 
-/* Append a line for each finding whose name contains `part`; *n counts them. */
+/* Append a line for each finding whose name contains `part`, and add the number of lines to *n. */
 static bool list_findings(const char *part, struct buf *out, int *n)
 {
     bool ok = true;

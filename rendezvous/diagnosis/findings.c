@@ -1,13 +1,14 @@
 /* findings.c -- see findings.h.
  *
- * A template is filled in once, when a finding is made; from then on it is text and needs no table. A word
- * without a value stays as it is, so that a typing error is visible. */
+ * A template is filled in once, when a finding is made; after that, the finding is text and needs no table. A word
+ * without a value is not replaced, so that a typing error is visible. */
 #include "diagnosis/findings.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-/* From findings.h, as are the enum and the manual page: a finding needs one row there and nothing here. */
+/* The rows of findings.h. The enum and the manual page are also made from them, so a new finding needs one row there
+ * and no change here. */
 static const struct row {
     const char *code;
     enum finding_grade grade;
@@ -87,8 +88,8 @@ const char *finding_example(enum finding_code code)
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
-/* "${word}" at `text`: return the word, and how much to skip; an empty word otherwise. A '$' alone skips
- * itself, so filling in always makes progress. */
+/* Return the word of "${word}" at `text`, and set *skip to the length of "${word}". Without a placeholder, return an
+ * empty word and skip one byte, so that filling in always makes progress. */
 static struct slice word_at(const char *text, size_t *skip)
 {
     const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
@@ -96,7 +97,7 @@ static struct slice word_at(const char *text, size_t *skip)
     return end != NULL ? slice_of(text + 2, (size_t)(end - text) - 2) : slice_of(NULL, 0);
 }
 
-/* A '$' without a word after it is printed as it is. */
+/* Append the template. A '$' without a word after it is appended unchanged. */
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user)
 {
     bool ok = true;
@@ -131,7 +132,7 @@ static bool put_word(void *user, struct slice word, struct buf *out)
     return buf_printf(out, "${%.*s}", (int)word.len, (const char *)word.data);
 }
 
-/* If memory is short the text is empty, because an empty finding is better than none. */
+/* Fill in a text. If memory is short the text is empty, because an empty finding is better than no finding. */
 static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct words *words)
 {
     struct buf out = { 0 };
@@ -143,8 +144,9 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
-/* Pairs instead of positions, because the table defines the order of words in a sentence, and two of the same
- * type could be exchanged by mistake. `subject` is the first pair, and has its own copy. */
+/* Fill in sentence and advice. Words are passed as pairs, not by position: the table defines their order in a
+ * sentence, and a mistake could exchange two words of the same type. `subject` is the first pair, and the finding has
+ * a copy of it. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -168,7 +170,7 @@ void finding_format(const struct finding *f, char *text, size_t size)
     snprintf(text, size, "%s\n  try      %s\n  finding  %s", f->sentence, f->advice, rows[f->code].code);
 }
 
-/* For lists with a separate column for the subject. */
+/* Return the rest of the sentence, for lists that have a column for the subject. */
 const char *finding_predicate(const struct finding *f)
 {
     const size_t len = strlen(f->subject);
@@ -179,7 +181,7 @@ const char *finding_predicate(const struct finding *f)
 
 /* --- for readers ---------------------------------------------------------------------------------------- */
 
-/* Print "${host}" for readers: "HOST". */
+/* Append "HOST" for "${host}". */
 static bool put_placeholder(void *user, struct slice word, struct buf *out)
 {
     (void)user;
@@ -190,13 +192,14 @@ static bool put_placeholder(void *user, struct slice word, struct buf *out)
     return ok;
 }
 
-/* The same templates make the manual, so it contains no sentence that the program never prints. */
+/* Append a template. The manual uses the same templates as reports, so it has no sentence that the program never
+ * prints. */
 bool finding_put_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, put_placeholder, NULL);
 }
 
-/* Text for troff: a line must not begin with a dot or a quote, and a hyphen is a minus. */
+/* Append text for troff: protect a dot or a quote at the beginning of the line, and write a hyphen as a minus. */
 static bool put_troff(struct buf *out, const char *text)
 {
     struct buf plain = { 0 };

@@ -1,13 +1,13 @@
-/* findings.h -- everything that ddprun can detect about a job that does not start, hangs or fails: one table.
+/* findings.h -- one table of all problems that ddprun can detect in a job that does not start, hangs or fails.
  *
- * Reports, `ddpctl why`, its JSON, `ddprun explain` and the manual page are printed from these rows. The rows stand in
- * the order in which they are printed: a cause stands above its consequences.
+ * Reports, `ddpctl why`, its JSON, `ddprun explain` and the manual page are printed from these rows. The rows are in
+ * the order of printing: a cause is above its consequences.
  *
- * Columns: code, which is stable; severity; sentence, which names the culprit, the failure and the duration; advice,
- * one remedy; an example of the sentence as it is printed; and how the finding is detected, with typical causes.
+ * Columns: the code, which never changes; the severity; the sentence, which names the culprit, the failure and the
+ * duration; the advice, one remedy; an example of the sentence; and how the finding is detected, with typical causes.
  *
- * In sentence and advice ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"); the caller of finding_make
- * passes every other word in braces. */
+ * In sentence and advice, ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"). The caller of finding_make
+ * passes the text for every other word in braces. */
 #ifndef RENDEZVOUS_FINDINGS_H
 #define RENDEZVOUS_FINDINGS_H
 
@@ -51,8 +51,8 @@
       "start the store and all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes "  \
       "one)",                                                                                               \
       "the store at 10.0.0.1:29500 serves every host that reaches it, because it has no secret",            \
-      "Other hosts may use the store, and --insecure, a scheduler or the name torchrun allows that without " \
-      "a secret.")                                                                                          \
+      "Other hosts may use the store, and --insecure, a scheduler or the name torchrun allows a store "     \
+      "without a secret.")                                                                                  \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
       "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
       "store",                                                                                              \
@@ -125,9 +125,9 @@
       "A worker reached the store, but not the listening port of another worker. Typical causes: a "        \
       "firewall or a cloud security group.")
 
-/* Between a node and the store; launcher/net/dial_plan.h says which row matches when. ${host} is the name as the user
- * wrote it, ${at} the address and port of the attempt, ${address} the address alone, ${here} this node, ${took} the
- * duration, ${bytes} the first bytes of a reply, ${hosts} the line of /etc/hosts. */
+/* Connections between a node and the store. launcher/net/dial_plan.h decides which row matches. ${host} is the name as
+ * the user typed it, ${at} the address and port of the attempt, ${address} the address alone, ${here} this node,
+ * ${took} the duration, ${bytes} the first bytes of a reply, ${hosts} the line of /etc/hosts. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
     X(NAME_IS_LOOPBACK, ERROR,                                                                              \
       "on ${here} the name '${host}' resolves to ${address}, which is ${here} itself; the store is "        \
@@ -135,7 +135,7 @@
       "remove that name from the line in /etc/hosts of ${here}, or pass a numeric address on all "          \
       "nodes",                                                                                              \
       "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "        \
-      "(/etc/hosts says \"127.0.1.1 n0\")",                                                               \
+      "(/etc/hosts says \"127.0.1.1 n0\")",                                                                 \
       "The master's name resolved to a loopback address on a node that does not host the store.")           \
     X(NAME_UNKNOWN, ERROR,                                                                                  \
       "${here} cannot resolve '${host}': no such name",                                                     \
@@ -158,7 +158,7 @@
       "${here} cannot resolve '${host}': ${error}",                                                         \
       "pass a numeric address",                                                                             \
       "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
-      "getaddrinfo failed with another error.")                                       \
+      "getaddrinfo failed with another error.")                                                             \
     X(NO_ROUTE, ERROR,                                                                                      \
       "${here} has no route to ${address}",                                                                 \
       "check the address; 'ip route get ${address}' on ${here} shows the route; an interface may be "       \
@@ -187,7 +187,7 @@
       "${here} cannot send to ${address}: ${error}",                                                        \
       "'ip route get ${address}' on ${here} shows the route",                                               \
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
-      "The kernel rejected the destination with another error.")                      \
+      "The kernel rejected the destination with another error.")                                            \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "${at} is ${here} itself, where no process listens; the store is on another node",                    \
       "pass the address of the node that hosts the store, as the other nodes see it; if all nodes "         \
@@ -197,8 +197,8 @@
       "connection was refused.")                                                                            \
     X(CONNECT_REFUSED, ERROR,                                                                               \
       "${at} refused the connection after ${took}: no process listens on that port",                        \
-      "look there with 'ss -ltnp sport = :${port}' and at the output of ddprun: it may have failed, or "    \
-      "use another port or address; a firewall that rejects looks the same from here",                      \
+      "look there with 'ss -ltnp sport = :${port}' and at the output of ddprun: ddprun may have failed, or "\
+      "use another port or address; a firewall that rejects gives the same error",                          \
       "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
       "connect failed with ECONNREFUSED: the machine is up and answered with a reset.")                     \
     X(CONNECT_DROPPED, ERROR,                                                                               \
@@ -240,7 +240,7 @@
       "the connection to ${at} failed after ${took}: ${error}",                                             \
       "check the network between ${here} and ${address}",                                                   \
       "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
-      "connect failed with another error.")                                           \
+      "connect failed with another error.")                                                                 \
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
       "its ddprun may be stopped or starved of CPU; or a proxy (a service mesh's sidecar) or another "      \
@@ -276,7 +276,7 @@
       "${at} is a PyTorch store (torchrun's or a script's), not a ddprun store",                            \
       "start ddprun on that node in place of torchrun, or choose another port",                             \
       "10.0.0.1:29500 is a PyTorch store (torchrun's or a script's), not a ddprun store",                   \
-      "The reply has the form of a PyTorch TCPStore, without ddprun's extensions.")                 \
+      "The reply has the form of a PyTorch TCPStore, without ddprun's extensions.")                         \
     X(PORT_IS_OTHER_SERVICE, ERROR,                                                                         \
       "${at} is another service, not a store; it sent \"${bytes}\"",                                        \
       "choose another port",                                                                                \
@@ -288,7 +288,7 @@
       "the connection to 10.0.0.1:29500 broke during the first message: connection reset by peer",          \
       "Reading or writing the handshake failed with a system error.")
 
-/* Rejected nodes; ${words} names both values and both hosts (admission.c). */
+/* Rejected nodes. ${words} names both values and both hosts (admission.c). */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
@@ -319,7 +319,7 @@
       "${words}",                                                                                           \
       "raise --nnodes, or stop a node that does not belong: one of an earlier start, or of another "        \
       "job",                                                                                                \
-      "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes, as required by n0", \
+      "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes, as required by n0",           \
       "More nodes joined than --nnodes allows.")                                                            \
     X(VERSION_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -330,7 +330,7 @@
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --rdzv_id on every node, or give each job its own port",                               \
-      "a node was rejected 2.0 s ago: n1 belongs to job 'b', but this is the rendezvous of job 'a'",            \
+      "a node was rejected 2.0 s ago: n1 belongs to job 'b', but this is the rendezvous of job 'a'",        \
       "A node joined with another job id. Typical cause: two jobs share a host and a port.")                \
     X(NNODES_DIFFERS, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -350,8 +350,8 @@
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "start this ddprun again",                                                                            \
-      "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (its instance: 4f, "           \
-      "present instance: 7a): the job has ended and was started again",                                                                                \
+      "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (its instance: 4f, "          \
+      "present instance: 7a): the job has ended and was started again",                                     \
       "The agent has the instance id of an earlier start of this job.")                                     \
     X(JOB_OVER, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -361,12 +361,12 @@
     X(STORE_FULL, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
       "raise the store's --max_bytes",                                                                      \
-      "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before",        \
+      "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before",\
       "Registering the node would exceed the store's memory limit.")                                        \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
-      "a node was rejected 2.0 s ago: n1 has 0 workers; a node has 1 to 4096",                           \
+      "a node was rejected 2.0 s ago: n1 has 0 workers; a node has 1 to 4096",                              \
       "A join message has values out of range.")                                                            \
     X(ALREADY_IN, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -374,7 +374,7 @@
       "a node was rejected 2.0 s ago: n1 takes part in attempt 1 already",                                  \
       "An agent joined twice in one attempt.")
 
-/* How a scheduler started the job. ${launch} is the command that starts one ddprun on each node there. */
+/* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
       "${scheduler} gave ${subject} ${count} nodes, but started ${who} only on the first",                  \
@@ -395,7 +395,7 @@
       "--nnodes differs from the number of nodes of the scheduler's step.")                                 \
     X(NPROC_UNEVEN, NOTE,                                                                                   \
       "${subject} has ${most}, ${other} has ${least}; ${world}",                                            \
-      "nothing if this is intended; otherwise find out why ${other} counts fewer",                          \
+      "nothing if this is intended; otherwise find out why ${other} has fewer",                             \
       "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; together 15",                          \
       "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed and "       \
       "is no longer listed.")
@@ -430,8 +430,8 @@
       "A connection to the store closed or timed out before its first message was complete.")               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
-      "harmless if it is a port scanner, a health check or a monitor; a missing node may hide behind "      \
-      "it",                                                                                                 \
+      "harmless if it is a port scanner, a health check or a monitor; otherwise it may be a missing "       \
+      "node",                                                                                               \
       "10.0.0.9 was rejected, 2 times: it speaks HTTP; its first bytes are GET / HTTP/1.1",                 \
       "The first bytes of a connection to the store belong to another protocol.")
 
@@ -455,7 +455,7 @@
       "the store on n0 is full: 1073000000 of 1073741824 bytes",                                            \
       "Less than 1/64 of the store's memory limit is free. SET requests fail when it is used up.")
 
-/* Why a node is missing. */
+/* Reasons why a node is missing. */
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
       "${subject} cannot start the program: ${words}",                                                      \
@@ -466,7 +466,7 @@
       "${subject} broke: ${rank} reported '${line}', but no rank had ended, and both nodes still reach "    \
       "the store",                                                                                          \
       "check the network between these nodes: 'ping -M do -s 1472 ${address}' on ${host} (8972 for an "     \
-      "MTU of 9000), 'ip -s link', firewalls; if all is well there, look in the log of each rank on "       \
+      "MTU of 9000), 'ip -s link', firewalls; if these show no fault, look in the log of each rank on "     \
       "${peer} for a group that it left early",                                                             \
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and both nodes still reach the store",                \
@@ -488,7 +488,7 @@
       "its ddprun exited or was killed: check its output, and the kernel's log for an out-of-memory "       \
       "kill",                                                                                               \
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
-      "The agent's connection closed, although the agent had not sent a message that it leaves.")                                    \
+      "The agent's connection closed, although the agent had not sent a message that it leaves.")           \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
       "find what stopped it: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual machine "        \
@@ -501,7 +501,7 @@
       "its messages do not arrive: check the network and the firewalls between it and the store",           \
       "the store dropped this ddprun (node 1, n1, pid 80), although it ran all the time: it was "           \
       "dropped as silent for 15000 ms (--node_timeout is 15 s)",                                            \
-      "The store reported a timeout of this node, but the agent's timers were never late.")                \
+      "The store reported a timeout of this node, but the agent's timers were never late.")                 \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
       "its ddprun exited or was killed: check its output and start it again; the job waits",                \
@@ -515,7 +515,7 @@
       "The agent announced that it leaves because of a signal.")                                            \
     X(NODE_REJECTED, ERROR,                                                                                 \
       "${subject} is still missing: its ddprun was rejected (${code}) and exited",                          \
-      "fix the mismatch and restart ddprun on that node; ${others}",                                            \
+      "fix the mismatch and restart ddprun on that node; ${others}",                                        \
       "node 1 (n1, pid 80) is still missing: its ddprun was rejected (NNODES_DIFFERS) and exited",          \
       "A node was rejected when it joined, and has not joined since.")                                      \
     X(NODE_MISSING, ERROR,                                                                                  \
@@ -551,7 +551,7 @@
       "round",                                                                                              \
       "An elastic job accepts new nodes only between rounds.")
 
-/* Why a rank does not arrive. The end of a process outweighs its present state. */
+/* Reasons why a rank does not arrive. The end of its process is reported before its present state. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
@@ -634,18 +634,18 @@
       "${subject}: never connected",                                                                        \
       "check how it is started: no agent has started it, and it has not identified itself",                 \
       "rank 3: never connected",                                                                            \
-      "The rank is below WORLD_SIZE, but no process has identified itself as that rank.") \
+      "The rank is below WORLD_SIZE, but no process has identified itself as that rank.")                   \
     X(RANK_SLOW, WARNING,                                                                                   \
       "${subject} is slow: it waits ${own} % of the time in collectives, the others ${others} %${where}",   \
       "compare its work and its machine with the others': amount of data, other processes, clocks; "        \
       "'ddpctl top' shows all ranks",                                                                       \
-      "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "       \
-      "instead it is in augment (data.py:41)",                                                                \
+      "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "            \
+      "instead it is in augment (data.py:41)",                                                              \
       "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
       "slowest rank, so that rank waits least itself. Ranks that wait for a GPU look alike and give no "    \
       "evidence.")
 
-/* A rank for which all others wait, by two samples of the stacks: see hang.c. */
+/* A rank for which all others wait, found by two samples of the stacks (hang.c). */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
       "${subject} is in ${place} and waits for process ${child}, which it has started and which "           \
@@ -654,7 +654,7 @@
       "needs less memory with fewer workers",                                                               \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for process 840, which it has "         \
       "started and which has ended; 7 ranks wait in all_reduce (train.py:88)",                              \
-      "Two samples of the stacks show the same picture, and a process that the rank started is a "          \
+      "Two samples of the stacks are equal, and a process that the rank started is a "                      \
       "zombie. Typical causes: a data loader killed for lack of memory, a fork that crashed.")              \
     X(RANK_TRACEBACK, ERROR,                                                                                \
       "${subject} has failed and has not exited: ${error}; it is in ${place}; ${waiters}",                  \
@@ -663,14 +663,14 @@
       "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; it is in "         \
       "_shutdown (threading.py:1567); 7 ranks wait in all_reduce (train.py:88)",                            \
       "The rank printed a Python traceback and nothing after it, and two samples of the stacks "            \
-      "show the same picture.")                                                                             \
+      "are equal.")                                                                                         \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} is in ${place} and has waited ${time} for a lock; ${waiters}",                            \
       "'ddpctl stacks --rank ${rank}' shows its other threads: one of them holds the lock, or the "         \
       "thread that held it has ended",                                                                      \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and has waited 42 s for a lock; 7 ranks "          \
       "wait in all_reduce (train.py:88)",                                                                   \
-      "Two samples of the stacks show the same picture, and the main thread of the rank sleeps in "         \
+      "Two samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
       "futex outside of a collective. Typical cause: two locks that are taken in two orders, or a "         \
       "lock held during a fork.")                                                                           \
     X(RANK_BLOCKED, ERROR,                                                                                  \
@@ -679,7 +679,7 @@
       "writer, a peer that is gone",                                                                        \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked 42 s in read of "                        \
       "/mnt/data/x.bin; 7 ranks wait in all_reduce (train.py:88)",                                          \
-      "Two samples of the stacks show the same picture, and the main thread of the rank sleeps in "         \
+      "Two samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
       "this system call outside of a collective.")                                                          \
     X(RANK_SLEEPS, ERROR,                                                                                   \
       "${subject} is in ${place} and has slept for ${time}; ${waiters}",                                    \
@@ -687,7 +687,7 @@
       "larger --hang_timeout",                                                                              \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41) and has slept for 42 s; 7 ranks wait in "         \
       "all_reduce (train.py:88)",                                                                           \
-      "Two samples of the stacks show the same picture, and the rank sleeps outside of a "                  \
+      "Two samples of the stacks are equal, and the rank sleeps outside of a "                              \
       "collective while others wait in one.")                                                               \
     X(RANK_LOOPS, ERROR,                                                                                    \
       "${subject} is in ${place} and has computed for ${time} without progress (${cpu} % CPU); "            \
@@ -699,12 +699,12 @@
       "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a "         \
       "collective while others wait in one.")                                                               \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
-      "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",              \
+      "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",                 \
       "every rank must call the same collectives in the same order: check for uneven numbers of "           \
       "batches and for branches that not all ranks take",                                                   \
       "rank 3 (n1, pid 812) waits in broadcast (train.py:57), while 7 ranks wait in all_reduce "            \
       "(train.py:88): their calls differ; no progress for 42 s",                                            \
-      "Two samples of the stacks show the same picture: all ranks wait in collectives, and not in "         \
+      "Two samples of the stacks are equal: all ranks wait in collectives, and not in "                     \
       "the same one.")                                                                                      \
     X(RANK_NEEDS_KEY, ERROR,                                                                                \
       "${subject} is in ${place} and has waited ${time} for ${key}, which no rank has set${waiters}",       \
@@ -712,27 +712,27 @@
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and has waited 42 s for key "                \
       "'epoch/3', which no rank has set; 7 ranks wait in all_reduce (train.py:88)",                         \
-      "Two samples of the stacks show the same picture, and the rank waits in the store for a key.")        \
+      "Two samples of the stacks are equal, and the rank waits in the store for a key.")                    \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
-      "${subject} wait in ${place}, without progress for ${time}, and every process lives: "                \
-      "${between}",                                                                                         \
-      "check the network (cable, firewall, MTU: does 'ping -M do -s 8972' get an answer?) and "              \
+      "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \
+      "cause: ${between}",                                                                                  \
+      "check the network (cable, firewall, MTU: does 'ping -M do -s 8972' get an answer?) and "             \
       "the GPUs ('dmesg' for Xid); NCCL_DEBUG=INFO names the transport",                                    \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
-      "lives: the network between n0 and n1, or a GPU",                                                     \
+      "is alive; probable cause: the network between n0 and n1, or a GPU",                                  \
       "Two samples of the stacks show all ranks in the same collective, and no process has ended.")
 
-/* The ranks that wait because of the above. */
+/* Ranks that wait because of the problems above. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
     X(BARRIER_INCOMPLETE, WARNING,                                                                          \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} missing",             \
       "see the findings about the missing ranks",                                                           \
       "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 missing",                                    \
-      "A named barrier has waited for ten seconds, or until its timeout.")                                 \
+      "A named barrier has waited for ten seconds, or until its timeout.")                                  \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
       "${missing}",                                                                                         \
-      "see the findings about the missing ranks; the others continue when they arrive",                            \
+      "see the findings about the missing ranks; the others continue when they arrive",                     \
       "init_process_group: 3 of 4 ranks have waited for 32 s for the address of rank 3; missing: "          \
       "rank 3",                                                                                             \
       "PyTorch's ranks wait for a key that a missing rank would set during the set-up of a process "        \
@@ -745,16 +745,17 @@
       "Samples of the stacks were taken because nothing moved, and no rank has Python frames in them.")     \
     X(KEY_NOT_SET, WARNING,                                                                                 \
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
-      "the rank that sets it is busy, gone, or in another branch: see the ranks that do not wait",          \
+      "the rank that sets it is busy, has ended, or is in another branch: see the ranks that do not wait",  \
       "rank 1 waits for key 'model-ready', for 32 s now; no rank has set it",                               \
       "A wait on a key of the store has lasted for ten seconds.")
 
-/* PyTorch's ranks during the set-up of a process group. ${who} lists processes, those that do not belong first. */
+/* PyTorch's ranks during the set-up of a process group. ${who} lists processes; those that do not belong to the job
+ * come first. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",         \
       "stop the launch that is not wanted, and restart the other if it waits too: PyTorch's count is "      \
-      "wrong for good, and a longer timeout does not help; or give each launch its own --master_port",      \
+      "wrong from then on, and a longer timeout does not help; or give each launch its own --master_port",  \
       "init_process_group: 4 processes take part, but it has 2 ranks: two launches share this store: "      \
       "pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                         \
       "Processes that ddprun did not start registered in the same process group. Typical cause: two "       \
@@ -773,8 +774,8 @@
       "if the program starts processes that join the group (mp.spawn), start them with "                    \
       "--nproc_per_node instead, or set another MASTER_PORT for them",                                      \
       "rank 0 has registered twice in init_process_group: two processes act as this rank",                  \
-      "A worker failed, or nothing moves, and two connections have set the address of one rank. Typical "  \
-      "cause: every worker starts its own ranks, which inherit MASTER_PORT.")                                            \
+      "A worker failed, or nothing moves, and two connections have set the address of one rank. Typical "   \
+      "cause: every worker starts its own ranks, which inherit MASTER_PORT.")                               \
     X(GROUP_BEYOND_JOB, ERROR,                                                                              \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}, but the last "       \
       "rank of this job is ${last}",                                                                        \
@@ -791,17 +792,17 @@
       "1; rank 1: stopped (state T) (n1, pid 72), for 58 s",                                                \
       "A PyTorch rank timed out during the set-up of a process group and exited.")
 
-#define FINDINGS(X)                                                                                          \
-    FINDINGS_OF_HOSTS(X)                                                                                     \
-    FINDINGS_OF_CONNECTIONS(X)                                                                               \
-    FINDINGS_OF_REFUSALS(X)                                                                                  \
-    FINDINGS_OF_LAUNCHES(X)                                                                                  \
-    FINDINGS_OF_STRANGERS(X)                                                                                 \
-    FINDINGS_OF_THE_STORE(X)                                                                                 \
-    FINDINGS_OF_NODES(X)                                                                                     \
-    FINDINGS_OF_TORCH(X)                                                                                     \
-    FINDINGS_OF_HANGS(X)                                                                                     \
-    FINDINGS_OF_RANKS(X)                                                                                     \
+#define FINDINGS(X)                                                                                         \
+    FINDINGS_OF_HOSTS(X)                                                                                    \
+    FINDINGS_OF_CONNECTIONS(X)                                                                              \
+    FINDINGS_OF_REFUSALS(X)                                                                                 \
+    FINDINGS_OF_LAUNCHES(X)                                                                                 \
+    FINDINGS_OF_STRANGERS(X)                                                                                \
+    FINDINGS_OF_THE_STORE(X)                                                                                \
+    FINDINGS_OF_NODES(X)                                                                                    \
+    FINDINGS_OF_TORCH(X)                                                                                    \
+    FINDINGS_OF_HANGS(X)                                                                                    \
+    FINDINGS_OF_RANKS(X)                                                                                    \
     FINDINGS_OF_WAITERS(X)
 
 /* clang-format on */
@@ -825,52 +826,52 @@ enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 /* One finding, as text. */
 struct finding {
     enum finding_code code;
-    uint32_t more; /* others of the same code that were left out after this one */
+    uint32_t more; /* number of findings with the same code that were left out after this one */
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
     char advice[FINDING_TEXT_MAX];
 };
 
-/* "NODE_MISSING", "error". */
+/* Return "NODE_MISSING" and "error". */
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
-bool finding_is_trouble(enum finding_code code); /* not only a note */
-bool finding_is_hang(enum finding_code code);    /* names a rank for which all others wait, by its stacks */
-bool finding_is_count(enum finding_code code);   /* names what is missing, not the reason */
+bool finding_is_trouble(enum finding_code code); /* a warning or an error */
+bool finding_is_hang(enum finding_code code); /* it names a rank for which all others wait, found by stacks */
+bool finding_is_count(enum finding_code code); /* it names the missing nodes, not the reason */
 /* Return FINDING_NONE if no row has the name. */
 enum finding_code finding_by_name(const char *name);
 
-/* The texts of a row, with their placeholders still in braces. */
+/* Return a text of a row, with its placeholders. */
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
-/* Fill in a row: `subject`, then pairs of a word and its text, then NULL. Longer text is cut with "...". */
+/* Fill in a row: `subject`, then pairs of a word and its text, then NULL. A longer text is cut and ends with "...". */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 
-/* Format the sentence, its advice and its code as three lines, without the end of the last. */
+/* Format sentence, advice and code as three lines; the last line has no newline. */
 void finding_format(const struct finding *f, char *text, size_t size);
 
-/* The sentence without "subject: " in front. */
+/* Return the sentence without "subject: " in front. */
 const char *finding_predicate(const struct finding *f);
 
-/* Append the value of a placeholder of a template. False: memory is short. */
+/* Append `text`, a template; `put` appends the value of a placeholder. Return false if memory is short. */
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 
 const char *finding_example(enum finding_code code);
 const char *finding_detection(enum finding_code code);
-/* Append a template for readers: "${host}" becomes "HOST". False when memory is short. */
+/* Append a template for readers: "${host}" becomes "HOST". Return false if memory is short. */
 bool finding_put_readable(struct buf *out, const char *text);
 
-/* The table as a section of the manual page. False when memory is short. */
+/* Append the table as a section of the manual page. Return false if memory is short. */
 bool findings_print_man(struct buf *out);
 
 /* --- explain.c ---------------------------------------------------------------------------------------------- */
 
-/* A code is the name of a finding ("RANK_STALLED", in any case) or an exit code of ddprun ("125"). Append the meaning,
- * the detection and the remedy of `code`; for a part of a name, the codes that contain it; for NULL, all codes with one
- * line each. DDP_ERR_ARG: no such code; DDP_ERR_NOMEM. */
+/* Append the meaning, the detection and the remedy of `code`. A code is the name of a finding ("RANK_STALLED", in any
+ * case) or an exit code of ddprun ("125"). If `code` is a part of names, append the codes that contain it. If it is
+ * NULL, append all codes with one line each. Return DDP_ERR_ARG if there is no such code, or DDP_ERR_NOMEM. */
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err);
 
 #endif

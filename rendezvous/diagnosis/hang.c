@@ -1,8 +1,9 @@
-/* hang.c -- from two samples of the stacks of all ranks to the rank for which all others wait. See text.h.
+/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. See text.h.
  *
- * A place is the innermost frame of the user's program, and the collective that it has called, if any. Ranks in a
- * collective wait; a rank that stays anywhere else is the culprit. A job whose ranks have moved between the samples is
- * slow and gets no verdict, and neither does one in which no rank waits: a wrong verdict costs more than a late one. */
+ * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
+ * any. Ranks in a collective wait. A rank that stays anywhere else is the culprit. There is no result if ranks have
+ * moved between the samples, because the job is only slow, or if no rank waits. A wrong result is worse than a late
+ * one. */
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
 #include "record/stacks.h"
@@ -14,14 +15,14 @@
 #include <string.h>
 
 enum {
-    IDLE_PERCENT = 20, /* of a CPU: a thread that waits may poll */
+    IDLE_PERCENT = 20, /* percent of one CPU: a thread that waits may poll */
     BUSY_PERCENT = 50,
-    GROUPS_MAX = 16, /* different places of waiting ranks */
+    GROUPS_MAX = 16, /* largest number of different places of waiting ranks */
     GROUPS_SHOWN = 2,
 };
 
-/* System calls of a thread, and the finding that follows; the first name that is in it counts. Any other
- * system call is RANK_BLOCKED. */
+/* System calls of a thread, and the finding that follows. The first row whose name is in the thread's system call is
+ * used. Any other system call is RANK_BLOCKED. */
 #define SLEEPS(X)                              \
     X("futex", RANK_IN_LOCK)                   \
     X("nanosleep", RANK_SLEEPS)                \
@@ -42,10 +43,10 @@ enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
 
 struct rank_look {
     struct spot *spot[2]; /* in hang.spots */
-    int cpu_percent;      /* between the samples */
+    int cpu_percent;      /* percent of one CPU between the samples */
     enum way way;
-    enum finding_code code; /* of a culprit */
-    uint32_t group;         /* of one that waits */
+    enum finding_code code; /* finding of a culprit */
+    uint32_t group;         /* index of the group of a waiting rank */
 };
 
 /* Ranks that wait in the same place. */
@@ -56,12 +57,12 @@ struct group {
 
 struct hang {
     const struct snapshot *s;
-    struct rank_look *ranks; /* owned: one for each of the snapshot */
-    struct spot *spots;      /* owned: of each rank, in the earlier sample and then in the later one */
+    struct rank_look *ranks; /* owned: one for each rank of the snapshot */
+    struct spot *spots; /* owned: the spots of all ranks in the earlier sample, then those in the later one */
     struct group groups[GROUPS_MAX];
     uint32_t n_groups, n[WAY_WAITS + 1];
     uint32_t n_read;  /* ranks with frames in the last sample */
-    const char *note; /* why another rank has none; NULL = not known */
+    const char *note; /* reason why another rank has no frames; NULL = unknown */
 };
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
@@ -79,7 +80,8 @@ static bool is_same_function(const cJSON *a, const cJSON *b)
            strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0;
 }
 
-/* The same functions in the same lines; a loop moves in the innermost function of the program, and nowhere else. */
+/* Check whether two stacks are equal. The innermost function of the program, and functions that it has called, may be
+ * at other lines, because a loop moves there. All their callers must be at the same lines. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     const cJSON *x = a->frames->child, *y = b->frames->child;
@@ -92,7 +94,8 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* The program may call the same collective from two places. Without a collective the line alone counts. */
+/* Check whether two ranks wait at the same place: in the same collective, called from the same line. Without a
+ * collective, the lines alone are compared. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -117,7 +120,7 @@ static bool is_stopped(const struct rank_facts *f, const struct spot *spot)
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
 }
 
-/* The state of the thread itself, else the kernel function in which its process sleeps. */
+/* Return the system call of the thread, or the kernel function in which its process sleeps. */
 static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot)
 {
     const char *in = strstr(spot->does, " in ");
@@ -126,7 +129,7 @@ static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot
     return spot->does[0] == '\0' && f->wchan != NULL ? f->wchan : "";
 }
 
-/* On a crowded machine a loop gets little CPU time. */
+/* Check whether the rank computes. On an overloaded machine, a loop gets little CPU time. */
 static bool computes(const struct rank_look *r, const char *in)
 {
     const bool runs =
@@ -158,7 +161,8 @@ static bool has_left(const struct rank_facts *f)
     return f->exited && f->exit_code == 0 && f->signal == 0;
 }
 
-/* A wait in the store that is a part of a collective's set-up has the collective's frame. */
+/* Decide what the rank does. If a wait in the store is a part of a collective's set-up, the stack has the frame of the
+ * collective. */
 static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -175,7 +179,7 @@ static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* False if there is no room for one more place. */
+/* Add a waiting rank to the group of its place. Return false if there is no room for a new group. */
 static bool join_group(struct hang *h, uint32_t rank)
 {
     const struct spot *spot = h->ranks[rank].spot[1];
@@ -191,14 +195,15 @@ static bool join_group(struct hang *h, uint32_t rank)
     return true;
 }
 
-/* A thread that waits for the whole time uses no CPU time, or all of it where a GPU's driver spins. A little of it means that the
- * rank has left the collective and is in the next one. */
+/* Check whether a thread has waited the whole time. It uses no CPU time then, or all of it if a GPU's driver spins. A
+ * little CPU time means that the rank has left the collective and is in the next one. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* False if the job is slow and does not hang: a rank has moved, or computes where it should wait. */
+/* Examine one rank. Return false if the job does not hang but is slow: the rank has moved, or it computes in a place
+ * where it should wait. */
 static bool look_at_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
@@ -217,7 +222,7 @@ static bool look_at_rank(struct hang *h, uint32_t rank)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* "waits in", "wait in", or "are in" for a line that waits for a GPU. */
+/* Return "waits in", "wait in", or "are in" for a line that waits for a GPU. */
 static const char *group_verb(const struct group *group)
 {
     if (group->spot->call == NULL)
@@ -225,7 +230,7 @@ static const char *group_verb(const struct group *group)
     return group->n == 1 ? "waits in" : "wait in";
 }
 
-/* "rank 3 waits in all_reduce (train.py:88)", "7 ranks wait in ..." */
+/* Append "rank 3 waits in all_reduce (train.py:88)" or "7 ranks wait in ...". */
 static void put_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
@@ -242,7 +247,7 @@ static int compare_groups(const void *a, const void *b)
     return x->n != y->n ? (x->n < y->n) - (x->n > y->n) : (x->first > y->first) - (x->first < y->first);
 }
 
-/* The largest groups, without those before `from`. */
+/* Format the largest groups, beginning with index `from`. */
 static const char *group_words(words out, const struct hang *h, uint32_t from)
 {
     struct buf text = { 0 };
@@ -259,7 +264,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
 
 struct selected {
     const struct hang *h;
-    uint32_t like; /* a rank; the others are in the same place in the same way */
+    uint32_t like; /* a rank; selects ranks that are in the same place in the same way */
 };
 
 static bool is_like(const void *of, uint32_t i)
@@ -273,7 +278,7 @@ static bool is_like(const void *of, uint32_t i)
     return a->way == WAY_GONE || is_same_stack(a->spot[1], b->spot[1]);
 }
 
-/* "rank 3 (n1, pid 812)", "ranks 3, 5-7" */
+/* Format "rank 3 (n1, pid 812)" or "ranks 3, 5-7". */
 static const char *who_words(words out, const struct hang *h, uint32_t rank)
 {
     const struct selected selected = { h, rank };
@@ -293,7 +298,7 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- the verdict ------------------------------------------------------------------------------------------ */
 
-/* Return the culprit with the most certain finding, which stands first in the table; n_ranks = none. */
+/* Return the culprit with the most certain finding, which is the first one in the table; n_ranks = none. */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
@@ -370,7 +375,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
                      "key", key_words, "waiters", others, NULL);
 }
 
-/* The smaller group is the suspect. */
+/* Report ranks that wait in different collectives. The smallest group is the suspect. */
 static void add_differ(struct diagnosis *d, const struct hang *h)
 {
     const struct group *least = &h->groups[h->n_groups - 1];
@@ -402,7 +407,7 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Count the suspects in the place of this one. */
+/* Count the culprits that are at the same place as this one. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -411,8 +416,9 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
     return n;
 }
 
-/* A rank that waits for a GPU shows the line of the program that reads a result, not the collective before it, and its
- * driver spins. If most ranks are in one such line, they wait there for the others. */
+/* Treat a majority of culprits in one line as ranks that wait. A rank that waits for a GPU shows the line of the
+ * program that reads a result, not the collective before it, and its driver spins. So if most ranks are in one such
+ * line, they wait there for the others. */
 static void adopt_majority(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -434,7 +440,8 @@ static void adopt_majority(struct hang *h)
     }
 }
 
-/* Return the rank that is to blame, or the first of them. Ranks of which nothing is known may be the culprits. */
+/* Return the culprit, or the first of several. If ranks without known frames exist, they may be the culprits, so only
+ * certain findings are reported. */
 static int64_t judge(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
@@ -464,7 +471,7 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
     return h->groups[h->n_groups - 1].first;
 }
 
-/* No rank has frames: the user may install what is missing. */
+/* Report that no rank has frames, with the reason, because the user may install what is missing. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     static const char prefix[] = "no Python stacks: ";

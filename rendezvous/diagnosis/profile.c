@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The two hypotheses, as parts of a rank's share of the waits, and the probability of a false report in a window. With 0.85, a
- * rank that is only a little slower than the others is not reported. */
+/* The two hypotheses, as parts of a rank's share of the waits, and the probability of a false report in a window.
+ * Because of 0.85, a rank that is only a little slower than the others is not reported. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
-/* A rank that loses less of the others' time than this is not worth a report. */
+/* A rank is not reported if the others lose less than this part of their time. */
 static const double least_loss = 0.05;
 
-/* Keeps a rank that becomes slow late from being hidden by its good past. */
+/* The smallest evidence. Without this limit, a rank that becomes slow late would be hidden by its earlier samples. */
 static const double least_evidence = 1e-6;
 
 enum stand { STAND_UNKNOWN, STAND_WORKS, STAND_WAITS };
@@ -35,7 +35,8 @@ void profile_free(struct profile *p)
     *p = (struct profile){ 0 };
 }
 
-/* Stacks show more than steps. A thread that waits for the gradients of backward() sleeps there, and one that computes them runs. */
+/* Decide whether a rank waits, by its stack first, because it shows more than its steps. In backward(), a thread that
+ * waits for gradients sleeps, and a thread that computes them runs. */
 static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
 {
     if (f->exited)
@@ -57,7 +58,7 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Lines of one function are one place; the words keep the latest line. */
+/* Count the place of a rank. All lines of a function are one place; its text has the latest line. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -97,7 +98,7 @@ static double share(uint64_t waits, uint64_t seen)
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* The mean of all ranks but one. */
+/* Return the share of all other ranks together. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -115,7 +116,7 @@ static bool is_slow(const struct profile *p, uint32_t rank)
            share_of_others(p, rank) - share(r->waits, r->seen) >= least_loss;
 }
 
-/* `part` of the ranks wait. */
+/* Multiply the evidence of a rank by the likelihood ratio of a sample in which `part` of the ranks wait. */
 static void weigh(struct profile_rank *r, bool waits, double part)
 {
     r->evidence *= waits ? slow_share / equal_share : (1 - slow_share * part) / (1 - equal_share * part);
@@ -123,7 +124,8 @@ static void weigh(struct profile_rank *r, bool waits, double part)
         r->evidence = least_evidence;
 }
 
-/* Samples of one wait are one piece of evidence. It is over when the job has moved on, or no rank waits, or all do. */
+/* Check whether a sample is new evidence. All samples of one wait are one piece of evidence. A wait is over when the
+ * job has moved, no rank waits, or all ranks wait. */
 static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32_t waits)
 {
     const bool is_split = waits > 0 && waits < seen, is_new = moves != p->moves || !p->in_wait;
@@ -181,7 +183,7 @@ bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* Return the samples of a rank in a place, as a part of all its samples. */
+/* Return the part of a rank's samples that are in a place. */
 static double part_in(const struct profile_rank *r, uint64_t hash)
 {
     for (int i = 0; i < PROFILE_PLACES; i++)
@@ -190,7 +192,7 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place in which a rank spends more time than the others do: that is what it does while they wait. */
+/* Return the place in which a rank spends more time than the others: it is there while they wait. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

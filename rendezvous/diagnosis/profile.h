@@ -1,11 +1,14 @@
-/* profile.h -- which rank makes the others wait: counts over many samples of a job that runs (--profile_ranks). Pure.
+/* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). Pure.
  *
- * All ranks of a job take the same time for a step, because each collective waits for the slowest rank. The slow rank is the
- * one that waits least inside collectives. A sample in which k of n ranks wait is evidence: if the ranks are equal, a
- * given rank is among those that do not wait with probability (n - k) / n. For each rank the profile multiplies the likelihood
- * ratios of "waits a tenth as often as its share" against "waits at least 0.85 times its share". By Ville's inequality such a
- * product passes 1 / a in a window with probability a at most, however often one looks; so repeated looks need no correction.
- * (The floor least_evidence adds less than a hundredth of that.) */
+ * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the slowest
+ * rank is the one that waits least in collectives.
+ *
+ * A sample in which k of n ranks wait is evidence. If all ranks are equal, a given rank does not wait with probability
+ * (n - k) / n. Two hypotheses about a rank are compared: "waits a tenth as often as its share", and "waits at least
+ * 0.85 times its share". For each rank, the profile multiplies the likelihood ratios of all samples. By Ville's
+ * inequality, such a product exceeds 1 / a in a window with probability a at most, no matter how often it is checked.
+ * So repeated checks need no correction. (The floor least_evidence increases this probability by less than a
+ * hundredth.) */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -17,14 +20,14 @@ struct snapshot;
 
 enum {
     PROFILE_EVERY_MS =
-        500,              /* from one sample to the next: +20 % on one of four ranks shows within a minute */
-    PROFILE_WINDOW = 600, /* samples; then the counts begin again */
+        500, /* time between samples: a rank of four that needs 20 % longer is found within a minute */
+    PROFILE_WINDOW = 600, /* samples of a window; then counting begins again */
     PROFILE_RANKS_MAX = 4096,
-    PROFILE_PLACES = 8, /* of a rank; the rarest gives way */
+    PROFILE_PLACES = 8, /* places of a rank; a new place replaces the rarest one */
 };
 
 struct profile_place {
-    uint64_t hash; /* of file and function */
+    uint64_t hash; /* hash of file and function */
     uint32_t n;
     char words[SPOT_PLACE_MAX];
 };
@@ -32,33 +35,34 @@ struct profile_place {
 struct profile_rank {
     uint32_t seen, waits;                        /* samples of this window */
     double evidence;                             /* product of likelihood ratios */
-    bool is_slow;                                /* found in this window */
-    bool was_slow;                               /* found in the window before, so the users know */
-    struct profile_place places[PROFILE_PLACES]; /* outside of collectives */
+    bool is_slow;                                /* found slow in this window */
+    bool was_slow;                               /* found slow in the window before, and reported then */
+    struct profile_place places[PROFILE_PLACES]; /* places outside of collectives */
 };
 
-/* Zeroed: no profile. */
+/* A zeroed struct is no profile. */
 struct profile {
     struct profile_rank *ranks; /* owned */
     uint32_t n;
-    uint32_t samples; /* of this window */
-    uint64_t moves;   /* digest of how far the job was in the last sample */
-    bool in_wait;     /* some ranks waited in it, and others did not */
+    uint32_t samples; /* number of samples in this window */
+    uint64_t moves;   /* digest of the progress of all ranks in the last sample */
+    bool in_wait;     /* in the last sample, some ranks waited and others did not */
 };
 
-/* Begin with `n` ranks. False when memory is short or there are more than PROFILE_RANKS_MAX; free it in any case. */
+/* Begin a profile of `n` ranks. Return false if memory is short or there are more than PROFILE_RANKS_MAX. Call
+ * profile_free in any case. */
 bool profile_begin(struct profile *p, uint32_t n);
 void profile_free(struct profile *p);
 
-/* Count a sample: rows of record/stacks.h, and the facts of all ranks, which say where ranks of libddp are. `moved_ms` is the time
- * of the job's last sign of progress. All samples of one wait are one piece of
- * evidence, because the same rank is late in all of them. Return true if a rank is slow that was not slow before. */
+/* Add a sample: rows of record/stacks.h, and the facts of all ranks, which have the position of libddp's ranks.
+ * `moved_ms` is the time of the job's last progress. All samples of one wait are one piece of evidence, because the
+ * same rank is late in all of them. Return true if a rank is slow now that was not slow before. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms);
 
 /* Add RANK_SLOW for the slow ranks of s->profile, if there are any. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s);
 
-/* Return the place where a rank is most often outside of collectives; "" = not known. */
+/* Return the place outside of collectives where a rank is most often; "" = unknown. */
 const char *profile_place(const struct profile_rank *r);
 
 #endif

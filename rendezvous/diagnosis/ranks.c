@@ -1,7 +1,7 @@
-/* ranks.c -- ranks that others wait for: the matching finding, and its text. See diagnosis.h.
+/* ranks.c -- the findings about ranks that others wait for, and their texts. See diagnosis.h.
  *
- * Two sources are combined: the store has the requests of a rank, its agent has the kernel's view of its
- * process. Neither alone can separate a computing rank from a hanging one. */
+ * Two sources are combined: the store has the requests of a rank, and its agent has the kernel's view of its process.
+ * One source alone cannot distinguish a computing rank from a hanging one. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -17,26 +17,26 @@
 
 enum {
     STUCK_MS = 2000,     /* a shorter sleep in the kernel is normal */
-    BUSY_PERCENT = 50,   /* of one CPU */
-    SHARE_PERCENT = 5,   /* enough for a runnable process on an overloaded host */
-    RANK_WORD_MAX = 256, /* of one word of a sentence */
+    BUSY_PERCENT = 50,   /* percent of one CPU */
+    SHARE_PERCENT = 5,   /* sufficient for a runnable process on an overloaded host */
+    RANK_WORD_MAX = 256, /* bytes of one word of a sentence */
 };
 
-/* 'D' is also every read from a disk. Only a long one is a dead NFS server, or a device that does not
- * answer. */
+/* Check for a long state 'D'. Every read from a disk is a short one; a long one is a dead NFS server, or a device that
+ * does not answer. */
 static bool hangs_in_kernel(const struct rank_facts *f)
 {
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
-/* A runnable process ('R') may get little of an overloaded host. A sleeping one must have computed most of
- * the time, because a thread that polls uses some CPU, too. */
+/* Check whether the process computes. A runnable process ('R') may get only a small part of an overloaded host. A
+ * sleeping one must have used much CPU time, because a thread that polls also uses some. */
 static bool computes(const struct rank_facts *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
-/* Only the facts of the table; session.c adds those of the open connections. */
+/* Return the facts of the table of ranks; session.c adds the facts about open connections. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];
@@ -66,7 +66,7 @@ bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
            f->state_ms >= least_ms;
 }
 
-/* The end of a process outweighs everything else, then its present state, then its past. */
+/* Return the reason: first by the end of the process, then by its present state, then by its past. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -88,7 +88,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* The JSON state has less detail, because it only uses what the store itself has seen. */
+/* Return the state for JSON, which only uses facts that the store itself has. */
 static const char *state_word(const struct rank_facts *f)
 {
     if (f->exited)
@@ -98,7 +98,7 @@ static const char *state_word(const struct rank_facts *f)
     return f->met ? "disconnected" : "never_connected";
 }
 
-/* "SIGKILL", or NULL for a signal without a name. */
+/* Return "SIGKILL", or NULL for a signal without a name. */
 static const char *signal_name(int signal)
 {
 #define NAME(sig) \
@@ -132,14 +132,14 @@ static const char *signal_name(int signal)
 
 typedef char rank_word[RANK_WORD_MAX];
 
-/* Return the text that `put` appends; longer text is cut. */
+/* Copy the text of a buffer into `word`; longer text is cut. */
 static const char *word_of(rank_word word, const struct buf *out)
 {
     snprintf(word, RANK_WORD_MAX, "%.*s", (int)out->len, out->data != NULL ? (const char *)out->data : "");
     return word;
 }
 
-/* " (n1, pid 77)" with the known parts, or "". */
+/* Format " (n1, pid 77)" with the known parts, or "". */
 static const char *where_word(const struct rank_facts *f, rank_word word)
 {
     const char *host = f->host != NULL ? f->host : "";
@@ -151,7 +151,7 @@ static const char *where_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* In a suitable unit, as everywhere; empty if memory is short. */
+/* Format a duration with a suitable unit; "" if memory is short. */
 static const char *time_word(uint64_t ms, rank_word word)
 {
     struct buf out = { 0 };
@@ -161,7 +161,7 @@ static const char *time_word(uint64_t ms, rank_word word)
     return word;
 }
 
-/* "last message 1.2 s ago" */
+/* Format "last message 1.2 s ago". */
 static const char *heard_word(const struct rank_facts *f, rank_word word)
 {
     rank_word silent;
@@ -171,7 +171,7 @@ static const char *heard_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* ", for 12.3 s" */
+/* Format ", for 12.3 s". */
 static const char *since_word(const struct rank_facts *f, rank_word word)
 {
     rank_word since;
@@ -181,7 +181,7 @@ static const char *since_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* Format "key '/x' and 2 more"; "" if the rank does not wait. */
+/* Append "key '/x' and 2 more", or nothing if the rank does not wait. */
 static bool put_wait(const struct rank_wait *wait, struct buf *out)
 {
     if (wait->name.data == NULL)
@@ -212,7 +212,7 @@ static const char *number_word(int n, rank_word word)
     return word;
 }
 
-/* The kernel's name of the place where it sleeps, by which experts separate NFS from a GPU. */
+/* Format the kernel function in which the process sleeps. Experts can distinguish NFS from a GPU by it. */
 static const char *wchan_word(const struct rank_facts *f, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
@@ -220,7 +220,7 @@ static const char *wchan_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* "; it sleeps in nfs_wait_bit_killable": for a rank that has no fault. */
+/* Format "; it sleeps in nfs_wait_bit_killable", for a rank without an obvious fault. */
 static const char *does_word(const struct rank_facts *f, rank_word word)
 {
     if (f->proc_state != 'S')
@@ -230,7 +230,8 @@ static const char *does_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* All values are made, even those that the sentence does not use, so that the table may change without this file. */
+/* Make the finding about a rank. All values are formatted, even values that the sentence does not use, so that a
+ * change of the table needs no change here. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
     rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
@@ -255,7 +256,7 @@ static void add_wait(cJSON *o, const struct rank_facts *f)
         cJSON_AddItemToObject(o, "waits_for_torch", torch_key_json(&key));
 }
 
-/* The agent's view of the process. */
+/* Add the state of the process, as its agent reported it. */
 static void add_look(cJSON *o, const struct rank_facts *f)
 {
     cJSON_AddStringToObject(o, "proc", (const char[]){ f->proc_state, '\0' });
@@ -276,8 +277,8 @@ static void add_steps(cJSON *o, const struct rank_facts *f)
     cJSON_AddNumberToObject(o, "beat_ms", (double)f->still_ms);
 }
 
-/* Unknown fields are left out. cJSON's functions accept a NULL object, so a lack of memory shows only at the
- * end. */
+/* Return the facts as JSON, without unknown fields. cJSON's functions accept a NULL object, so a lack of memory shows
+ * only at the end. */
 cJSON *diagnose_json(const struct rank_facts *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -302,9 +303,10 @@ cJSON *diagnose_json(const struct rank_facts *f)
 /* --- ranks that do not move while others wait for them
  * --------------------------------------------------- */
 
-/* Collectives of libddp bypass the store, but each worker records its progress in memory shared with its
- * agent, and heartbeats carry it here. Ranks in the same call wait for a rank that is elsewhere and does not move.
- * Its position selects the finding; the state of its process is added, because it decides the remedy. */
+/* Collectives of libddp do not use the store. But each worker records its progress in memory shared with its agent,
+ * and heartbeats carry it to the store. Ranks in the same call wait for a rank that is elsewhere and does not move.
+ * The position of this rank selects the finding. The finding also has the state of its process, because the remedy
+ * depends on it. */
 
 enum { STILL_MS = 3000, STILL_BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
 
@@ -313,7 +315,7 @@ static bool waits(const struct rank_facts *f)
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* Return the most advanced call. With asynchronous calls, ranks are several calls apart. */
+/* Return a rank in the most advanced call. With asynchronous calls, ranks may be several calls apart. */
 static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct rank_facts *most = NULL;
@@ -330,7 +332,8 @@ static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
     return waits(f) && f->call_seq == most->call_seq;
 }
 
-/* A rank of a lost node is reported with the facts about the node. */
+/* Check whether a rank is behind the most advanced call and does not move. A rank of a lost node is left out, because
+ * it is reported with its node. */
 static bool is_behind(const struct rank_facts *f, const struct rank_facts *most, uint64_t least_ms)
 {
     if (!f->has_steps || f->node_lost || is_at(f, most))
@@ -364,7 +367,8 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
     return longest_ms;
 }
 
-/* A rank that moves may be on its way. A rank that reports no steps may move unseen, so it gets more time. */
+/* Check whether a rank will probably not arrive. A rank that moves may still arrive. A rank that reports no steps may
+ * move without the store's knowledge, so it gets more time. */
 static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -406,7 +410,7 @@ static const char *does(words out, const struct rank_facts *f)
     return out;
 }
 
-/* "rank 3 (n1, pid 77)" */
+/* Format "rank 3 (n1, pid 77)". */
 static const char *who_is(words out, const struct rank_facts *f)
 {
     if (f->host != NULL)
@@ -416,7 +420,7 @@ static const char *who_is(words out, const struct rank_facts *f)
     return out;
 }
 
-/* Its last position: in an older call, or after a step. */
+/* Format the last position of a rank: in an older call, or after a step. */
 static const char *last(words out, const struct rank_facts *f)
 {
     out[0] = '\0';
@@ -448,7 +452,7 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* Ranks whose process has ended have other findings. */
+/* Report ranks that are behind. If the process of a rank has ended, report its end instead. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
@@ -489,7 +493,7 @@ static uint32_t count_left(const struct members *members, uint32_t *first)
     return n;
 }
 
-/* "rank 1", "ranks 0-2, 4" */
+/* Append "rank 1" or "ranks 0-2, 4". */
 static void put_some(struct buf *out, const void *of, uint32_t n, uint32_t count,
                      bool (*is)(const void *of, uint32_t rank))
 {
@@ -497,13 +501,13 @@ static void put_some(struct buf *out, const void *of, uint32_t n, uint32_t count
     put_ranges(out, of, n, is);
 }
 
-/* If memory is short the text is empty, but the finding stays. */
+/* Return the text of a buffer; "" if memory is short, because the finding is useful without it. */
 static const char *text_in(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-/* "rank 3 (n1, pid 77)" */
+/* Append "rank 3 (n1, pid 77)". */
 static void put_rank(struct buf *out, const struct rank_facts *f)
 {
     buf_printf(out, "rank %u", f->rank);
@@ -547,12 +551,12 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* --- why a barrier did not open, as JSON and as text (its "message")
  * -------------------------------------- */
 
-/* Both lists are cut: if a switch dies under a job of 100,000 ranks, the first ranks are needed, and not 20 MB of
- * them for every member. The counts are always complete. */
+/* Both lists are cut. If a switch fails under a job of 100,000 ranks, every member needs the first missing ranks, but
+ * not 20 MB of them. The counts are always complete. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Return the next member at or after `from` that has not arrived, starting with 0; world_size at the end. */
+/* Return the first member from `from` on that has not arrived, or world_size at the end. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))
@@ -560,7 +564,8 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
     return from;
 }
 
-/* "  rank 3: never connected", one line for each. The JSON list has the other facts about a rank. */
+/* Append the counts, and one line for each missing rank: "  rank 3: never connected". The JSON list has the other
+ * facts about a rank. */
 static bool put_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
 {
     uint32_t missing = barrier->members - barrier->arrived, lines = 0;
@@ -586,7 +591,7 @@ static bool put_message(const struct barrier *barrier, struct slice name, barrie
            (barrier == NULL || put_lines(barrier, facts_of, user, out)) && buf_append(out, "", 1);
 }
 
-/* The facts about the rank, and its finding. */
+/* Return the facts about a rank, with the code of its finding. */
 static cJSON *missing_row(const struct rank_facts *facts)
 {
     cJSON *row = diagnose_json(facts);
@@ -607,7 +612,8 @@ static void add_missing(cJSON *o, const struct barrier *barrier, barrier_facts f
     cJSON_AddNumberToObject(o, "missing_count", barrier->members - barrier->arrived);
 }
 
-/* The name is returned as text that JSON can hold; a client compares the bytes it has sent, not this. */
+/* Add the name of the barrier, escaped for JSON. A client must compare names with the bytes that it has sent, not with
+ * this text. */
 static void add_name(cJSON *o, struct slice name)
 {
     struct buf text = { 0 };

@@ -1,8 +1,8 @@
 /* rejected.c -- see rejected.h.
  *
- * The first eight bytes show a client's protocol without parsing. Only they are kept, because every known
- * protocol begins with a constant. A wrong guess costs a word in a diagnosis; the connection is closed
- * anyway. */
+ * The first eight bytes of a connection show its protocol without parsing, because every known protocol begins with a
+ * constant. Only these bytes are kept. A wrong guess only gives a wrong word in a diagnosis; the connection is closed
+ * in any case. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -17,8 +17,8 @@ enum { TELL_EVERY_MS = 60000 };
 
 /* --- dialect ---------------------------------------------------------------------------------------------- */
 
-/* Four letters identify HTTP's methods; "PRI " is HTTP/2's preface. 16 03 is a TLS handshake record of any
- * version. */
+/* HTTP's methods are recognized by four letters; "PRI " begins HTTP/2. A TLS handshake of any version begins with 16
+ * 03. */
 static const struct {
     const char *bytes;
     enum reject_kind kind;
@@ -28,7 +28,8 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* ddprun's opcodes follow the greeting at once; PyTorch's first request is below 0x80. */
+/* Return the kind of a client that has sent the greeting. ddprun sends an opcode from 0x80 on right after it;
+ * PyTorch's first opcode is below 0x80. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, OURS_FROM = 0x80 };
@@ -36,8 +37,9 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
 }
 
-/* An old dialect begins with an opcode and the length of a key. The length has 8 bytes, little endian, and keys are
- * shorter than 65,536, so all kept bytes after the length's second one are 0. That never holds for text or TLS. */
+/* Check for an old dialect. It begins with an opcode and the length of a key, 8 bytes in little-endian order. Keys are
+ * shorter than 65,536 bytes, so all kept bytes after the second byte of the length are 0. Text and TLS never have
+ * these zeros. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -47,8 +49,8 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
-/* The old dialect is checked last, because it has no magic number and would match any small number followed
- * by zeros. */
+/* Find the protocol. The old dialect is checked last, because it has no magic number: any small number followed by
+ * zeros matches it. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -91,8 +93,8 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* --- the rows --------------------------------------------------------------------------------------------- */
 
-/* "10.0.0.2" of "10.0.0.2:41234", "[fe80::1]" of "[fe80::1]:41234". The port is cut, because every connection
- * has another one. So a client that connects each second is one row. */
+/* Format "10.0.0.2" of "10.0.0.2:41234", or "[fe80::1]" of "[fe80::1]:41234". The port is left out because it differs
+ * between connections. So a client that connects every second has only one row. */
 static void put_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');
@@ -105,8 +107,8 @@ static bool is_same(const struct reject *a, const struct reject *b)
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Return its row, or a new one, or the one with the oldest last occurrence. All 64 are compared, because
- * rejected clients are rare. */
+/* Return the row of this client, a new row, or the row that was not used for the longest time. All 64 rows are
+ * compared, because rejected clients are rare. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];
@@ -122,9 +124,9 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* The time of the last log line belongs to the source, because its protocol and job may change between connections. A
- * balancer's health check connects every few seconds and must not fill the log. Times are kept one higher, so that 0
- * can mean "never logged". */
+/* Check whether a log line is due for the source of `row`. A source has one line per minute, even if its protocol and
+ * job change between connections: a health check that connects every few seconds must not fill the log. told_ms is a
+ * time + 1, so that 0 can mean "never". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -135,7 +137,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* The row describes the last occurrence; only the counts include earlier ones. */
+/* Update the row of a client: its texts describe the last rejection, and its counts include all. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user   ? REJECT_USER
@@ -157,18 +159,19 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Thirty-two rows, all scanned each time. Rejections are few, and the thousandth node with the same wrong
- * option adds no information. */
+/* All 32 rows are scanned each time. This is fast enough, because rejections are few. More rows would be useless: the
+ * thousandth node with the same wrong option adds no information. */
 
-/* An agent that retries every second is one row. Another code means that the first mistake was fixed, so it gets a
- * second row. */
+/* Check whether a row is about the same node and reason. So an agent that retries every second has one row. Another
+ * code means that the first mistake was corrected, so it gets a second row. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* A replaced row restarts its count. */
+/* Return the row of this node, a new row, or the oldest row. If the row was about another node, its count begins
+ * again. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -184,7 +187,7 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* Keep the latest sentence, because it may name another node than the earlier ones. */
+/* Record a rejection. Keep the latest sentence, because it may name other nodes than earlier ones. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -203,8 +206,8 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* The nodes' findings about themselves, each once. A node that joins again sends them again, and overwrites its row.
- * The list is allocated with the first finding, because most jobs have none. */
+/* Each finding is kept once. A node that joins again sends its findings again, and each overwrites its row. The list
+ * is allocated for the first finding, because most jobs have none. */
 
 static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {
@@ -219,7 +222,8 @@ bool notices_have(const struct notices *n, enum finding_code code, const char *s
     return find_notice(n, code, subject) != NULL;
 }
 
-/* If the list is full, overwrite rows in turn, because the newest findings are about present nodes. */
+/* Return the row for a finding. If the list is full, overwrite rows in turn, because the newest findings are about
+ * present nodes. */
 static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
 {
     struct finding *same = find_notice(n, code, subject);
@@ -234,7 +238,7 @@ static struct finding *slot_for(struct notices *n, enum finding_code code, const
     return &n->list[n->next++ % NOTICES_MAX];
 }
 
-/* The text goes to terminals, so control characters are escaped. */
+/* Copy a text, and escape control characters, because it is printed on terminals. */
 static void put_plain(char *to, size_t size, const char *text)
 {
     struct buf out = { 0 };
@@ -243,7 +247,7 @@ static void put_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
-/* A code that is missing in this version's table has no place in its order, so skip it. */
+/* Add a finding. An unknown code is ignored, because it has no place in the order of the table. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice)
 {

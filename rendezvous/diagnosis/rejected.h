@@ -1,11 +1,12 @@
 /* rejected.h -- records for a diagnosis: rejected connections, rejected nodes, and the nodes' findings about
  * themselves.
  *
- * A connection's record has its client, its address, and the kind of its first bytes.
+ * The record of a connection has its address, the kind of its protocol, and its first bytes.
  *
- * A port that is open to a network receives more than its job: an old launcher, a browser, a health check, a
- * scanner. If a job does not start they are evidence ("n7 does connect, but speaks TLS"). So they are kept, a
- * row for each source, kind and job. The oldest row is replaced: a scanner costs 64 rows, not memory. */
+ * A port that is open to a network receives more than its job's connections: an old launcher, a browser, a health
+ * check, a scanner. If a job does not start, these connections are evidence ("n7 does connect, but speaks TLS"). So
+ * there is a row for each source, kind and job. A new row replaces the oldest one, so a scanner cannot use more memory
+ * than 64 rows. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
@@ -15,7 +16,7 @@
 
 #include <stdint.h>
 
-/* kind, its word in JSON, its name for readers */
+/* kind, its word in JSON, its name in sentences */
 #define REJECT_KINDS(X)                                              \
     X(SILENT, "silent", "nothing")                                   \
     X(C10D_1, "c10d_1", "the store protocol of PyTorch 1.13 to 2.1") \
@@ -44,25 +45,25 @@ enum {
 
 struct reject {
     enum reject_kind kind;
-    char source[REJECT_SOURCE_MAX];           /* the address, without the port */
+    char source[REJECT_SOURCE_MAX];           /* address of the client, without the port */
     char job[REJECT_JOB_MAX];                 /* the requested job, "" = none */
-    char why[REJECT_WHY_MAX];                 /* ms, of the last occurrence */
-    uint8_t first[REJECT_FIRST_MAX], n_first; /* first bytes of the last occurrence */
+    char why[REJECT_WHY_MAX];                 /* reason of the last rejection */
+    uint8_t first[REJECT_FIRST_MAX], n_first; /* first bytes of the last rejected connection */
     uint32_t times;
     uint64_t first_ms, last_ms;
     uint64_t told_ms; /* when rejects_note last requested a log line */
 };
 
 struct rejects {
-    struct reject row[REJECTS_MAX]; /* `count` rows, in no order */
+    struct reject row[REJECTS_MAX]; /* `count` rows, not sorted */
     uint32_t count;
     uint64_t total;
 };
 
-/* Return the protocol of a connection that begins like this. */
+/* Return the protocol of a connection that begins with these bytes. */
 enum reject_kind reject_kind_of(struct slice first);
-/* True for protocols of a node that was started wrongly (with torchrun, or through a proxy), but not for a port
- * scanner. */
+/* Check whether a node that was started wrongly may use this protocol: with torchrun, or through a proxy. A port
+ * scanner does not. */
 bool reject_may_be_a_node(enum reject_kind kind);
 const char *reject_kind_word(enum reject_kind kind);
 const char *reject_kind_words(enum reject_kind kind);
@@ -72,19 +73,19 @@ struct reject_facts {
     const char *job;  /* NULL = the client named none */
     const char *why;
     struct slice first;
-    bool is_ours; /* it has sent IDENTIFY as a part of ddprun */
-    bool is_user; /* it was closed unread, because of its user id */
+    bool is_ours; /* the client has sent IDENTIFY as a part of ddprun */
+    bool is_user; /* the connection was closed before reading, because of the client's user id */
 };
 
-/* Count the rejection. True if a log line is due: one for each source and minute. */
+/* Count a rejection. Return true if a log line is due: one per source and minute. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Nodes that could not join a job: the same records for agents instead of clients.
+/* Nodes that could not join a job: similar records, for agents instead of clients.
  *
- * A rejected agent prints the reason and exits. On the waiting nodes the record answers "why does node 3 not join?".
- * So the latest ones are kept, each only once. */
+ * A rejected agent prints the reason and exits. The users of the waiting nodes need the record to find out why a node
+ * does not join. Only the latest rejections are kept, each only once. */
 
 enum { REFUSALS_MAX = 32 };
 
@@ -92,13 +93,13 @@ struct refusal {
     enum rdzv_refused code;
     char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
     char sentence[3 * RDZV_WORDS_MAX];
-    int32_t node_rank; /* the requested one, -1 = any */
+    int32_t node_rank; /* requested node rank, -1 = any */
     int pid;
     uint32_t times;
     uint64_t first_ms, last_ms;
 };
 
-/* `count` rows; the oldest is replaced. Zeroed before first use. */
+/* `count` rows; a new row replaces the oldest one. Zero the struct before its first use. */
 struct refusals {
     struct refusal row[REFUSALS_MAX];
     uint32_t count;
@@ -109,21 +110,22 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* The nodes' findings about themselves that all nodes should see: limits that are too low, a port that is
- * taken, an unreachable neighbour. The latest ones are kept, each only once. */
+/* Findings of nodes about themselves that all nodes should see: limits that are too low, a port that is in use, an
+ * unreachable neighbour. Only the latest ones are kept, each only once. */
 
 enum { NOTICES_MAX = 16 };
 
-/* Zeroed before first use. */
+/* Zero the struct before its first use. */
 struct notices {
-    struct finding *list; /* owned; allocated with room for NOTICES_MAX */
-    uint32_t count, next; /* `next`: row to replace when the list is full */
+    struct finding *list; /* owned; has NOTICES_MAX entries once it is allocated */
+    uint32_t count, next; /* `next`: the row to replace if the list is full */
 };
 
-/* `code` may be from another version's table: an unknown one is ignored. */
+/* Add a finding, or replace an equal one. `code` may be from the table of another version: an unknown code is
+ * ignored. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice);
-/* `subject` NULL = any. */
+/* Check whether there is a finding with this code and subject; `subject` NULL = any. */
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject);
 void notices_free(struct notices *n);
 

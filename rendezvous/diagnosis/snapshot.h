@@ -1,7 +1,7 @@
 /* snapshot.h -- the facts about a job at one moment: the input of diagnose_job and of its text.
  *
- * Plain data, so that a test can write a case literally. All durations count back from the moment of the
- * snapshot; all pointers are borrowed from its maker. */
+ * The structs are plain data, so that a test can write a case as a literal. All durations end at the moment of the
+ * snapshot. All pointers are borrowed from the code that made the snapshot. */
 #ifndef RENDEZVOUS_SNAPSHOT_H
 #define RENDEZVOUS_SNAPSHOT_H
 
@@ -16,8 +16,8 @@ enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER
 
 struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
-    const char *own; /* the node's own view of its address, while `addr` is the store's view; "" = unknown */
-    const char *state; /* a word for the table */
+    const char *own;   /* the address in the node's own view; `addr` is the store's view; "" = unknown */
+    const char *state; /* the word in the table of nodes */
     int32_t node_rank; /* -1 = none yet */
     uint32_t first_rank, nproc;
     int pid;
@@ -30,9 +30,9 @@ struct snapshot_gone {
     const char *host, *how;
     int32_t node_rank;
     int pid;
-    bool lost, silent; /* else it left by itself; `silent`: its heartbeats stopped, else its connection
-                        * closed */
-    bool ran;          /* it was a member of the round that runs or ran last */
+    bool lost;   /* false: the node left by itself */
+    bool silent; /* lost because heartbeats stopped; false: because the connection closed */
+    bool ran;    /* the node was a member of the present or last round */
     uint64_t stayed_ms, gone_ms;
 };
 
@@ -41,7 +41,7 @@ struct snapshot_refused {
     const char *code; /* code of the rejection, "NODE_RANK_TAKEN" */
     const char *words;
     const char *host;
-    int32_t node_rank; /* the requested one, -1 = any */
+    int32_t node_rank; /* requested node rank, -1 = any */
     int pid;
     uint32_t times;
     uint64_t ago_ms;
@@ -50,9 +50,9 @@ struct snapshot_refused {
 /* Rejected connections from one address. */
 struct snapshot_stranger {
     enum reject_kind kind;
-    const char *address; /* without the port */
-    const char *bytes;   /* first bytes, printable, quoted if they are text */
-    const char *job;     /* the requested one */
+    const char *address; /* address without the port */
+    const char *bytes;   /* first bytes as printable text, quoted if they are text */
+    const char *job;     /* the requested job */
     uint32_t times;
     uint64_t ago_ms;
 };
@@ -61,61 +61,61 @@ struct snapshot_stranger {
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
-    uint32_t waiting, members; /* members 0 = not known */
-    uint32_t rank;             /* a rank that waits in it; UINT32_MAX = none with a known rank */
-    uint64_t for_ms;           /* the longest */
+    uint32_t waiting, members; /* members 0 = unknown */
+    uint32_t rank;             /* one of the waiting ranks; UINT32_MAX = no rank is known */
+    uint64_t for_ms;           /* the longest wait */
 };
 
 /* A process that takes part in a PyTorch group or barrier. */
 struct snapshot_claim {
-    int64_t rank;      /* the rank it acts as; -1 = unknown */
+    int64_t rank;      /* the rank that the process acts as; -1 = unknown */
     uint32_t said;     /* 1 + the rank whose address it has published; 0 = none */
-    int pid;           /* 0 = not known */
-    bool is_ours;      /* it is a worker of this job, */
-    bool is_child;     /* or its child process */
-    const char *host;  /* NULL = not known */
-    const char *owner; /* an agent's description of a foreign process; "" = none */
+    int pid;           /* 0 = unknown */
+    bool is_ours;      /* the process is a worker of this job, */
+    bool is_child;     /* or a child process of a worker */
+    const char *host;  /* NULL = unknown */
+    const char *owner; /* an agent's description of a process that is not its worker; "" = none */
     struct slice address;
 };
 
 /* A PyTorch group or barrier with more members than ranks. */
 struct snapshot_crowd {
-    struct torch_key key; /* its key; no kind: processes that have published an address */
+    struct torch_key key; /* key of the group; TORCH_KEY_NONE = processes that have published an address */
     bool is_double;       /* two processes have the same rank */
     uint64_t count;
-    const struct snapshot_claim *claims; /* the job's own processes first */
+    const struct snapshot_claim *claims; /* sorted: the job's own processes first */
     uint32_t n;
 };
 
-/* A node's finding about itself, or a rank's about its network. */
+/* A finding of a node about itself, or of a rank about its network. */
 struct snapshot_notice {
     enum finding_code code;
     const char *subject, *sentence, *advice;
 };
 
-/* The cause that ended the round, if any. */
+/* The cause of the round's end, if any. */
 struct snapshot_cause {
     bool known;
     const char *host, *words;
     int32_t node_rank, rank;
-    int pid, error; /* errno: it could not be started */
+    int pid, error; /* `error`: errno if the worker could not be started */
     uint64_t after_ms;
 };
 
 /* Facts about the store's process and machine. */
 struct snapshot_store {
     const char *host, *endpoint;
-    uint64_t accept_overflows, somaxconn; /* since the store began */
+    uint64_t accept_overflows, somaxconn; /* counted since the store started */
     uint64_t refused_no_fd;
     uint64_t used, max; /* bytes */
 };
 
-/* Stacks of all ranks (record/stacks.h), taken because the job shows no progress. */
+/* Stacks of all ranks (record/stacks.h), sampled because the job makes no progress. */
 struct snapshot_hang {
-    const struct cJSON *rows[2]; /* of two samples, the earlier one first; NULL = not taken */
+    const struct cJSON *rows[2]; /* rows of two samples, the earlier one first; NULL = not sampled */
     uint64_t apart_ms;
-    uint64_t still_ms; /* since the last sign of progress */
-    bool has_signals;  /* there were such signs before, so their absence means something */
+    uint64_t still_ms; /* time since the last sign of progress */
+    bool has_signals;  /* there were signs of progress before, so their absence is meaningful */
 };
 
 struct snapshot {
@@ -129,19 +129,19 @@ struct snapshot {
     uint64_t left_ms;   /* time until the wait ends; UINT64_MAX = never */
     uint64_t limit_ms;  /* value of `knob`; 0 = no limit */
     const char *knob;   /* "--timeout" */
-    bool is_final;      /* the time is up, or the job has ended */
+    bool is_final;      /* the time is over, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_crowd crowd;
     struct snapshot_hang hang;
-    const struct profile *profile;     /* of this attempt (profile.h); NULL = none */
-    const struct snapshot_node *nodes; /* by node rank, those without one first */
-    const struct snapshot_gone *gone;  /* the latest first */
+    const struct profile *profile;     /* profile of this attempt (profile.h); NULL = none */
+    const struct snapshot_node *nodes; /* sorted by node rank; nodes without one come first */
+    const struct snapshot_gone *gone;  /* sorted: the latest first */
     const struct snapshot_refused *refused;
     const struct snapshot_stranger *strangers;
     const struct snapshot_notice *notices;
-    const struct snapshot_wait *waits; /* in no order */
-    const struct rank_facts *ranks;    /* world_size entries while a round runs, else none */
+    const struct snapshot_wait *waits; /* not sorted */
+    const struct rank_facts *ranks;    /* world_size entries while a round runs, otherwise none */
     uint32_t n_nodes, n_gone, n_refused, n_strangers, n_notices, n_waits, n_ranks;
 };
 

@@ -1,4 +1,4 @@
-/* spot.c -- see spot.h. Texts come from other processes, so every member is checked where it is read. */
+/* spot.c -- see spot.h. Texts are from other processes, so every member is checked when it is read. */
 #include "diagnosis/spot.h"
 
 #include "record/stacks.h"
@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Frames of libraries in which a rank waits for others: end of the file, function, and whether only a thread without
- * CPU time waits there. A function "" is each that the program can call. */
+/* Frames of libraries in which a rank waits for others: the end of the file, the function, and whether only a thread
+ * without CPU time waits there. The function "" stands for all functions of the file. */
 #define WAITING_FRAMES(X)                                        \
     X("torch/distributed/distributed_c10d.py", "", false)        \
     X("torch/distributed/rendezvous.py", "", false)              \
@@ -53,7 +53,7 @@ static bool ends_with(const char *text, const char *end)
     return len >= n && strcmp(text + len - n, end) == 0;
 }
 
-/* Return the row of waiting_frames, or -1. Functions that begin with '_' are those that others call. */
+/* Return the row of waiting_frames for this frame, or -1. */
 static int find_waiting(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -64,7 +64,8 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
-/* Of the frames of libraries that lead into the wait, the outermost one is the call of the program. */
+/* Find the innermost frame of the program, and the collective that the program calls. Of the library's frames, the
+ * outermost is this call. Functions that begin with '_' are only called by other functions of the library. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame;
@@ -83,7 +84,7 @@ static void read_frames(struct spot *spot)
     }
 }
 
-/* Return true if the thread adds a rank with frames. */
+/* Store a thread in the spot of its rank. Return true if the thread is a main thread with frames. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
 {
     const cJSON *item = member(thread, "rank");

@@ -1,5 +1,5 @@
-/* text.c -- see text.h. Everything has a fixed size on the caller's stack, because a diagnosis is made when a job
- * fails and must not fail for lack of memory. */
+/* text.c -- see text.h. All texts have a fixed size on the caller's stack, because a diagnosis is made when a job
+ * fails, and must not fail for lack of memory. */
 #include "diagnosis/text.h"
 
 #include "base/text.h"
@@ -10,8 +10,8 @@
 
 /* --- the list of findings: in the order of the table, and short enough for a screen --------------------- */
 
-/* Return how often a code is in the list, and set its last place. `more` is counted there, so that "and 396 more like
- * this" follows the last printed one. `last` is unchanged if the code is missing. */
+/* Return the number of findings with this code, and set *last to the index of the last one. Without such a finding,
+ * *last is unchanged. `more` is counted in the last one, so that "and 396 more like this" follows it. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -24,10 +24,10 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Insert after all rows that precede it in the table; without room, drop the last one. A full list still
- * accepts a cause, because its end holds the least important consequences. Of one code only the first
- * DIAGNOSIS_SAME are spelled out, because four hundred missing nodes would push the reason off the screen.
- * Insertion into an array is enough for a dozen rows, and equal codes stay in the order of their numbers. */
+/* Insert a finding after all findings that precede it in the table. If the list is full, drop its last finding, which
+ * is the least important one: so there is always room for a cause. Only DIAGNOSIS_SAME findings with one code are
+ * printed, because four hundred missing nodes would hide the reason. An array is fast enough for a dozen rows.
+ * Findings with the same code stay in the order of their insertion. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -47,8 +47,8 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* For a caller with a single question, which runs the whole diagnosis for it: two ways to the same finding would
- * diverge over time. */
+/* Keep the findings that answer one question. The caller runs the whole diagnosis, because two separate ways to the
+ * same finding would diverge over time. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -59,15 +59,15 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
     return kept > 0;
 }
 
-/* Every text has a fixed size on the caller's stack, because a diagnosis is made when a job fails, and must
- * not fail for lack of memory as well. Longer text is cut, host names shorter than the rest, so that the pid
- * and rank after them stay readable. */
+/* A longer text is cut. Host names have a smaller limit than the rest, so that the pid and rank after them remain
+ * readable. */
 
 enum { MOMENT_MS = 1000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* The key or barrier name follows the text, because users need it to search a program or a log. */
+/* Append the place. The name of the key or barrier follows its description, because users search for the name in a
+ * program or a log. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out)
 {
     struct torch_key key;
@@ -87,7 +87,7 @@ bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b
     return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
 }
 
-/* Copy the text gathered in `text`, and free it. If memory is short the text is shorter; that is better than no
+/* Copy `text` into `out`, and free it. If memory is short the text is incomplete, but this is better than no
  * finding. */
 static const char *settle(words out, struct buf *text)
 {
@@ -121,8 +121,8 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
-/* Names are sent by workers and may hold any bytes; text_put escapes them, and cuts before the closing quote
- * is lost. */
+/* Format a place. Names are sent by workers and may contain any bytes. text_put escapes them, and cuts them early
+ * enough for the closing quote. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -130,7 +130,7 @@ const char *place(words out, const struct snapshot_wait *wait)
     return settle(out, &text);
 }
 
-/* "node 3 (n3, pid 77)"; "n3 (pid 77)" without a known rank, "node 3" for a node that was never seen. */
+/* Format "node 3 (n3, pid 77)", "n3 (pid 77)" without a known rank, or "node 3" for a node that was never seen. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid)
 {
     struct buf text = { 0 };
@@ -149,7 +149,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
-/* A few hosts are enough to see which ones are missing. */
+/* Format only a few hosts, because they are sufficient to see which ones are missing. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -162,8 +162,8 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Ranges, because nodes fail in racks: "64-127" suggests a switch, sixty-four numbers hide it. The list ends
- * with the eighth range, so a job with every other node missing costs one line. */
+/* Append ranges, because nodes fail in racks: "64-127" suggests a switch, which 64 single numbers would hide. The list
+ * ends with the eighth range, so that a job without every other node needs only one line. */
 void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
@@ -188,7 +188,7 @@ static bool is_unseen(const void *snapshot, uint32_t node_rank)
     return never_came(s, (int32_t)node_rank);
 }
 
-/* Unlike above, a rank whose node has left counts, because it is free for the rejected node. */
+/* Check whether no node has this rank now. If its node has left, the rank is free for the rejected node, too. */
 static bool is_unclaimed(const void *snapshot, uint32_t node_rank)
 {
     const struct snapshot *s = snapshot;
@@ -215,7 +215,8 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* Only clients that have sent IDENTIFY have a known rank. PyTorch's cannot, and are counted. */
+/* Format the waiters by rank or by number: only clients that have sent IDENTIFY have a known rank. PyTorch's clients
+ * cannot send it, so only their number is known. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)
@@ -246,14 +247,15 @@ static uint32_t count_ranks(const struct snapshot *s, bool (*is)(const void *sna
     return n;
 }
 
-/* "rank 3", "ranks 1, 3-7" */
+/* Append "rank 3" or "ranks 1, 3-7". */
 static void put_ranks(struct buf *out, const struct snapshot *s, bool (*is)(const void *snapshot, uint32_t i))
 {
     buf_printf(out, "rank%s ", count_ranks(s, is) == 1 ? "" : "s");
     put_ranges(out, s, s->n_ranks, is);
 }
 
-/* A client without a vouched rank may be any of the ranks that seem to be missing. */
+/* Format the ranks that are absent. If the rank of a waiter is unknown, it may be any of the ranks that seem to be
+ * missing. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -267,7 +269,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Ranks are named only if all of them are known, because readers take "ranks 0-2" as complete. */
+/* Name the waiting ranks only if all are known, because readers assume that "ranks 0-2" is complete. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -284,8 +286,8 @@ const char *named_waiters(words out, const struct snapshot *s, const struct snap
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* A world may have 16,384 nodes, and each of its ranks is looked up. So this is a binary search: monitor.c
- * has sorted the nodes by rank. Nodes without a rank (-1) come first and are never searched for. */
+/* Find a node by binary search, because a world may have 16,384 nodes and each rank is looked up. monitor.c has sorted
+ * the nodes by rank. Nodes without a rank (-1) come first and are never searched for. */
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank)
 {
     uint32_t low = 0, high = s->n_nodes;
@@ -301,8 +303,8 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Check whether the node has joined and left again. `gone` has at most 32 rows, so a linear scan is
- * enough. */
+/* Check whether a node with this rank has joined and left again. A linear scan is fast enough, because `gone` has at
+ * most 32 rows. */
 static bool node_was_here(const struct snapshot *s, int32_t node_rank)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -311,7 +313,7 @@ static bool node_was_here(const struct snapshot *s, int32_t node_rank)
     return false;
 }
 
-/* Compared by process: it was rejected, has changed its parameters, and joined. */
+/* Check whether the process of a rejected node has joined since, with other parameters. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -320,7 +322,7 @@ bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
     return false;
 }
 
-/* True if the node has left less than `ago_ms` ago. */
+/* Check whether a node with this rank has left less than `ago_ms` ago. */
 static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t ago_ms)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -338,7 +340,7 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
     return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
 }
 
-/* Nodes that left or were rejected have separate findings. */
+/* Check whether a node is missing without a known reason. Nodes that have left or were rejected have other findings. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
     return node_with_rank(s, node_rank) == NULL && !node_was_here(s, node_rank) &&
@@ -353,8 +355,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* The place where most of the ranks wait, for longer than a moment. A healthy job is always in some barrier,
- * with its ranks a few milliseconds apart. */
+/* Return the place where most ranks wait, for longer than a moment: a healthy job is always in some barrier, with its
+ * ranks a few milliseconds apart. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -375,19 +377,21 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 
 /* --- screen ----------------------------------------------------------------------------------------------- */
 
-/* job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)
- *       NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
- *          0  n0    10.9.0.1   411        4    62.0 s  waits
- *          1  -     -            -        -         -  ...
- *       error    node 1 has not joined within 62.0 s  [NODE_MISSING]
- *         try    check that ddprun runs there ...
+/* The screen:
  *
- * Formatted once, in the store, and sent as text. So all users read the same text, and a terminal needs no
- * table. Rows are cut to the size of a screen; the counts are complete. */
+ *     job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)
+ *           NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
+ *              0  n0    10.9.0.1   411        4    62.0 s  waits
+ *              1  -     -            -        -         -  ...
+ *           error    node 1 has not joined within 62.0 s  [NODE_MISSING]
+ *             try    check that ddprun runs there ...
+ *
+ * The store formats it once and sends it as text. So all users read the same text, and a terminal needs no table. Rows
+ * are cut to the size of a screen; the counts are complete. */
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
-/* The headline: "1 of 2 nodes is here", "1 of at least 2 nodes is here", or that no node is. */
+/* Append "1 of 2 nodes is here", "1 of at least 2 nodes is here", or that there is no node. */
 static bool put_who_is_here(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
@@ -397,7 +401,8 @@ static bool put_who_is_here(const struct snapshot *s, struct buf *out)
                       s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");
 }
 
-/* With the name of the option, so that users know how long the wait lasts and how to change it. */
+/* Append the time limit with the name of its option, so that users know how long the wait lasts and how to change
+ * it. */
 static bool put_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -419,7 +424,7 @@ static bool put_gathering(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && put_limit(s, out);
 }
 
-/* "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now" */
+/* Append "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now". */
 static bool put_running(const struct snapshot *s, struct buf *out)
 {
     const struct snapshot_wait *wait = main_wait(s);
@@ -432,7 +437,7 @@ static bool put_running(const struct snapshot *s, struct buf *out)
                             wait->is_barrier ? "in" : "for", place(what, wait), duration(time, wait->for_ms));
 }
 
-/* The awaited nodes, the time, and the option that limits it; one line without newline. */
+/* Append the headline, one line without a newline: the nodes, the time, and the option that limits it. */
 static bool put_headline(const struct snapshot *s, struct buf *out)
 {
     words waited;
@@ -453,13 +458,14 @@ static bool put_headline(const struct snapshot *s, struct buf *out)
 
 /* --- the nodes ------------------------------------------------------------------------------------------ */
 
-/* A column is never empty, so that a script can split a line into words. */
+/* Return "-" for an empty text: a column is never empty, so that a script can split a line into words. */
 static const char *or_dash(const char *text)
 {
     return text[0] != '\0' ? text : "-";
 }
 
-/* Widths for usual values (IPv4, 16 letters of host); a longer address shifts its own line only. */
+/* Append a row. The widths are for usual values (IPv4, 16 letters of host); a longer address shifts only its own
+ * line. */
 static bool put_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
                     const char *workers, const char *since, const char *state)
 {
@@ -476,7 +482,8 @@ static bool put_node(struct buf *out, const struct snapshot_node *node)
                    number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* The finding has the host and the end of a lost node; a rejected node is searched for here. */
+/* Append the row of a missing node. For a rejected node, the row has its host and pid; for a lost node, the finding
+ * has them. */
 static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;
@@ -488,8 +495,8 @@ static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *
                    node_was_here(s, (int32_t)rank) ? "has left" : "missing");
 }
 
-/* Static jobs know which nodes are missing. A few rows are printed and the rest is a number; ranges of ranks
- * are in the finding. */
+/* Append the missing nodes of a static job: a few rows, then the number of the others. The finding has the ranges of
+ * ranks. */
 static bool put_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -520,7 +527,7 @@ static bool put_nodes(const struct snapshot *s, struct buf *out)
 
 /* --- the findings --------------------------------------------------------------------------------------- */
 
-/* Advice that the next finding repeats is printed only there. */
+/* Check whether to print an advice here: if the next finding has the same one, it is printed only there. */
 static bool advice_is_due(const struct diagnosis *d, uint32_t i)
 {
     return i + 1 == d->n || d->list[i + 1].code != d->list[i].code ||
@@ -537,7 +544,7 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
-/* Names are sent by other hosts, so make the whole text harmless at once, and no row is forgotten. */
+/* Make the whole text harmless at once, because names are sent by other hosts, and so no row is forgotten. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -552,8 +559,8 @@ static bool put_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Nodes join within seconds of each other, so they have no finding at first. The text is "node 1", "at least
- * 2 more nodes", or "" if no node is expected. */
+/* Format the nodes that are expected: "node 1" or "at least 2 more nodes", else "". At first they have no finding,
+ * because nodes join within seconds of each other. */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -590,8 +597,8 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
     return ok;
 }
 
-/* The headline and some findings, after an earlier report had all others: `before` of them are unchanged. The table
- * of nodes is not repeated, because findings and counts show the changes. */
+/* Append the headline and the new findings, after an earlier report; `before` others are unchanged. The table of nodes
+ * is not repeated, because findings and counts show the changes. */
 static bool put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
 {
     const size_t from = out->len;
@@ -602,7 +609,7 @@ static bool put_news(const struct snapshot *s, const struct diagnosis *news, uin
     return ok;
 }
 
-/* As text and as code: programs use the code, because the wording of a sentence may change. */
+/* Return a finding as JSON, with text and code. Programs use the code, because the wording of a sentence may change. */
 static cJSON *finding_json(const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -641,7 +648,7 @@ static bool add_text(cJSON *o, struct buf *text)
     return ok;
 }
 
-/* Text for readers and findings for programs are both sent. They are made from one snapshot, so they cannot differ. */
+/* Add the text for readers and the findings for programs. Both are made from one snapshot, so they cannot differ. */
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };
@@ -649,7 +656,7 @@ bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
     return add_text(o, &text) && ok && screen_add_findings(o, d);
 }
 
-/* A note about a legal but unusual setting needs no remedy. */
+/* Add a finding as text. A note has no advice, because a legal but unusual setting needs no remedy. */
 bool screen_add_line(cJSON *o, const struct finding *f)
 {
     struct buf text = { 0 };

@@ -1,8 +1,8 @@
-/* text.h -- the text of a diagnosis: a snapshot and its findings as a screen of text and as JSON. Private to
- * the diagnosis are the list of findings, the pieces of their sentences, and simple queries on a snapshot.
+/* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. Private to the
+ * diagnosis are the list of findings, the parts of their sentences, and simple queries on a snapshot.
  *
- * Each function that makes text writes it into its first argument, cut if need be, and returns it. So one
- * call can build a sentence. */
+ * A function that makes a text writes it into its first argument, cuts it if necessary, and returns it. So one call
+ * can build a whole sentence. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TEXT_H
 #define RENDEZVOUS_DIAGNOSIS_TEXT_H
 
@@ -15,29 +15,31 @@ const char *number(words out, uint64_t n);                      /* "7" */
 const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 nodes" */
 const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
 const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
-const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'", as diagnose_put_place */
-/* "1, 3-7 and more": the numbers below `n` for which `is` holds. */
+const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'", from diagnose_put_place */
+/* Append "1, 3-7 and more": the numbers below `n` for which `is` returns true. */
 void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));
-/* "node 1 (n1, pid 77)", with the known parts. */
+/* Format "node 1 (n1, pid 77)", with the known parts. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid);
 const char *node_words(words out, const struct snapshot_node *node);
-/* "n0, n1, n2 and 61 more", or "none". */
+/* Format "n0, n1, n2 and 61 more", or "none". */
 const char *all_hosts(words out, const struct snapshot *s);
-/* "node 3", "nodes 1, 3-7": the `never` node ranks that have never connected. */
+/* Format "node 3" or "nodes 1, 3-7": the `never` node ranks that have never connected. */
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
-/* "1-3" followed by the question whether every node has the same --node_rank, or an empty text. */
+/* Format the node ranks that no node has, and ask whether every node has the same --node_rank. If nodes have all
+ * ranks, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
-/* diagnosis.c: return room for one more finding in the order of the table, or NULL. */
+/* Return a place for one more finding, in the order of the table; NULL if there is no room. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
-/* ranks.c: find the ranks that stand still while others wait for them in a collective. */
+/* Report ranks that make no progress while others wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
-/* "rank 3 (n1, pid 77) waits", "ranks 0-2 wait"; as below if their ranks are unknown. */
+/* Format "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If not all of these ranks are known, format their number as
+ * waiters_of does. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
-/* "rank 3", "ranks 1, 3-7": those that are not at the main wait. If the list is empty, or a waiter's rank is unknown,
- * a general text. */
+/* Format "rank 3" or "ranks 1, 3-7": the ranks that are not at the main wait. If all ranks are there, or the rank of a
+ * waiter is unknown, format a general text. */
 const char *absent_ranks(words out, const struct snapshot *s);
-/* "rank 3 waits", "7 ranks wait" */
+/* Format "rank 3 waits" or "7 ranks wait". */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
 
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank);
@@ -45,11 +47,11 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);
 /* Check whether the rejected node has joined since. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r);
-/* True if no node has requested this node rank. */
+/* Check that no node with this node rank has joined, left or been rejected. */
 bool never_came(const struct snapshot *s, int32_t node_rank);
 /* Return the number of nodes in the round. */
 uint32_t members_of(const struct snapshot *s);
-/* The place where most ranks wait, if the wait is long enough to report; else NULL. */
+/* Return the place where most ranks wait, if they have waited long enough for a report; else NULL. */
 const struct snapshot_wait *main_wait(const struct snapshot *s);
 bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait);
 
@@ -61,19 +63,19 @@ enum {
     SCREEN_MISSING = 4, /* rows of missing nodes */
 };
 
-/* Append the awaited nodes, the time, and the option that limits it; then the nodes, and the findings with
- * their advice. Lines end with a newline, except the last one. */
+/* Append a headline with the number of nodes, the time, and the option that limits it. Then append the nodes, and the
+ * findings with their advice. Lines end with a newline, except the last one. */
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
-/* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object.
- * False if memory is short. */
+/* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. Return false
+ * if memory is short. */
 bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
-/* Add the findings, and the screen as "text". */
+/* Add the findings, and the whole screen as "text". */
 bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
-/* Add a sentence as "text"; for a warning or an error also its code and its advice. */
+/* Add the sentence of a finding as "text", with code and advice for a warning or an error. */
 bool screen_add_line(struct cJSON *o, const struct finding *f);
-/* Add the line, and the finding as the only one of "findings". */
+/* Add the same line, and the finding as the only one of "findings". */
 bool screen_add_one(struct cJSON *o, const struct finding *f);
-/* Add the headline and the new findings only; `before` of the others are unchanged. */
+/* Add the headline and only the new findings; `before` other findings are unchanged. */
 bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
                      uint32_t before);
 

@@ -1,8 +1,8 @@
 /* torch_keys.c -- see torch_keys.h.
  *
- * A key is parsed from the left: the path names the group, and the rest is compared with the rows; the first match
- * counts. Group names may be anything, and a user's own keys may look the same. A wrong match only gives a wrong
- * word, because a key's name decides nothing except when to check. */
+ * A key is parsed from the left: the path names the group, and the rest is compared with the rows. The first match is
+ * used. Group names are arbitrary, and a user's program may have similar keys. A wrong match only gives a wrong word
+ * in a report, because the name of a key is only used for texts and to decide when to check. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -34,7 +34,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Return how many digits it begins with; more than a rank can have count as none. */
+/* Return the number of digits at the beginning. Return 0 if there are more digits than a rank can have. */
 static size_t digits(struct slice text)
 {
     const char *p = text.data;
@@ -65,7 +65,7 @@ static bool text_begins_with(struct slice text, const char *with)
 
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
-/* All digits at once: "@/#" must not find rank 1 in "0/12". */
+/* Match all digits of a number at once, because "@/#" must not find rank 1 in "0/12". */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -80,7 +80,8 @@ static bool is_special(char c)
     return c == '#' || c == '@' || c == '*';
 }
 
-/* Return the distance to the next place where `tail` may continue; past the end without one. */
+/* Return the next position in `text` where the rest of `tail` may match. Without a match, return a position after the
+ * end. */
 static size_t next_place(const char *tail, struct slice text, size_t from)
 {
     if (*tail == '\0')
@@ -91,8 +92,8 @@ static size_t next_place(const char *tail, struct slice text, size_t from)
     return at != NULL ? (size_t)(at - (const char *)text.data) : text.len + 1;
 }
 
-/* Match as little as possible, so that in "*:last_worker" the name is the part before ":". At the end of a row it is
- * the whole rest. */
+/* Match '*' with as few bytes as possible, so that in "*:last_worker" the name is the part before ":". At the end of a
+ * row, '*' matches the whole rest. */
 static bool text_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     for (size_t n = next_place(tail + 1, text, 0); n <= text.len; n = next_place(tail + 1, text, n + 1)) {
@@ -106,7 +107,7 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Every awaited key is compared with all rows, so compare letters a machine word at a time. */
+/* Match a tail. Letters are compared with memcmp, because every awaited key is compared with all rows. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
@@ -119,7 +120,7 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Most rows end in letters, which reject most keys at once. */
+/* Check whether the ends are equal. Most rows end with letters, so this check rejects most keys at once. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);
@@ -166,7 +167,7 @@ static bool is_device(struct slice name)
     return false;
 }
 
-/* "0//1//cpu//": nested groups, of which the innermost counts, then the device. From 2.x on. */
+/* Skip "0//1//cpu//" (torch 2.x): nested groups, then the device. The innermost group is the right one. */
 static struct slice skip_steps(struct slice path, struct torch_key *out)
 {
     for (struct slice name = step(path); name.len > 0 && text_begins_with(behind(path, name.len), "//");
@@ -178,7 +179,7 @@ static struct slice skip_steps(struct slice path, struct torch_key *out)
     return path;
 }
 
-/* "pg_wrapper:1/" in a job that checks its collectives; "1/" of torch 1.13, where "0" alone is an NCCL id. */
+/* Skip "pg_wrapper:1/" of a job that checks its collectives, or "1/" of torch 1.13, where "0" alone is an NCCL id. */
 static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
@@ -191,9 +192,9 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* The barrier's group follows its colon. In torch 1.13 it is a count: 1 is the default group, whose name is 0. Since
- * 2.1 it is the name, and the default group's barrier has a path of its own. A group that only its members wait for
- * has a separate path. */
+/* Find the group of a barrier, which follows the colon. In torch 1.13 the group is a number: 1 is the default group,
+ * whose name is 0. Since 2.1 it is the name, and the barrier of the default group has its own path. If only the
+ * members of a group wait, the barrier has the path of this group. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';
@@ -207,7 +208,7 @@ static void name_barrier(struct torch_key *out)
         name_group(out, name);
 }
 
-/* "/worker/attempt_0/" */
+/* Skip "/worker/attempt_0/". */
 static struct slice skip_attempt(struct slice path)
 {
     static const char prefix[] = "/worker/attempt_";
@@ -227,7 +228,7 @@ static bool read_group(struct slice path, struct torch_key *out)
     return true;
 }
 
-/* "rpc_prefix_0/", counted since the process began. */
+/* Parse "rpc_prefix_0/"; the number is counted since the process began. */
 static bool read_rpc(struct slice path, struct torch_key *out)
 {
     const size_t n = digits(path);
@@ -235,8 +236,8 @@ static bool read_rpc(struct slice path, struct torch_key *out)
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
-/* TCPStore puts the slash in front; "init/" alone has none. Skip a key that is longer than any of PyTorch's, because
- * parsing takes time and any client may send one. */
+/* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". Skip a key that is longer than any
+ * of PyTorch's, because parsing takes time and any client may send one. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
     enum { KEY_MAX = 512 };
@@ -285,7 +286,8 @@ static bool put_word(void *user, struct slice word, struct buf *out)
     return text_put(out, key->name, NAME_SHOWN);
 }
 
-/* Ranks of a group count from 0 in that group, so the group must follow them. The text of a barrier already has it. */
+/* Append the text, then the group, because ranks of a group count from 0 in that group. The text of a barrier already
+ * has the group. */
 bool torch_key_put(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
@@ -316,12 +318,12 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* Check the beginning of its last component. That is short, and other counters fail at the first byte compared. */
-/* The first pattern is for counters, the others are for groups being set up. */
+/* The first prefix is for counters, the others are for groups that are being set up. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
 
+/* Compare only the beginning of the last component: it is short, and other counters differ in the first byte. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;
@@ -362,8 +364,8 @@ cJSON *torch_key_json(const struct torch_key *key)
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* A barrier's place is its id modulo their number, so finding a client's barrier and dropping the oldest are the same
- * step. */
+/* The index of a barrier is its id modulo the number of rows. So one step finds the barrier of a client, and a new
+ * barrier overwrites the oldest one. */
 
 struct torch_client *torch_client_at(struct torch_client **at)
 {
@@ -386,7 +388,7 @@ const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint
     return id != 0 && meet->id == id ? meet : NULL;
 }
 
-/* The latest first, because it is usually the right one. */
+/* Search from the latest barrier, because it is usually the right one. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
 {
     for (uint32_t i = 0; i < TORCH_MEETS_MAX && i < meets->last_id; i++) {

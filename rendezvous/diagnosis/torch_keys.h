@@ -1,13 +1,13 @@
-/* torch_keys.h -- the purpose of PyTorch's keys: one table, and the reader that finds the row of a key.
+/* torch_keys.h -- the purpose of PyTorch's keys: one table, and the function that finds the row of a key.
  *
- * A user who reads '//worker/attempt_0/default_pg/0/0/3' learns nothing. But the key shows what PyTorch waits for:
- * rank 3's Gloo address, without which init_process_group does not continue. Every report, list and JSON that shows a
- * key uses this table.
+ * A key such as '//worker/attempt_0/default_pg/0/0/3' means nothing to a user. But it shows what PyTorch waits for:
+ * the Gloo address of rank 3, without which init_process_group does not continue. Every report, list and JSON object
+ * that contains a key uses this table.
  *
  *     /worker/attempt_0/   default_pg/   0//   cpu//     0/3          1.13 to 2.5 begin with the attempt, and have no
  *     (until 2.5)                        group device    tail         device and one slash after the group
  *
- * The tail is compared with the rows: '#' is a number that is a rank, '@' any other number, '*' any text. */
+ * The tail is compared with the rows: '#' is a number that is a rank, '@' is any other number, '*' is any text. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H
 #define RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H
 
@@ -18,14 +18,14 @@
 
 struct cJSON;
 
-/* The places of a tail: after a process group's path, after that of RPC, or as the whole key. */
+/* Where a tail may be: after the path of a process group, after the path of RPC, or as the whole key. */
 #define TORCH_IN_GROUP  1
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
-/* A name, place, tail; the rank that sets it if the tail does not contain it (-1: not known); what waits for it;
- * text. SETUP: the ranks of a group meet before they begin. START: a rank cannot do its first operation. LATER: all
- * else. Rows of one meaning share a name in JSON. */
+/* Columns: name, word in JSON, place, tail; the rank that sets the key if the tail does not contain it (-1 = unknown);
+ * the operation that waits for the key; text. SETUP: ranks of a group meet before they begin. START: a rank cannot
+ * begin its first operation. LATER: everything else. Rows with the same meaning share a word in JSON. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \
     X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \
@@ -78,88 +78,89 @@ enum torch_key_kind {
 
 enum torch_when { TORCH_LATER, TORCH_START, TORCH_SETUP };
 
-enum { TORCH_GROUP_MAX = 48 }; /* length of the name of a group, which may be a hash of 40 digits */
+enum { TORCH_GROUP_MAX = 48 }; /* bytes of the name of a group, which may be a hash of 40 digits */
 
 struct torch_key {
     enum torch_key_kind kind;
-    struct slice name;           /* the text that '*' stands for, borrowed from the key */
-    int64_t rank, number;        /* -1 = none; the rank counts in the group */
+    struct slice name;           /* the text at '*', borrowed from the key */
+    int64_t rank, number;        /* -1 = none; `rank` is a rank in the group */
     char group[TORCH_GROUP_MAX]; /* "0" is the default group; "" = none */
-    bool is_rpc;                 /* from init_rpc, whatever its form */
-    bool of_all;                 /* a barrier of every rank of the job, including those outside the group */
+    bool is_rpc;                 /* the key is from init_rpc */
+    bool of_all; /* the key is a barrier of all ranks of the job, including ranks outside the group */
 };
 
-/* False for a key that is not one of PyTorch's: `out` then has no kind. */
+/* Find the row of a key. Return false if the key is not PyTorch's; `out` has no kind then. */
 bool torch_key_read(struct slice key, struct torch_key *out);
 
-/* Append "rank 0's NCCL id in group 3"; false when memory is short. */
+/* Append "rank 0's NCCL id in group 3". Return false if memory is short. */
 bool torch_key_put(const struct torch_key *key, struct buf *out);
-/* Append "init_process_group", "new_group (group 3)", "init_rpc": the step that needs the key. */
+/* Append the step that needs the key: "init_process_group", "new_group (group 3)" or "init_rpc". */
 bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
 
 enum torch_when torch_key_when(const struct torch_key *key);
-/* True if every rank of the job waits there. */
+/* Check whether every rank of the job waits for this key. */
 bool torch_key_is_for_all(const struct torch_key *key);
-/* True if two keys belong to the same setup of the same group: their ranks are at the same place of the program. */
+/* Check whether two keys belong to the same setup of the same group. If so, their ranks are at the same place of the
+ * program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
-/* Fast, for every ADD: is this the counter of a store-based barrier? */
+/* Check whether a key is the counter of a store-based barrier. The check is fast, because an observed ADD calls it. */
 bool torch_key_counts(struct slice key);
-/* Beginnings of the keys above, or of their last component, for store_observer; ends with NULL. */
+/* Beginnings of the keys above, or of their last components, for store_observer. The array ends with NULL. */
 extern const char *const torch_key_prefixes[];
-/* Fast: may a group be set up with this key? */
+/* Check quickly whether a group may be set up with this key. */
 bool torch_key_may_set_up(struct slice key);
 
-/* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}; the caller frees it (cJSON_Delete). NULL
- * when memory is short. */
+/* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}. The caller frees it (cJSON_Delete). Return
+ * NULL if memory is short. */
 struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* Notes of the actions of a job's PyTorch ranks while their process groups form.
+/* Notes about a job's PyTorch ranks while their process groups form.
  *
- * Two facts cannot be found afterwards, so they are recorded when they happen: which ranks were counted in a
- * store-based barrier (torch 1.13 then polls it a hundred times a second instead of waiting), and as which rank a
- * client has published its address. With them a check shows which ranks are missing, and whether more processes take
- * part than there are ranks.
+ * Two facts cannot be found later, so they are recorded when they happen. The first is which ranks have added to the
+ * counter of a store-based barrier: torch 1.13 then polls the counter a hundred times a second instead of waiting. The
+ * second is the rank under which a client has published its address. With these facts, a check finds missing ranks,
+ * and finds out whether more processes take part than there are ranks.
  *
- * Written by torch_observer.c, forgotten with the attempt. */
+ * torch_observer.c writes the notes. They are deleted with the attempt. */
 
 enum { TORCH_MEETS_MAX = 16, TORCH_MEET_KEY_MAX = 160 };
 
-/* A barrier with at least one count. */
+/* A barrier that at least one rank has entered. */
 struct torch_meet {
-    uint32_t id;  /* 0 = free; later barriers have higher ids */
-    uint32_t len; /* hash of the key */
+    uint32_t id;  /* 0 = free; a later barrier has a higher id */
+    uint32_t len; /* length of `key` */
     int64_t count;
     char key[TORCH_MEET_KEY_MAX];
 };
 
-/* Embedded in a job, zeroed before first use. The oldest is replaced, because ranks pass barriers one after the
- * other. */
+/* Each job contains one; it is zeroed before its first use. A new barrier replaces the oldest one, because ranks pass
+ * barriers one after the other. */
 struct torch_meets {
     uint32_t last_id;
-    uint32_t owners_asked; /* in this attempt */
-    uint32_t repeated; /* 1 + the last rank that has published its address twice in this attempt, 0 = none */
+    uint32_t owners_asked; /* number of questions to agents about owners, in this attempt */
+    uint32_t repeated;     /* 1 + the last rank that published its address twice in this attempt; 0 = none */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 
-/* State of a session that has used one of PyTorch's keys. It is separate, because a store may have a hundred thousand
- * idle sessions. */
+/* State of a session that has used one of PyTorch's keys. This state is separate from the session, because a store may
+ * have a hundred thousand idle sessions. */
 struct torch_client {
-    uint32_t meet;    /* the barrier that it has counted in last, 0 = none */
-    uint32_t rank;    /* 1 + the rank of the default group as which it has published its address, 0 = none */
-    uint32_t awaited; /* a hash of the key that it last waited for */
-    bool polls;       /* its last request read the count of `meet`, which was not complete */
-    bool waits;       /* its current or last wait is for one of PyTorch's keys: `awaited` */
-    bool asked;       /* agents were asked for its owner in case it is not one of their workers */
-    uint64_t since_ms, left_ms; /* start of that wait, and when it last gave up; 0 = it did not */
-    uint64_t tried_ms;          /* when it last began or continued a setup; 0 = never */
-    struct torch_key key;       /* purpose of the key, without its name */
+    uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
+    uint32_t rank; /* 1 + the rank in the default group whose address the session has published; 0 = none */
+    uint32_t awaited; /* hash of the key that the session last waited for */
+    bool polls;       /* its last request read the counter of `meet`, which was incomplete */
+    bool waits;       /* its present or last wait is for a key of PyTorch: `awaited` */
+    bool asked;       /* agents were asked for the owner of the process, because it may not be a worker */
+    uint64_t since_ms, left_ms; /* start of that wait; time when the session last gave up a wait, 0 = never */
+    uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
+    struct torch_key key;       /* purpose of the awaited key, without its name */
     char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */
 };
 
-/* Return the notes at *at, allocated on first use. NULL when memory is short: then nothing is recorded, and a check
- * sees less. */
+/* Return the notes at *at; allocate them for the first call. Return NULL if memory is short: nothing is recorded then,
+ * and a check has fewer facts. */
 struct torch_client *torch_client_at(struct torch_client **at);
 /* Free the notes and reset the pointer to NULL. */
 void torch_client_free(struct torch_client **at);
@@ -169,10 +170,10 @@ static inline struct slice torch_meet_key(const struct torch_meet *meet)
     return slice_of(meet->key, meet->len);
 }
 
-/* NULL = not known, or no longer known. */
+/* Find a barrier by its key or its id. Return NULL if it was never recorded or is replaced. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key);
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id);
-/* `key` has TORCH_MEET_KEY_MAX bytes at most. */
+/* Record a new barrier. `key` has at most TORCH_MEET_KEY_MAX bytes. */
 struct torch_meet *torch_meets_make(struct torch_meets *meets, struct slice key);
 
 #endif

@@ -168,7 +168,7 @@ bool entry_append(struct entries *entries, struct entry *entry, struct slice val
     return true;
 }
 
-/* Remove the value. If there is none, do nothing. */
+/* Remove the value, if any. */
 void entry_unset(struct entries *entries, struct entry *entry)
 {
     entries->existing -= entry->exists;

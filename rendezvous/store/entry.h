@@ -86,8 +86,8 @@ struct shared *entry_holder(struct entry *entry);
 /* Prefetch the entries with these hashes, and their values, because they will be used soon: see table_expect. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n);
 
-/* Return the entry of this key. If there is none, create an empty entry that can store a value of `value_len` bytes.
- * Return NULL if memory or quota is short. If the new entry remains empty, call entry_settle. */
+/* Return the entry of this key. If the key has no entry, create an empty one that can store a value of `value_len`
+ * bytes. Return NULL if memory or quota is short. If the new entry remains empty, call entry_settle. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len);
 
 /* Free the entry if it has no value, no queue, no waiters and no woken connection. */

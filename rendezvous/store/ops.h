@@ -59,7 +59,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(GET,           0x03, 2,  2,  KEY, NIL, NIL,            false, false, "blob value",                     \
       "returns a value, empty when the key is missing")                                                      \
     X(ADD,           0x04, 3,  3,  KEY, DELTA, NIL,          false, true,  "i64 sum",                        \
-      "adds to a counter kept as decimal text; missing counts as 0")                                         \
+      "adds to a counter kept as decimal text; missing means 0")                                         \
     X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 all exist, 1 not",         \
       "asks whether all keys (or non-empty queues) exist")                                                   \
     X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
@@ -83,7 +83,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(QUEUE_PUSH,    0x0e, NO, NO, QUEUE, VALUE, NIL,        false, true,  "none",                           \
       "puts a value at the end of a queue")                                                                  \
     X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,         false, false, "i64 length before, [blob value]", \
-      "takes the first value of a queue")                                                                    \
+      "removes the first value of a queue")                                                                    \
     X(QUEUE_LEN,     0x10, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length",                     \
       "measures a queue")                                                                                    \
     X(LIST_KEYS,     0x11, NO, NO, NIL, NIL, NIL,            false, false, "i64 count, count × blob key",    \

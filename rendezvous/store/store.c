@@ -426,7 +426,7 @@ static enum store_status begun(struct store *s, struct store_waiter *w)
     return STORE_WAITS;
 }
 
-/* Walk the list twice. The first walk only counts the missing keys: usually there are none, and nothing is allocated.
+/* Walk the list twice. The first walk only counts the missing keys: usually all keys exist, and nothing is allocated.
  * The second walk adds a link for each missing key. An entry without a value exists as long as it has a link in its
  * line. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)

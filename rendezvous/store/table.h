@@ -42,7 +42,7 @@ uint32_t table_hash(struct slice key);
 /* Return the node with this key, or NULL. `hash` is table_hash(key). */
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
 
-/* Return the first node with this hash, without comparing keys. NULL if there is none. */
+/* Return the first node with this hash, without comparing keys; NULL if no node has this hash. */
 const struct table_node *table_first(const struct table *t, uint32_t hash);
 
 /* Return the next node with the same key as `node`, or NULL. Tables with repeated keys need this. */

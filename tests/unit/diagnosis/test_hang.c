@@ -185,7 +185,8 @@ Test(hang, another_collective)
 Test(hang, all_ranks_in_the_same_collective_name_the_nodes)
 {
     WAY("all_wait", "ALL_RANKS_WAIT", "all 3 ranks",
-        "wait in all_reduce (worker.py:71), without progress for 42.0 s, and every process lives: the "
+        "wait in all_reduce (worker.py:71), without progress for 42.0 s, and every process is alive; "
+        "probable cause: the "
         "network "
         "between n0, "
         "n1, or a GPU");

@@ -7,7 +7,8 @@
 #
 #     server -> hub -> diagnosis -> job -> store      store <- client (only the table of requests and the encoding)      ctl -> client
 #
-# (ddpctl's main program also reads the records of running jobs, launcher/contain, and explains codes, diagnosis/explain.c)
+# (ddpctl's main program also reads the records of running jobs, launcher/contain, explains codes, diagnosis/explain.c, and has the
+# secret, auth/)
 #
 # and inside launcher/, where all may use diagnosis/findings.h, and each directory those before it (see below()):
 #
@@ -50,7 +51,7 @@ set_layer() {
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base cjson/cJSON.h' ;;
     rendezvous/record/*) layer=rendezvous/record allowed='include/ddp rendezvous/base rendezvous/record cjson/cJSON.h' ;;
-    rendezvous/auth/*) layer=rendezvous/auth allowed='include/ddp rendezvous/base rendezvous/auth sodium.h' ;;
+    rendezvous/auth/*) layer=rendezvous/auth allowed='include/ddp rendezvous/base protocol rendezvous/auth sodium.h' ;;
     rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
         allowed='include/ddp rendezvous/base rendezvous/record protocol findings cjson/cJSON.h' ;;
     rendezvous/diagnosis/findings.[ch] | rendezvous/diagnosis/explain.[ch]) layer=findings
@@ -67,7 +68,7 @@ set_layer() {
     rendezvous/client/*) layer=rendezvous/client
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
     rendezvous/ctl/ddpctl.c) layer=rendezvous/ctl # reads the records of this user's jobs
-        allowed='include/ddp rendezvous/base rendezvous/auth rendezvous/record findings rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/auth rendezvous/record rendezvous/client findings rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
     rendezvous/ctl/*) layer=rendezvous/ctl
         allowed='include/ddp rendezvous/base rendezvous/record rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base rendezvous/record findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/syscalls.h"
+#include "store/encode.h"
 
 #include <cjson/cJSON.h>
 #include <netinet/in.h>
@@ -31,14 +32,6 @@ static void link_take_answer(struct store_link *link, struct slice text);
  * requests and reads one kind of answer. */
 
 enum { LENGTH_BYTES = 8 };
-
-static void put_u64(struct buf *out, uint64_t value)
-{
-    uint8_t bytes[LENGTH_BYTES];
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    buf_append(out, bytes, sizeof(bytes));
-}
 
 /* Queues PyTorch's greeting, which every store expects first. The greeting selects dialect C, in which ddprun's
  * requests have their numbers. An empty queue always has space for these bytes. */
@@ -64,17 +57,10 @@ static bool has_room(struct link_queue *q, size_t bytes)
 static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice bytes, struct auth *auth)
 {
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
-    uint8_t tag[AUTH_TAG_BYTES];
-    const size_t more = auth != NULL ? sizeof(tag) : 0;
-    if (!has_room(q, 1 + LENGTH_BYTES + bytes.len + more))
+    if (!has_room(q, 1 + LENGTH_BYTES + bytes.len + AUTH_TAG_BYTES))
         return false;
-    if (auth != NULL)
-        auth_seal(auth, code, bytes, tag);
     buf_append(&q->bytes, &code, 1);
-    put_u64(&q->bytes, bytes.len + more);
-    buf_append(&q->bytes, bytes.data, bytes.len);
-    buf_append(&q->bytes, tag, more);
-    return true;
+    return auth != NULL ? auth_put_frame(auth, code, bytes, &q->bytes) : put_blob(&q->bytes, bytes);
 }
 
 /* Appends a request that consists of `json`, and frees `json` in any case. */
@@ -95,11 +81,9 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
-    uint64_t len = 0;
     if (in->len < at + LENGTH_BYTES)
         return 0;
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        len |= (uint64_t)in->data[at + (size_t)i] << (8 * i);
+    const uint64_t len = get_u64(in->data + at);
     if (len > WIRE_MAX_JSON)
         return -1;
     if (in->len - at - LENGTH_BYTES < len)

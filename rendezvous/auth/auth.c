@@ -5,6 +5,8 @@
  * time. */
 #include "auth/auth.h"
 
+#include "store/encode.h"
+
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -284,6 +286,17 @@ static void make_tag(struct auth_way *way, uint8_t kind, struct slice frame,
 void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES])
 {
     make_tag(&a->out, kind, frame, tag);
+}
+
+/* A tag must not be lost, because the other side counts the frames. */
+bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
+{
+    uint8_t tag[AUTH_TAG_BYTES];
+    if (buf_reserve(out, sizeof(uint64_t) + frame.len + sizeof(tag)) == NULL)
+        return false;
+    auth_seal(a, kind, frame, tag);
+    return put_u64(out, frame.len + sizeof(tag)) && buf_append(out, frame.data, frame.len) &&
+           buf_append(out, tag, sizeof(tag));
 }
 
 bool auth_open(struct auth *a, uint8_t kind, struct slice *frame)

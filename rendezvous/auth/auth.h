@@ -115,6 +115,9 @@ bool auth_is_job(const struct auth *a, const char *job);
 /* Compute the tag of the next frame to send. `kind` is the opcode of a request, or 0 for a reply or a push. */
 void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES]);
 
+/* Append a frame as a blob with its tag. False: memory is short; then the frame has no number. */
+bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
+
 /* Check the tag at the end of the next received frame, and remove it from *frame. After false, close the connection. */
 bool auth_open(struct auth *a, uint8_t kind, struct slice *frame);
 

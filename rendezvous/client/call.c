@@ -423,6 +423,60 @@ bool client_cancel_wait(struct client_call *c)
     return client_ok(c) && first == 0;
 }
 
+/* --- AUTH and frames with tags ------------------------------------------------------------------------------ */
+
+void client_put_json(struct client_call *c, enum op_id op, const char *json)
+{
+    const struct client_auth *auth = c->store->auth;
+    const uint8_t kind = (uint8_t)op_table[op].code[DIALECT_C];
+    if (auth == NULL)
+        client_put_blob(c, FIELD_JSON, slice_str(json));
+    else
+        built(c, !client_ok(c) || auth->put_frame(auth->user, kind, slice_str(json), &c->store->out));
+}
+
+char *client_take_json(struct client_call *c, uint8_t kind)
+{
+    const struct client_auth *auth = c->store->auth;
+    size_t len;
+    char *text = client_take_blob(c, WIRE_MAX_JSON, &len);
+    struct slice frame = slice_of(text, len);
+    if (text == NULL || auth == NULL)
+        return text;
+    if (auth->open(auth->user, kind, &frame)) {
+        text[frame.len] = '\0';
+        return text;
+    }
+    c->store->broken = true;
+    client_fail(c, DDP_ERR_CORRUPT, "a message of the store has a wrong tag");
+    free(text);
+    return NULL;
+}
+
+/* Both messages of this side are blobs. The store closes the connection if it rejects the proof, which has no answer. */
+ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
+{
+    const struct client_auth *auth = store->auth;
+    struct client_call c = { .store = store, .deadline_ms = deadline_ms };
+    struct buf message = { 0 };
+    size_t len;
+    client_put_op(&c, OP_AUTH);
+    built(&c, auth->greet(auth->user, &message));
+    client_put_blob(&c, FIELD_PROOF, buf_slice(&message));
+    client_send(&c);
+    void *answer = client_take_blob(&c, WIRE_MAX_PROOF, &len);
+    message.len = 0;
+    if (client_ok(&c) && !auth->prove(auth->user, slice_of(answer, len), &message, err))
+        client_fail(&c, DDP_ERR_MISMATCH, "%s", err->msg);
+    client_put_op(&c, OP_AUTH);
+    client_put_blob(&c, FIELD_PROOF, buf_slice(&message));
+    client_send_more(&c);
+    buf_free(&message);
+    free(answer);
+    *err = c.err;
+    return err->code;
+}
+
 /* --- IDENTIFY --------------------------------------------------------------------------------------------- */
 
 /* IDENTIFY is the first request to a ddprun store.
@@ -462,15 +516,14 @@ ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who
 {
     struct client_call c = { .store = store, .deadline_ms = deadline_ms };
     char *identity = identity_text(who);
-    size_t len;
     if (identity == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     client_put_op(&c, OP_IDENTIFY);
-    client_put_blob(&c, FIELD_JSON, slice_str(identity));
+    client_put_json(&c, OP_IDENTIFY, identity);
     free(identity);
     client_send(&c);
     uint8_t status = client_take_u8(&c);
-    char *why = client_take_blob(&c, WIRE_MAX_JSON, &len);
+    char *why = client_take_json(&c, status);
     if (c.err.code == DDP_ERR_CLOSED)
         ddp_fail(&c.err, DDP_ERR_UNSUPPORTED,
                  "the store is not ddprun's: it closed the connection after the request IDENTIFY; set "

@@ -69,6 +69,12 @@ static ddp_store *store_new(const char *host, int port, const ddp_store_options 
 ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options, ddp_store **out,
                              struct ddp_err *err)
 {
+    return client_open(host, port, options, NULL, out, err);
+}
+
+ddp_status client_open(const char *host, int port, const ddp_store_options *options,
+                       const struct client_auth *auth, ddp_store **out, struct ddp_err *err)
+{
     NOT_NULL(out, err);
     const ddp_store_options o = read_options(options);
     struct ddp_err words = { 0 };
@@ -80,6 +86,7 @@ ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options
     ddp_store *s = store_new(host, port, &o);
     if (s == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    s->auth = auth;
     client_connect(s, o.role != NULL ? &o : NULL, clock_ms() + o.connect_timeout_ms, &words);
     if (words.code == DDP_OK) {
         *out = s;
@@ -330,15 +337,14 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
     NOT_NULL(request, err);
     NOT_NULL(reply, err);
     struct client_call c;
-    size_t len;
     client_begin(&c, store, OP_CONTROL, NULL, timeout_ms);
     need_ours(&c);
-    client_put_blob(&c, FIELD_JSON, slice_str(request));
+    client_put_json(&c, OP_CONTROL, request);
     client_send(&c);
-    char *answer = client_take_blob(&c, WIRE_MAX_JSON, &len);
+    char *answer = client_take_json(&c, 0);
     while (answer != NULL && is_push(answer)) {
         free(answer);
-        answer = client_take_blob(&c, WIRE_MAX_JSON, &len);
+        answer = client_take_json(&c, 0);
     }
     *reply = answer;
     return client_end(&c, err);

@@ -56,8 +56,23 @@ void client_turn_destroy(struct client_turn *turn);
 bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms);
 void client_turn_give(struct client_turn *turn);
 
+/* The proof of a secret on a new connection, and the tags of the frames after it. ddpctl supplies these functions with
+ * auth/auth.h; libddp has no secret and contains no cryptography. */
+struct client_auth {
+    void *user;
+    /* Append the first message to `out`. */
+    bool (*greet)(void *user, struct buf *out);
+    /* Check the store's answer and append the proof to `out`. False: err has the reason. */
+    bool (*prove)(void *user, struct slice answer, struct buf *out, struct ddp_err *err);
+    /* Append a frame as a blob with its tag. */
+    bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
+    /* Check and remove the tag of a received frame. */
+    bool (*open)(void *user, uint8_t kind, struct slice *frame);
+};
+
 struct ddp_store {
-    struct client_turn turn; /* taken from client_begin to client_end */
+    const struct client_auth *auth; /* borrowed; NULL = the caller has no secret */
+    struct client_turn turn;        /* taken from client_begin to client_end */
     struct client_stream stream;
     struct buf out; /* the request that is being built; empty between calls */
     enum dialect dialect;
@@ -107,6 +122,9 @@ void client_send(struct client_call *c);
 /* Send further bytes without waiting for the reply of earlier ones. */
 void client_send_more(struct client_call *c);
 
+/* Append the JSON of the request `op`, with a tag if the caller has a secret. */
+void client_put_json(struct client_call *c, enum op_id op, const char *json);
+
 /* Read a part of the reply; 0 or NULL after a failure. */
 uint8_t client_take_u8(struct client_call *c);
 int64_t client_take_i64(struct client_call *c);
@@ -114,6 +132,10 @@ void client_take_bytes(struct client_call *c, void *to, size_t len);
 
 /* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end; the caller frees it. */
 void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
+
+/* Read a JSON text as client_take_blob does, and check its tag if the caller has a secret. `kind` is the status before
+ * the text, or 0. */
+char *client_take_json(struct client_call *c, uint8_t kind);
 
 /* Read `n` bytes as client_take_blob does. The caller has read their length. */
 char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
@@ -131,6 +153,13 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) D
 
 /* Release the turn and return the outcome. err (may be NULL) gets "store HOST:PORT: GET 'key': ...". */
 ddp_status client_end(struct client_call *c, struct ddp_err *err);
+
+/* ddp_store_connect for a caller that has a secret. `auth` NULL = it has none. */
+ddp_status client_open(const char *host, int port, const ddp_store_options *options,
+                       const struct client_auth *auth, ddp_store **out, struct ddp_err *err);
+
+/* Prove the secret on a new connection, before IDENTIFY. DDP_ERR_MISMATCH: one side has another secret. */
+ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err);
 
 /* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. This is used
  * for the first connection and for a stale one. The caller has the turn, or is the only user of the store. */

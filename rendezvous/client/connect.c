@@ -312,6 +312,8 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
     for (size_t i = 0; i < n && (i == 0 || clock_ms() < deadline_ms); i++) {
         bool dialled;
         status = go(s, &ways[i], who != NULL, deadline_ms, &dialled, err);
+        if (status == DDP_OK && who != NULL && s->auth != NULL)
+            status = client_authenticate(s, deadline_ms, err);
         if (status == DDP_OK)
             return who != NULL ? client_identify(s, who, deadline_ms, err) : DDP_OK;
         if (!dialled || !is_passing(status))

@@ -2,10 +2,13 @@
  *
  * A command makes one connection, sends one CONTROL request and reads one answer. Two tables (options.c, tables.c)
  * define the requests and the format of the answers. This file only connects to the store and prints. */
+#include "auth/auth.h"
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/syscalls.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "client/client.h"
 #include "contain/job_record.h"
 #include "ctl/flight.h"
 #include "diagnosis/findings.h"
@@ -256,6 +259,58 @@ enum {
 
 #define DEFAULT_STORE "127.0.0.1:29500" /* the default address of ddprun */
 
+/* --- the secret --------------------------------------------------------------------------------------------- */
+
+/* An operator: it may read, and has no rights of an agent. */
+static struct operator
+{
+    struct secret *secret; /* owned; NULL = no --secret_file */
+    const char *job;
+    struct auth auth;
+}
+operator;
+
+static bool operator_greet(void *user, struct buf *out)
+{
+    struct operator* o = user;
+    uint8_t nonce[AUTH_NONCE_BYTES], hello[AUTH_HELLO_BYTES];
+    if (sys_getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce))
+        return false;
+    auth_hello(&o->auth, o->secret, AUTH_OPERATOR, o->job != NULL ? o->job : "", nonce, hello);
+    return buf_append(out, hello, sizeof(hello));
+}
+
+static bool operator_prove(void *user, struct slice answer, struct buf *out, struct ddp_err *err)
+{
+    struct operator* o = user;
+    uint8_t proof[AUTH_PROOF_BYTES];
+    char theirs[AUTH_PRINT_TEXT], why[256];
+    const enum auth_result result = auth_prove(&o->auth, o->secret, answer, proof, theirs);
+    if (result == AUTH_OK)
+        return buf_append(out, proof, sizeof(proof));
+    auth_explain(result, o->secret, theirs, why, sizeof(why));
+    ddp_fail(err, DDP_ERR_MISMATCH, "%s", why);
+    return false;
+}
+
+static bool operator_put_frame(void *user, uint8_t kind, struct slice frame, struct buf *out)
+{
+    struct operator* o = user;
+    return auth_put_frame(&o->auth, kind, frame, out);
+}
+
+static bool operator_open(void *user, uint8_t kind, struct slice *frame)
+{
+    struct operator* o = user;
+    return auth_open(&o->auth, kind, frame);
+}
+
+static const struct client_auth operator_auth = { .user = &operator,
+                                                  .greet = operator_greet,
+                                                  .prove = operator_prove,
+                                                  .put_frame = operator_put_frame,
+                                                  .open = operator_open };
+
 /* Write the text and free it. */
 static int print_text(struct buf *text, bool complete)
 {
@@ -276,7 +331,9 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     options.role = "ctl";
     options.connect_timeout_ms = timeout_ms;
     options.timeout_ms = o->timeout_ms;
-    return ddp_store_connect(o->addr.host, o->addr.port, &options, store, err);
+    operator.job = o->job;
+    return client_open(o->addr.host, o->addr.port, &options, operator.secret != NULL ? &operator_auth : NULL,
+                       store, err);
 }
 
 /* Connect. The library retries silently until its deadline, as needed by a worker that starts before its store. At a
@@ -518,7 +575,13 @@ int main(int argc, char **argv)
         return print_text(&text, ctl_options_text(&options, &text));
     if (options.command->op == NULL)
         return from_files(&options);
+    if (options.secret_file != NULL && secret_read(options.secret_file, &operator.secret, &err) != DDP_OK) {
+        log_error("%s", err.msg);
+        return EXIT_USAGE;
+    }
     if (options.addr.port == 0 && find_store(&options, &err) != DDP_OK)
         return EXIT_USAGE;
-    return options.watch ? watch(&options) : ask_once(&options);
+    const int code = options.watch ? watch(&options) : ask_once(&options);
+    secret_free(operator.secret);
+    return code;
 }

@@ -87,6 +87,11 @@ static const struct option_row rows[] = {
       .at = AT(addr),
       .help = "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else "
               "$MASTER_ADDR:$MASTER_PORT, else the store of your job on this machine)" },
+    { .name = "secret_file",
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(secret_file),
+      .help = "secret of the job, for a store on another host; '-' reads one line of stdin" },
     { .name = "json",
       .type = OPTION_FLAG,
       .at = AT(json),

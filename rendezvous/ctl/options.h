@@ -28,7 +28,8 @@ struct ctl_options {
     const struct ctl_command *command;
     const char *argument; /* borrowed from argv; NULL = none */
     const char *prefix, *job, *ranks;
-    const char *output; /* NULL = not set */
+    const char *output;      /* NULL = not set */
+    const char *secret_file; /* the same */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
     int limit;            /* 0 = the store's default */

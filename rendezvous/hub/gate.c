@@ -54,9 +54,9 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
 
 static void give_up(struct hub *hub, struct session *s)
 {
-    static const char needs[] =
-        "this store serves other hosts only with the secret of the job: start all nodes with "
-        "the same --secret_file";
+    static const char needs[] = "this store serves other hosts only with the secret of the job: pass the "
+                                "same --secret_file to all nodes "
+                                "and to ddpctl";
     char why[160];
     if (s->stranger_state == STRANGER_GREETING)
         snprintf(why, sizeof(why), "%s",

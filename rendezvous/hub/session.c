@@ -191,14 +191,7 @@ void session_end_auth(struct hub *hub, struct session *s)
 
 bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
-    uint8_t tag[AUTH_TAG_BYTES];
-    if (s->auth == NULL)
-        return put_blob(out, frame);
-    if (buf_reserve(out, sizeof(uint64_t) + frame.len + sizeof(tag)) == NULL) /* a tag must not be lost */
-        return false;
-    auth_seal(s->auth, kind, frame, tag);
-    return put_u64(out, frame.len + sizeof(tag)) && buf_append(out, frame.data, frame.len) &&
-           buf_append(out, tag, sizeof(tag));
+    return s->auth != NULL ? auth_put_frame(s->auth, kind, frame, out) : put_blob(out, frame);
 }
 
 /* --- hub out ---------------------------------------------------------------------------------------------- */

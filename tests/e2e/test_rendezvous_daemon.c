@@ -487,3 +487,43 @@ Test(tenants, join_no_job_of_another_tenant)
     expect_refused("--rdzv_id=c1", option_a, "the store has no secret for this job");
     expect_refused("--rdzv_id=a1", NULL, "--secret_file");
 }
+
+static void expect_ctl(const char *secret, const char *const args[2], int exit_code, const char *words,
+                       const char *absent)
+{
+    char addr[48];
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", store.port);
+    const char *argv[] = { bin("ddpctl"), addr, secret, args[0], args[1], NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, exit_code, "%s: %d: %s%s", args[0], r.exit_code, r.out, r.err);
+    cr_expect(strstr(r.out, words) != NULL || strstr(r.err, words) != NULL, "no \"%s\" in %s%s", words, r.out,
+              r.err);
+    cr_expect_null(strstr(r.out, absent), "\"%s\" in %s", absent, r.out);
+    run_free(&r);
+}
+
+#define EXPECT_CTL(secret, exit_code, words, absent, ...) \
+    expect_ctl(secret, (const char *const[2]){ __VA_ARGS__ }, exit_code, words, absent)
+
+Test(tenants, see_their_own_jobs_only)
+{
+    struct run_process *nodes[4];
+    for (int i = 0; i < 4; i++)
+        nodes[i] =
+            node(i % 2 ? "--rdzv_id=b1" : "--rdzv_id=a1", "echo up; sleep 60", i % 2 ? option_b : option_a);
+    for (int i = 0; i < 4; i++)
+        cr_assert(run_until_output(nodes[i], "up", 30000));
+    EXPECT_CTL(option_a, 0, "a1", "b1", "jobs");
+    EXPECT_CTL(option_b, 0, "b1", "a1", "jobs");
+    EXPECT_CTL(option_a, 0, "world size 2", "b1", "status");
+    EXPECT_CTL(option_a, 0, "a1", "b1", "--job=a1", "status");
+    EXPECT_CTL(option_a, 1, "secret differs: sha256 ", "world size 2", "--job=b1", "status");
+    EXPECT_CTL(option_a, 1, "the store has no secret for this job", "world size 2", "--job=c1", "status");
+    EXPECT_CTL(option_b, 0, "b1", "a1", "why");
+    for (int i = 0; i < 4; i++)
+        run_signal(nodes[i], SIGKILL);
+    for (int i = 0; i < 4; i++) {
+        struct run_result r = run_wait(nodes[i]);
+        run_free(&r);
+    }
+}

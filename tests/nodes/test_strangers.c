@@ -63,6 +63,45 @@ SCENE(strangers, a_third_host_gets_no_answer, .hosts = 3, .options = "--nnodes=2
       .fault = attack_from_third_host, .after = after_rejects,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true } })
 
+/* --- an operator on another host ---------------------------------------------------------------------------- */
+
+static void ask(struct play *play, const char *command, int exit_code, const char *words)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s --addr 10.9.0.1:29500 --timeout 20 %s", bin("ddpctl"), command);
+    const char *argv[] = { "/bin/sh", "-c", text, NULL };
+    struct run_result r = host_run(&play->net->host[2], argv);
+    cr_expect_eq(r.exit_code, exit_code, "%s: %d", command, r.exit_code);
+    cr_expect(strstr(r.out, words) != NULL || strstr(r.err, words) != NULL, "%s: no '%s' in %s%s", command,
+              words, r.out, r.err);
+    run_free(&r);
+}
+
+static void ask_from_third_host(struct play *play)
+{
+    static const struct {
+        const char *command, *words;
+    } reads[] = {
+        { "status", "world size 4" }, { "why", "" },        { "top", "RANK" }, { "rejects", "" },
+        { "jobs", "demo" },           { "stacks", "rank" }, { "waiters", "" }, { "--json keys", "\"ok\"" }
+    };
+    char command[160];
+    for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
+        snprintf(command, sizeof(command), "--secret_file %s %s", play->secret, reads[i].command);
+        ask(play, command, 0, reads[i].words);
+    }
+    snprintf(command, sizeof(command), "--secret_file - status <%s", play->secret);
+    ask(play, command, 0, "world size 4");
+    ask(play, "status", 1, "and to ddpctl");
+    cr_assert(host_sh(&play->net->host[2], "%s --make_secret /run/other", bin("ddprun")));
+    ask(play, "--secret_file /run/other status", 1, "secret differs: sha256 ");
+    after_stop_all(play);
+}
+
+SCENE(strangers, an_operator_needs_the_secret, .hosts = 3, .options = "--nnodes=2 --rdzv_id=demo",
+      .until = "up", .after = ask_from_third_host,
+      .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true } })
+
 /* Its agent answers for its own user only. The same request by the job's user gets an answer, so the test can fail. */
 static void attack_by_another_user(struct play *play)
 {

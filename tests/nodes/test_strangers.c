@@ -114,6 +114,74 @@ static void attack_by_another_user(struct play *play)
 SCENE(strangers, another_user_of_a_workers_host_gets_no_answer, .until = "up",
       .fault = attack_by_another_user, .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 } })
 
+/* --- the processes of a worker's host ------------------------------------------------------------------------ */
+
+/* A process of the job's user on node 1 may act as a rank of node 1 only. */
+static void claim_ranks(struct play *play)
+{
+    static const struct {
+        int rank;
+        const char *gets;
+    } claims[] = { { 3, "open after 9 bytes: 000000000000000000" }, { 0, "bytes: 01" } };
+    for (size_t i = 0; i < sizeof(claims) / sizeof(claims[0]); i++) {
+        char json[128], hex[320];
+        size_t n = 0;
+        const int len =
+            snprintf(json, sizeof(json),
+                     "{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":0,\"rank\":%d,\"world_size\":4}",
+                     claims[i].rank);
+        n += (size_t)snprintf(hex, sizeof(hex), "80%02x00000000000000", len);
+        for (int k = 0; k < len; k++)
+            n += (size_t)snprintf(hex + n, sizeof(hex) - n, "%02x", (unsigned)json[k]);
+        struct run_result r = stranger(&play->net->host[1], "", hex);
+        cr_expect_not_null(strstr(r.out, claims[i].gets), "rank %d: %s%s", claims[i].rank, r.out, r.err);
+        run_free(&r);
+    }
+}
+
+static void expect_foreign_rank(struct play *play)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "rejects", NULL };
+    struct run_result r = host_run(&play->net->host[0], argv);
+    cr_expect(strstr(r.out, "10.9.0.2") != NULL &&
+                  strstr(r.out, "rank 0 of job 'demo' is not on the node") != NULL,
+              "%s%s", r.out, r.err);
+    run_free(&r);
+    after_stop_all(play);
+}
+
+SCENE(strangers, a_process_is_no_rank_of_another_node, .options = "--rdzv_id=demo", .until = "up",
+      .fault = claim_ranks, .after = expect_foreign_rank, .node = { { .exit = 143 }, { .exit = 143 } })
+
+/* More than strangers of an unknown address may have. */
+static void connect_many(struct play *play)
+{
+    const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };
+    struct run_result r = host_run(&play->net->host[1], argv);
+    cr_expect_str_eq(r.out, "many done: 200\n", "%s", r.err);
+    run_free(&r);
+}
+
+static void expect_no_rejects(struct play *play)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
+    struct run_result r = host_run(&play->net->host[0], argv);
+    cr_expect_not_null(strstr(r.out, "\"rejects\":\t[]"), "%s%s", r.out, r.err);
+    run_free(&r);
+    after_stop_all(play);
+}
+
+SCENE(strangers, two_hundred_connections_of_a_node_pass_at_once, .until = "up", .fault = connect_many,
+      .after = expect_no_rejects, .node = { { .exit = 143 }, { .exit = 143 } })
+
+/* Both attempts connect through the gate. */
+SCENE(strangers, an_elastic_job_restarts, .elastic = true,
+      .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 --max_restarts=2 "
+                 "--restart_backoff=200ms",
+      .program = "member sum say:met only:3 attempt:0 exit:7 all sum barrier:end say:again",
+      .says = "starting attempt 1", .never = ": rejected: ", .within_ms = 60000,
+      .node = { { .prints = "met|met|again|again" }, { .prints = "met|met|again|again" } })
+
 /* --- half-open handshakes ---------------------------------------------------------------------------------- */
 
 static long resident_kb(const struct host *host)
@@ -135,7 +203,7 @@ static void flood(struct play *play)
     const long before_kb = resident_kb(&play->net->host[0]);
     struct run_process *attacker =
         host_start(&play->net->host[2], argv, &(struct run_options){ .timeout_ms = 120000 });
-    poll(NULL, 0, 200);
+    cr_expect(run_until_output(attacker, "half begun", 60000), "the flood does not begin");
     scene_start(play, 1, NULL);
     cr_expect(run_until_output(play->node[1], "up", 60000), "node 1 has not joined during the flood");
     struct run_result r = run_wait(attacker);

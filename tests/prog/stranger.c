@@ -1,7 +1,8 @@
 /* stranger.c -- a client that is not part of the job: sends bytes to a store and prints what it gets.
  *
  *     stranger HOST PORT HEX          prints "closed after N bytes: HEX", or "open after N bytes: HEX" after 8 s
- *     stranger HOST PORT half N       begins N authentications and ends none; prints "half done" */
+ *     stranger HOST PORT half N       begins N authentications and ends none; prints "half begun" and "half done"
+ *     stranger HOST PORT many N       connects N times, then adds 1 to a key on each; prints "many done: SUM" */
 #include "base/clock.h"
 
 #include <arpa/inet.h>
@@ -76,8 +77,33 @@ static int begin_many(const char *host, const char *port, int count)
         *slot = dial(host, port);
         hello[sizeof(hello) - 1] = (uint8_t)i;
         (void)!send(*slot, hello, i % 2 == 0 ? sizeof(hello) : sizeof(head), MSG_NOSIGNAL);
+        if (i == count / 10)
+            printf("half begun\n");
     }
     printf("half done\n");
+    return 0;
+}
+
+static int add_on_many(const char *host, const char *port, int count)
+{
+    static const uint8_t greet_and_add[] = { 0,   0xce, 0xf7, 0x85, 0x3c,             /* VALIDATE */
+                                             4,   2,    0,    0,    0,    0, 0, 0, 0, /* ADD */
+                                             '/', 'n',  1,    0,    0,    0, 0, 0, 0, 0 };
+    uint64_t sum = 0, most = 0;
+    int *fds = calloc((size_t)count, sizeof(*fds));
+    for (int i = 0; fds != NULL && i < count; i++)
+        fds[i] = dial(host, port);
+    for (int i = 0; fds != NULL && i < count; i++)
+        if (send(fds[i], greet_and_add, sizeof(greet_and_add), MSG_NOSIGNAL) !=
+            (ssize_t)sizeof(greet_and_add))
+            printf("connection %d: cannot send: %s\n", i, strerror(errno));
+    for (int i = 0; fds != NULL && i < count; i++) {
+        if (recv(fds[i], &sum, sizeof(sum), MSG_WAITALL) != (ssize_t)sizeof(sum))
+            printf("connection %d: no answer: %s\n", i, strerror(errno));
+        most = sum > most ? sum : most;
+    }
+    printf("many done: %llu\n", (unsigned long long)most);
+    free(fds);
     return 0;
 }
 
@@ -86,5 +112,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc == 5 && strcmp(argv[3], "half") == 0)
         return begin_many(argv[1], argv[2], atoi(argv[4]));
+    if (argc == 5 && strcmp(argv[3], "many") == 0)
+        return add_on_many(argv[1], argv[2], atoi(argv[4]));
     return argc == 4 ? send_bytes(argv[1], argv[2], argv[3]) : 2;
 }

@@ -6,11 +6,17 @@
  * ids. A request may arrive in pieces, behind others, or with one bit changed. The checks: no bytes for a
  * closed connection, no empty send, deadlines that move on, and the sanitizers.
  *
+ * Half of the hubs have secrets. Then each connection has a level of trust, and only an agent that has proven the secret
+ * may change the membership of a job, that of its own.
+ *
  * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer;
  * FUZZ_HUB_SEED (1) selects them. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at
  * exit. */
+#include "auth/auth.h"
+#include "base/text.h"
+#include "hub/session.h"
+#include "job/rendezvous.h"
 #include "store/encode.h"
-#include "hub/hub.h"
 #include "store/ops.h"
 #include "ddp/context.h"
 
@@ -22,28 +28,36 @@
 enum { PEERS = 9, AGENTS = 4, SENT_MAX = 1 << 16, TICKS_MAX = 64 };
 
 /* A job as its participants see it: its launch options, and the pushes of the hub. */
-struct job {
+struct launch {
     const char *name;
     bool elastic;
     int min, max, attempt, round, world_size;
     char instance[64];
 };
 
+/* What the hub knows of a connection when it begins. */
+enum trust { STRANGER, LOCAL, OPERATOR, AGENT, LEVELS };
+
 /* One place for connections, which are made one after the other. */
 struct peer {
     conn_id conn; /* 0 = not connected */
     enum dialect dialect;
     struct buf unsent;
-    struct job *job;
+    struct launch *launch;
     int first_rank, asked_conn;
     bool waits; /* for room for a reply */
+    enum trust trust;
+    struct auth auth;
+    const char *auth_job;            /* the job that AUTH has named */
+    const struct secret *secret;     /* for that job; NULL = AUTH is not sent */
+    uint8_t proof[AUTH_PROOF_BYTES]; /* valid if auth.state is AUTH_PROVEN */
 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct hub *hub;
-static struct job jobs[2];
+static struct launch launches[2];
 static struct peer peers[PEERS], *latest;
 static conn_id last_conn;
 static uint64_t now_ms;
@@ -52,6 +66,10 @@ static uint64_t seed; /* for the bytes after the input */
 static uint64_t luck; /* for the server's decisions: room for replies, the owner of a connection */
 static unsigned long long steps;
 static bool traces;
+static const struct secret secret_of_all = { .key = { 1 } };
+static struct secret secret_of_b = { .key = { 2 }, .jobs = "b" };
+static const struct secret secret_of_a = { .key = { 3 }, .jobs = "a", .next = &secret_of_b };
+static const struct secret *secrets; /* of this hub; NULL = it has none */
 
 /* splitmix64 */
 static unsigned draw(uint64_t *state, unsigned limit)
@@ -95,6 +113,8 @@ static void forget(struct peer *p)
     p->conn = 0;
     p->unsent.len = 0;
     p->waits = false;
+    p->auth = (struct auth){ .state = AUTH_NEW };
+    p->secret = NULL;
 }
 
 static void learn_number(struct slice bytes, const char *name, int *value)
@@ -128,14 +148,19 @@ static void check_send(void *user, conn_id conn, struct slice bytes, struct shar
     struct peer *p = find_peer(conn);
     (void)user;
     assert(p != NULL && bytes.len > 0);
+    if (p->auth.state == AUTH_GREETED && bytes.len == sizeof(uint64_t) + AUTH_ANSWER_BYTES) {
+        char theirs[AUTH_PRINT_TEXT];
+        auth_prove(&p->auth, p->secret, slice_of((const char *)bytes.data + 8, AUTH_ANSWER_BYTES), p->proof,
+                   theirs);
+    }
     if (bytes.len < 16 || bytes.len > SENT_MAX)
         return;
-    learn_number(bytes, "\"round\":", &p->job->round);
-    learn_number(bytes, "\"attempt\":", &p->job->attempt);
+    learn_number(bytes, "\"round\":", &p->launch->round);
+    learn_number(bytes, "\"attempt\":", &p->launch->attempt);
     learn_number(bytes, "\"first_rank\":", &p->first_rank);
-    learn_number(bytes, "\"world_size\":", &p->job->world_size);
+    learn_number(bytes, "\"world_size\":", &p->launch->world_size);
     learn_number(bytes, "\"conn\":", &p->asked_conn);
-    learn_instance(bytes, p->job->instance);
+    learn_instance(bytes, p->launch->instance);
 }
 
 static void note_close(void *user, conn_id conn, const char *why, bool is_news)
@@ -155,6 +180,14 @@ static bool may_reply(void *user, conn_id conn, uint64_t bytes)
     assert(p != NULL);
     p->waits = p->waits || draw(&luck, bytes > 0 ? 2 : 64) == 1;
     return !p->waits;
+}
+
+static bool put_random(void *user, void *bytes, size_t n)
+{
+    (void)user;
+    for (size_t i = 0; i < n; i++)
+        ((uint8_t *)bytes)[i] = (uint8_t)draw(&luck, 256);
+    return true;
 }
 
 static void put_here(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX])
@@ -194,7 +227,10 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
     va_end(ap);
     trace("  %s\n", text);
     put_op(p, op);
-    put_text(p, text);
+    if (p->auth.state == AUTH_PROVEN)
+        assert(auth_put_frame(&p->auth, (uint8_t)op_table[op].code[DIALECT_C], slice_str(text), &p->unsent));
+    else
+        put_text(p, text);
 }
 
 /* A pushed number; sometimes a number near it, or a small one. */
@@ -222,19 +258,23 @@ static int any_rank(const struct peer *p)
 static const char *any_job(struct peer *p)
 {
     if (take(32) == 0)
-        p->job = &jobs[p->job == jobs];
-    return p->job->name;
+        p->launch = &launches[p->launch == launches];
+    return p->launch->name;
 }
 
 static void identify(struct peer *p)
 {
     static const char *const roles[] = { "agent", "worker", "ctl", "plain" };
-    const unsigned role = take(4) == 0 ? take(4) : p - peers < AGENTS ? 0 : 1;
+    const unsigned role = take(4) == 0 ? take(4) : p->trust == OPERATOR ? 2 : p - peers < AGENTS ? 0 : 1;
+    if (role == 0 && take(8) != 0) {
+        put_json(p, OP_IDENTIFY, "{\"role\":\"agent\",\"job\":\"%s\"}", any_job(p));
+        return;
+    }
     put_json(
         p, OP_IDENTIFY,
         "{\"role\":\"%s\",\"job\":\"%s\",\"rank\":%d,\"world_size\":%d,\"attempt\":%d,\"pid\":%u,\"host\":"
         "\"n%u\"}",
-        roles[role], any_job(p), any_rank(p), near(p->job->world_size), near(p->job->attempt), take(4),
+        roles[role], any_job(p), any_rank(p), near(p->launch->world_size), near(p->launch->attempt), take(4),
         take(3));
 }
 
@@ -243,7 +283,7 @@ static void join(struct peer *p)
 {
     static const char *const grows[] = { "agreed", "now", "never" };
     const char *job = any_job(p);
-    const bool elastic = p->job->elastic != (take(32) == 0);
+    const bool elastic = p->launch->elastic != (take(32) == 0);
     put_json(
         p, OP_CONTROL,
         "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"%s\",\"version\":\"" DDP_VERSION
@@ -251,8 +291,8 @@ static void join(struct peer *p)
         "\"mode\":\"%s\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":%u,\"uneven\":true,"
         "\"max_restarts\":%u,\"backoff_ms\":%u,\"last_call_ms\":%u,\"join_timeout_ms\":%u,"
         "\"node_timeout_ms\":%u,\"grace_ms\":%u,\"grow\":\"%s\",\"events\":%s,\"role\":\"%s\"}",
-        job, take(4) ? p->job->instance : "", take(4), 1 + take(200), elastic ? "elastic" : "static",
-        near(p->job->min), near(p->job->max), elastic ? -1 : (int)take(4) - 1, 1 + take(3), take(8),
+        job, take(4) ? p->launch->instance : "", take(4), 1 + take(200), elastic ? "elastic" : "static",
+        near(p->launch->min), near(p->launch->max), elastic ? -1 : (int)take(4) - 1, 1 + take(3), take(8),
         take(3) * 500, take(3) * 500, take(3) * 20000, take(3) * 30000, take(3) * 500, grows[take(3)],
         take(2) ? "true" : "false", take(16) ? "" : "r");
 }
@@ -263,7 +303,7 @@ static void report_failure(struct peer *p)
         p, OP_CONTROL,
         "{\"op\":\"%s\",\"round\":%d,\"rank\":%d,\"local_rank\":%u,\"pid\":%u,\"%s\":%u,\"no_retry\":\"%s\","
         "\"victim\":%s,\"words\":\"w\",\"log\":\"/l\",\"stderr\":[\"x\",3,\"y\"]}",
-        take(2) ? "failed" : "cause", near(p->job->round), any_rank(p), take(3), take(4),
+        take(2) ? "failed" : "cause", near(p->launch->round), any_rank(p), take(3), take(4),
         take(3) ? "exit_code" : "signal", take(130), take(6) ? "" : "usage", take(4) ? "false" : "true");
 }
 
@@ -275,15 +315,15 @@ static void report_end(struct peer *p)
              "{\"op\":\"%s\",\"round\":%d,\"unkillable\":%s,\"max_code\":%u,\"rank0_code\":%s,\"signal\":%u,"
              "\"by\":"
              "\"u\"}",
-             ops[take(4)], near(p->job->round), take(8) ? "false" : "true", take(4), take(2) ? "null" : "3",
-             take(20));
+             ops[take(4)], near(p->launch->round), take(8) ? "false" : "true", take(4),
+             take(2) ? "null" : "3", take(20));
 }
 
 static void report_worker(struct peer *p)
 {
     put_json(p, OP_CONTROL,
              "{\"op\":\"%s\",\"round\":%d,\"rank\":%d,\"pid\":%u,\"host\":\"n%u\",\"%s\":%u,\"told\":%s%s}",
-             take(2) ? "worker_started" : "worker_exited", near(p->job->round), any_rank(p), 1 + take(3),
+             take(2) ? "worker_started" : "worker_exited", near(p->launch->round), any_rank(p), 1 + take(3),
              take(3), take(2) ? "exit_code" : "signal", take(3), take(3) ? "false" : "true",
              take(8) ? "" : ",\"job\":\"b\"");
 }
@@ -294,7 +334,7 @@ static void beat(struct peer *p)
              "{\"op\":\"heartbeat\",\"round\":%d,\"workers\":[[%u,\"%c\",%u,\"futex\"]],\"steps\":[[%u,%u,%u,"
              "\"%s\"]]"
              "}",
-             near(p->job->round), take(5), "RSDT"[take(4)], take(101), take(5), take(200), take(50),
+             near(p->launch->round), take(5), "RSDT"[take(4)], take(101), take(5), take(200), take(50),
              take(2) ? "all_reduce" : "");
 }
 
@@ -331,7 +371,7 @@ static void vouch(struct peer *p)
 static void declare(struct peer *p)
 {
     put_json(p, OP_CONTROL, "{\"op\":\"job\",\"job\":\"%s\",\"attempt\":%d,\"world_size\":%d}", any_job(p),
-             near(p->job->attempt), near(p->job->world_size));
+             near(p->launch->attempt), near(p->launch->world_size));
 }
 
 static void ask(struct peer *p)
@@ -423,21 +463,60 @@ static void c10d_request(struct peer *p)
 
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
-/* From two addresses, because agents are only asked about connections from the same host. */
-static void connect_peer(struct peer *p)
+/* --- membership ------------------------------------------------------------------------------------------ */
+
+static uint64_t add_number(uint64_t digest, uint64_t number)
 {
-    char text[32];
-    const int i = (int)(p - peers);
-    p->dialect = take(4) != 0 || i < AGENTS ? DIALECT_C : DIALECT_A;
-    snprintf(text, sizeof(text), "10.0.0.%d:%d", i % 2 + 1, 40000 + i);
-    p->conn = ++last_conn;
-    p->unsent.len = 0;
-    if (!hub_connect(hub, p->conn, text, now_ms))
-        p->conn = 0;
-    else if (p->dialect == DIALECT_C)
-        assert(put_u8(&p->unsent, 0) && put_u32(&p->unsent, WIRE_MAGIC));
-    if (p->conn != 0 && draw(&luck, 2))
-        hub_set_uid(hub, p->conn, draw(&luck, 2) * 1000);
+    return hash_bytes(digest, &number, sizeof(number));
+}
+
+static uint64_t members_of(const struct job *job)
+{
+    struct rdzv_facts facts;
+    struct rdzv_node_facts node;
+    rdzv_facts(job->rdzv, &facts);
+    uint64_t digest = hash_bytes(HASH_START, job->name, strlen(job->name));
+    digest = add_number(add_number(add_number(digest, facts.state), facts.round), facts.restarts);
+    for (uint64_t id = 0; (id = rdzv_next_node(job->rdzv, id)) != 0;)
+        if (rdzv_node_facts(job->rdzv, id, &node))
+            digest = add_number(add_number(add_number(digest, id), node.state), node.leaving);
+    for (uint32_t rank = 0; rank < job->members.world_size; rank++) {
+        const struct member *member = members_at(&job->members, rank);
+        digest = add_number(add_number(digest, member->exited), (uint64_t)member->process_pid);
+    }
+    return digest;
+}
+
+/* The nodes, rounds and ends of ranks of all jobs but one. */
+static uint64_t membership(const char *but)
+{
+    uint64_t sum = 0;
+    EACH_NODE(node, &hub->jobs)
+    {
+        const struct job *job = TABLE_ENTRY(node, struct job, node);
+        if (job->rdzv != NULL && (but == NULL || strcmp(job->name, but) != 0))
+            sum += members_of(job);
+    }
+    return sum;
+}
+
+/* The job whose membership the bytes of the current connection may change; NULL = none. A store of one job has one
+ * secret, whatever the name of the job. */
+static const char *own_job;
+static bool is_checked;
+static uint64_t others_before;
+
+static void begin_bytes(const struct peer *p)
+{
+    const bool is_agent = p->trust == AGENT && p->auth.state == AUTH_PROVEN;
+    own_job = is_agent ? p->auth_job : NULL;
+    is_checked = secrets != NULL && !(is_agent && secrets == &secret_of_all);
+    others_before = is_checked ? membership(own_job) : 0;
+}
+
+static void end_bytes(void)
+{
+    assert(!is_checked || membership(own_job) == others_before);
 }
 
 /* An exact copy on the heap shows a read past its end. */
@@ -448,8 +527,62 @@ static void feed(struct peer *p, size_t n)
     if (n > 0)
         memcpy(copy, p->unsent.data, n);
     buf_consume(&p->unsent, n);
+    begin_bytes(p);
     hub_feed(hub, p->conn, slice_of(copy, n), now_ms);
+    end_bytes();
     free(copy);
+}
+
+/* --- connections ----------------------------------------------------------------------------------------- */
+
+/* The places of agents are mostly agents. */
+static enum trust any_trust(const struct peer *p)
+{
+    return p - peers < AGENTS && take(8) != 0 ? AGENT : (enum trust)take(LEVELS);
+}
+
+/* Sometimes with the secret of another tenant, and sometimes without the proof. */
+static void authenticate(struct peer *p)
+{
+    uint8_t nonce[AUTH_NONCE_BYTES], hello[AUTH_HELLO_BYTES];
+    p->auth_job = p->launch->name;
+    p->secret = take(16) == 0 ? &secret_of_all : auth_secret_of(secrets, p->auth_job);
+    put_random(NULL, nonce, sizeof(nonce));
+    auth_hello(&p->auth, p->secret, p->trust == AGENT ? AUTH_AGENT : AUTH_OPERATOR, p->auth_job, nonce,
+               hello);
+    assert(put_u8(&p->unsent, 0x83) && put_blob(&p->unsent, slice_of(hello, sizeof(hello))));
+    feed(p, p->unsent.len);
+    if (p->auth.state != AUTH_PROVEN)
+        return;
+    trace("  AUTH as %s of %s\n", p->trust == AGENT ? "agent" : "operator", p->auth_job);
+    if (take(16) == 0)
+        return;
+    assert(put_u8(&p->unsent, 0x83) && put_blob(&p->unsent, slice_of(p->proof, sizeof(p->proof))));
+    feed(p, p->unsent.len);
+}
+
+/* From two addresses, because agents are only asked about connections from the same host. */
+static void connect_peer(struct peer *p)
+{
+    char text[32];
+    const int i = (int)(p - peers);
+    p->trust = secrets != NULL ? any_trust(p) : LOCAL;
+    p->dialect = take(4) != 0 || i < AGENTS || p->trust > LOCAL ? DIALECT_C : DIALECT_A;
+    snprintf(text, sizeof(text), "10.0.0.%d:%d", i % 2 + 1, 40000 + i);
+    p->conn = ++last_conn;
+    p->unsent.len = 0;
+    if (!hub_connect(hub, p->conn, text, now_ms))
+        p->conn = 0;
+    else if (p->dialect == DIALECT_C)
+        assert(put_u8(&p->unsent, 0) && put_u32(&p->unsent, WIRE_MAGIC));
+    if (p->conn == 0)
+        return;
+    if (p->trust != LOCAL)
+        hub_set_foreign(hub, p->conn);
+    else if (draw(&luck, 2) || secrets != NULL)
+        hub_set_uid(hub, p->conn, draw(&luck, 2) * 1000);
+    if (p->conn != 0 && p->trust > LOCAL)
+        authenticate(p);
 }
 
 /* All of it; sometimes half of it, nothing yet, or with one byte changed. */
@@ -481,8 +614,10 @@ static void pass_time(void)
 static void disconnect(struct peer *p)
 {
     const conn_id conn = p->conn;
+    begin_bytes(p);
     forget(p);
     hub_disconnect(hub, conn, "closed by the peer", now_ms);
+    end_bytes();
 }
 
 /* The first rows are what agents do; each occurs here as often as it is likely. */
@@ -522,10 +657,17 @@ static void step(void)
     }
     if (p->waits) {
         p->waits = false;
+        begin_bytes(p);
         hub_resume(hub, p->conn, now_ms);
+        end_bytes();
         return;
     }
-    requests[kind](p);
+    /* Requests that close a connection with AUTH are rare. */
+    if (p->auth.state == AUTH_PROVEN && (requests[kind] == c10d_request || requests[kind] == named_barrier) &&
+        take(16) != 0)
+        beat(p);
+    else
+        requests[kind](p);
     send_unsent(p);
 }
 
@@ -564,11 +706,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static void launch_jobs(void)
 {
     for (int i = 0; i < 2; i++) {
-        jobs[i] = (struct job){ .name = i == 0 ? "a" : "b", .elastic = take(2), .min = 1 + (int)take(3) };
-        jobs[i].max = jobs[i].elastic ? jobs[i].min + (int)take(3) : jobs[i].min;
+        launches[i] =
+            (struct launch){ .name = i == 0 ? "a" : "b", .elastic = take(2), .min = 1 + (int)take(3) };
+        launches[i].max = launches[i].elastic ? launches[i].min + (int)take(3) : launches[i].min;
     }
     for (int i = 0; i < PEERS; i++)
-        peers[i].job = &jobs[take(4) == 0];
+        peers[i].launch = &launches[take(4) == 0];
     latest = peers;
 }
 
@@ -581,13 +724,17 @@ static struct hub *make_hub(void)
                                    .may_reply = may_reply,
                                    .here = put_here,
                                    .log = check_text,
-                                   .event = check_text };
-    const unsigned which = take(16);
+                                   .event = check_text,
+                                   .random = put_random };
+    const unsigned which = take(32);
     limits.instance = "feed";
     limits.many_jobs = which & 1;
     limits.dialect_b = which & 2;
     limits.max_bytes = (which & 12) == 0 ? 100000 : 1000000;
     limits.keep_ms = 60000;
+    secrets = (which & 16) == 0 ? NULL : limits.many_jobs ? &secret_of_a : &secret_of_all;
+    limits.secret = secrets;
+    limits.guarded = secrets != NULL;
     return hub_new(&limits, &sink);
 }
 

@@ -197,13 +197,13 @@
       "connection was refused.")                                                                            \
     X(CONNECT_REFUSED, ERROR,                                                                               \
       "${at} refused the connection after ${took}: no process listens on that port",                        \
-      "look there with 'ss -ltnp sport = :${port}' and at the output of ddprun: ddprun may have failed, or "\
-      "use another port or address; a firewall that rejects gives the same error",                          \
+      "check 'ss -ltnp sport = :${port}' on that host and the output of ddprun: ddprun may have "           \
+      "failed, or use another port or address; a firewall that rejects gives the same error",               \
       "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
       "connect failed with ECONNREFUSED: the machine is up and answered with a reset.")                     \
     X(CONNECT_DROPPED, ERROR,                                                                               \
       "${at} does not answer: neither a connection nor a refusal within ${took}",                           \
-      "let that TCP port through the firewall or security group; check the address; the machine may "       \
+      "allow that TCP port in the firewall or security group; check the address; the machine may "          \
       "be frozen",                                                                                          \
       "10.0.0.1:29500 does not answer: neither a connection nor a refusal within 5.0 s",                    \
       "SYN packets get no reply. Typical causes: a firewall that drops, a wrong address, a machine "        \
@@ -216,7 +216,7 @@
       "or neighbour requests.")                                                                             \
     X(CONNECT_REJECTED, ERROR,                                                                              \
       "a device between ${here} and ${at} rejected the connection after ${took}",                           \
-      "let that TCP port through the firewall; firewalld rejects it by default",                            \
+      "allow that TCP port in the firewall; firewalld rejects it by default",                               \
       "a device between n1 and 10.0.0.1:29500 rejected the connection after 0.8 ms",                        \
       "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected it. Typical "         \
       "cause: firewalld.")                                                                                  \
@@ -305,7 +305,7 @@
       "Two agents on one host joined with the same node rank.")                                             \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       "${words}${unclaimed}",                                                                               \
-      "give every node its own --node_rank; stop the other ddprun if it is a stray one",                    \
+      "give every node its own --node_rank; stop the other ddprun if it is a leftover",                     \
       "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no node has rank 2: was the "          \
       "same --node_rank used on every node?",                                                               \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
@@ -326,7 +326,8 @@
       "install the same version of ddprun on every node, and of ddp-rendezvous; only the third number may " \
       "differ",                                                                                             \
       "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, n0 (pid 80) runs ddprun 0.1.0",        \
-      "The agents sent different versions when they joined, or one that is not the store's.")               \
+      "The agents sent different versions when they joined, or a version that the store does not "          \
+      "have.")                                                                                              \
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --rdzv_id on every node, or give each job its own port",                               \
@@ -360,7 +361,7 @@
       "A node joined a job that has ended.")                                                                \
     X(STORE_FULL, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
-      "raise the store's --max_bytes",                                                                      \
+      "raise the store's --max-bytes",                                                                      \
       "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before",\
       "Registering the node would exceed the store's memory limit.")                                        \
     X(BAD_JOIN, ERROR,                                                                                      \
@@ -378,14 +379,14 @@
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
       "${scheduler} gave ${subject} ${count} nodes, but started ${who} only on the first",                  \
-      "'${launch} ...' starts one on each node; pass --nnodes=1 to use this node alone",                    \
+      "'${launch} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",             \
       "Slurm gave job 77 4 nodes, but started ddprun only on the first",                                    \
       "The scheduler's variables name several nodes, but no step runs on the others. Typical cause: "       \
       "sbatch runs the script on the first node only.")                                                     \
     X(STEP_TOO_SMALL, WARNING,                                                                              \
       "${scheduler} gave ${subject} ${count} nodes, but started ddprun on ${launched} of them",             \
-      "'${launch} ...' starts one on each node (check for --ntasks=1); pass --nnodes=${launched} if "       \
-      "this is intended",                                                                                   \
+      "'${launch} ...' starts one ddprun on each node (check for --ntasks=1); pass "                        \
+      "--nnodes=${launched} if this is intended",                                                           \
       "Slurm gave job 77 4 nodes, but started ddprun on 2 of them",                                         \
       "The step has fewer nodes than the allocation.")                                                      \
     X(NNODES_NOT_LAUNCHED, WARNING,                                                                         \
@@ -395,7 +396,7 @@
       "--nnodes differs from the number of nodes of the scheduler's step.")                                 \
     X(NPROC_UNEVEN, NOTE,                                                                                   \
       "${subject} has ${most}, ${other} has ${least}; ${world}",                                            \
-      "nothing if this is intended; otherwise find out why ${other} has fewer",                             \
+      "ignore this if intended; otherwise find out why ${other} has fewer",                                 \
       "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; together 15",                          \
       "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed and "       \
       "is no longer listed.")
@@ -414,18 +415,18 @@
       "The first bytes of a connection to the store are a TLS handshake.")                                  \
     X(TORCHRUN_INSTEAD, WARNING,                                                                            \
       "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from that address",           \
-      "start ddprun there in place of torchrun or of the bare script",                                      \
+      "on the host with that address, start ddprun in place of torchrun or of the bare script",             \
       "10.0.0.9 speaks PyTorch's protocol, 2 times, but no ddprun has joined from that address",            \
       "A client of PyTorch connected from an address without an agent.")                                    \
     X(OTHER_JOB, WARNING,                                                                                   \
       "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
-      "pass the same --rdzv_id on every node; stop a launcher that another job left",                       \
+      "pass the same --rdzv_id on every node; stop that ddprun if it is a leftover",                        \
       "10.0.0.9 requests job 'b', 2 times; this store serves job 'a'",                                      \
       "A ddprun connected and named a job that this store does not serve.")                                 \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times} but never sent a complete message",                                     \
-      "a health check or a port scanner; or a firewall that lets connections begin and drops what "         \
-      "follows",                                                                                            \
+      "probably a health check or a port scanner; or a firewall that lets a connection begin and "          \
+      "drops its messages",                                                                                 \
       "10.0.0.9 connected, 4 times but never sent a complete message",                                      \
       "A connection to the store closed or timed out before its first message was complete.")               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
@@ -440,13 +441,14 @@
     X(ACCEPT_QUEUE_OVERFLOWED, WARNING,                                                                     \
       "the queue of new connections on ${subject} overflowed ${count} times since the store started "       \
       "(somaxconn ${somaxconn})",                                                                           \
-      "sysctl net.core.somaxconn=${wanted} on that machine",                                                \
+      "run 'sysctl net.core.somaxconn=${wanted}' on that machine",                                          \
       "the queue of new connections on n0 overflowed 12 times since the store started (somaxconn 128)",     \
       "The kernel counts dropped connections (ListenOverflows). Clients retry after 1, 3 and 7 "            \
       "seconds, so the start is slow.")                                                                     \
     X(STORE_NO_DESCRIPTORS, ERROR,                                                                          \
       "the store on ${subject} rejected ${count} connections for lack of file descriptors",                 \
-      "raise the hard limit there: 'ulimit -n', or LimitNOFILE= of the service",                            \
+      "raise the hard limit of open files on that node: 'ulimit -n', or LimitNOFILE= of the "               \
+      "service",                                                                                            \
       "the store on n0 rejected 7 connections for lack of file descriptors",                                \
       "accept failed with EMFILE or ENFILE.")                                                               \
     X(STORE_NEARLY_FULL, ERROR,                                                                             \
@@ -510,7 +512,7 @@
       "The node was lost before the first round began.")                                                    \
     X(NODE_LEFT, ERROR,                                                                                     \
       "${subject} left ${time} ago: ${words}",                                                              \
-      "a user, a scheduler or a time limit stopped it there",                                               \
+      "a user, a scheduler or a time limit stopped ddprun on that node",                                    \
       "node 1 (n1, pid 80) left 12 s ago: SIGTERM from pid 77 (bash) of ann",                               \
       "The agent announced that it leaves because of a signal.")                                            \
     X(NODE_REJECTED, ERROR,                                                                                 \
@@ -546,7 +548,7 @@
       "The grace period of the round's end has passed without a reply of the agent.")                       \
     X(NODE_IS_SPARE, NOTE,                                                                                  \
       "${subject} joined while the job ran with ${members}: it waits as a spare for the next round",        \
-      "nothing; --grow=now restarts the workers with it at once",                                           \
+      "no action needed; --grow=now restarts the workers with this node at once",                           \
       "node 2 (n2, pid 90) joined while the job ran with 2 nodes: it waits as a spare for the next "        \
       "round",                                                                                              \
       "An elastic job accepts new nodes only between rounds.")
@@ -578,8 +580,8 @@
       "The agent of its node no longer answers.")                                                           \
     X(RANK_STALLED, WARNING,                                                                                \
       "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
-      "it may only need longer (a checkpoint, an evaluation); kill -CONT ${pid} if it is stopped; "         \
-      "otherwise inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}",                                    \
+      "the rank may only need longer (a checkpoint, an evaluation); kill -CONT ${pid} if it is "            \
+      "stopped; otherwise inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}",                           \
       "rank 3 (n1, pid 812) has not made a step for 32 s (the last one was 120); 7 others wait for "        \
       "it in all_reduce #1204; it is stopped (state T)",                                                    \
       "Ranks record step and collective in shared memory. This rank is behind the call that the "           \
@@ -602,8 +604,8 @@
       "/proc/PID/stat has shown state D for at least two seconds.")                                         \
     X(RANK_BUSY, WARNING,                                                                                   \
       "${subject}: computes (${cpu} % CPU)${where} and has not arrived; ${heard}",                          \
-      "it may only need longer (preparing data, importing); inspect it: py-spy dump --pid ${pid} or "       \
-      "gdb -p ${pid}",                                                                                      \
+      "the rank may only need longer (preparing data, importing); inspect it: py-spy dump --pid "           \
+      "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: computes (98 % CPU) (n1, pid 812) and has not arrived; last message 32 s ago",               \
       "The process uses CPU time, and has not reached the point where the others wait.")                    \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
@@ -613,26 +615,27 @@
       "Most ranks wait at one place, and this rank waits at another.")                                      \
     X(RANK_DISCONNECTED, WARNING,                                                                           \
       "${subject}: was connected${where}, but closed its connection; last message ${silent} ago",           \
-      "it may compute without the store, or be about to exit; inspect it: py-spy dump --pid ${pid} "        \
-      "or gdb -p ${pid}",                                                                                   \
+      "the rank may compute without the store, or be about to exit; inspect it: py-spy dump --pid "         \
+      "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: was connected (n1, pid 812), but closed its connection; last message 32 s ago",              \
       "The rank used the store, and has no connection to it any more.")                                     \
     X(RANK_MISSING, WARNING,                                                                                \
       "${subject}: connected${where}, but has not arrived; last message ${silent} ago${does}",              \
-      "it sleeps, or waits for something outside the store; inspect it: py-spy dump --pid ${pid} or "       \
-      "gdb -p ${pid}",                                                                                      \
+      "the rank sleeps, or waits for something outside the store; inspect it: py-spy dump --pid "           \
+      "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: connected (n1, pid 812), but has not arrived; last message 32 s ago; it sleeps in "          \
       "futex_wait",                                                                                         \
       "The rank is connected and idle, and has not reached the point where the others wait.")               \
     X(RANK_NOT_CONNECTED, WARNING,                                                                          \
       "${subject}: started${where}, but never connected to the store${does}",                               \
-      "it is still loading, or does not use the store; inspect it: py-spy dump --pid ${pid} or gdb "        \
-      "-p ${pid}",                                                                                          \
+      "the rank is still loading, or does not use the store; inspect it: py-spy dump --pid ${pid} "         \
+      "or gdb -p ${pid}",                                                                                   \
       "rank 3: started (n1, pid 812), but never connected to the store; it sleeps in futex_wait",           \
       "The agent started the process, but it has made no connection to the store.")                         \
     X(RANK_UNKNOWN, ERROR,                                                                                  \
       "${subject}: never connected",                                                                        \
-      "check how it is started: no agent has started it, and it has not identified itself",                 \
+      "check how the rank is started: no agent reported its start, and no process identified "              \
+      "itself as this rank",                                                                                \
       "rank 3: never connected",                                                                            \
       "The rank is below WORLD_SIZE, but no process has identified itself as that rank.")                   \
     X(RANK_SLOW, WARNING,                                                                                   \

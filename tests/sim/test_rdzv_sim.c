@@ -364,7 +364,7 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
               "which pid 101 has already; stop one of the two; two jobs on the same nodes need different "
               "--rdzv_id and --master_port\n"
               "[     0] refused (NODE_RANK_TAKEN): n6 (pid 106) has --node_rank=1, which n1 (pid 101) has "
-              "already; give every node its own --node_rank; stop the other ddprun if it is a stray one\n"
+              "already; give every node its own --node_rank; stop the other ddprun if it is a leftover\n"
               "[     0] node 0 (n0) joined (2 of 2)\n"
               "[     0]   keys of attempt 0\n"
               "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"

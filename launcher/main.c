@@ -79,8 +79,8 @@ static int print_prefix(void)
     if (own_prefix(prefix))
         return print_out(buf_printf(&out, "%s\n", prefix), &out);
     log_error(
-        "--print_prefix: ddprun is not installed: its program is in no directory called bin; make install "
-        "PREFIX=DIR installs it");
+        "--print_prefix: ddprun is not installed: the program is not in a directory called bin; install "
+        "it with make install PREFIX=DIR");
     return EXIT_CODE_DDPRUN;
 }
 

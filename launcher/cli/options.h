@@ -44,14 +44,14 @@
     X(STANDALONE, "standalone", 0, SWITCH, standalone, NULL, NULL, true, FIRST, JOB,                                  \
       "job of this node alone, on any free port unless --master_port is given")                        \
     X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
-      "address of the store: that of this host, or of node 0 if there are several nodes")                  \
+      "address of the store: of this host, or of node 0 if there are several nodes")                       \
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
       "port of the store; 0 = any free port. A job of one node uses a free port if the default port is in use")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
       "job id, in TORCHELASTIC_RUN_ID and in the names of log directories (default: random, 'none' "  \
       "with several nodes)")                                                                                  \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
-      "role of these workers, for ROLE_NAME and prefixes")                                          \
+      "role of the workers, in ROLE_NAME and in line prefixes")                                     \
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
       "number of nodes; MIN:MAX for an elastic job, which nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \

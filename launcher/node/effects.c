@@ -750,6 +750,6 @@ void node_finish(struct node *n, int exit_code)
 /* Give up output that is not read, because the user has requested a stop. */
 void node_leave_output(struct node *n)
 {
-    log_warn("stopped before all output was written");
+    log_warn("ended before all output was written, because the user requested a stop");
     node_finish(n, n->exit_code);
 }

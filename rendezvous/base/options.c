@@ -229,11 +229,11 @@ static ddp_status unknown_option(enum option_style style, const char *word, stru
 {
     const int len = (int)strcspn(word, "=");
     if (style == OPTIONS_EXPECTED && word[1] != '-')
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all", word);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all options", word);
     if (style == OPTIONS_PLAIN)
         return ddp_fail(err, DDP_ERR_ARG, "unknown option '%.*s'; see --help", len, word);
     if (style == OPTIONS_EXPECTED)
-        return ddp_fail(err, DDP_ERR_ARG, "there is no option '%.*s'; --help lists all", len, word);
+        return ddp_fail(err, DDP_ERR_ARG, "there is no option '%.*s'; --help lists all options", len, word);
     return len >= 2 + OPTION_PET_MAX ? ddp_fail(err, DDP_ERR_ARG, "unknown option %.60s...", word)
                                      : ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s", SHOWN_MAX, word);
 }
@@ -377,7 +377,7 @@ ddp_status options_parse(const struct option_table *table, int argc, char *const
     if (status != DDP_OK || rest != NULL || next_word(&reader) == NULL)
         return status;
     return table->style == OPTIONS_EXPECTED
-               ? ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all", *reader.at)
+               ? ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all options", *reader.at)
                : ddp_fail(err, DDP_ERR_ARG, "'%s': expected only options; see --help", *reader.at);
 }
 

@@ -291,16 +291,17 @@ static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint
     return err->code;
 }
 
-/* Report that no greeting was answered. `status` is that of the last one. */
+/* Report that no greeting was answered. `status` is the result of the last greeting. */
 static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_ERR_CLOSED)
         return ddp_fail(
             err, status,
-            "it accepts the connection, but closes it on every greeting; it may be a store of another "
-            "user, or a proxy without a store");
+            "the server accepts the connection, but closes it on every greeting; the server may be a "
+            "store of another user, or a proxy without a store");
     return ddp_fail(err, status,
-                    "it accepts the connection, but does not answer; it may be stopped, or no store");
+                    "the server accepts the connection, but does not answer; the server may be stopped, "
+                    "or may not be a store");
 }
 
 /* Try all greetings once. On failure, `err` describes the last one. */

@@ -64,8 +64,8 @@ bool cgroup_usual_mounts(struct buf *mounts);
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
 /* Create the group and return a descriptor of its directory. The caller owns the group until it closes this
- * descriptor. -1: errno. EEXIST: a group of this name exists, and it may have been killed. ENOSYS: Linux before 5.14
- * cannot kill a group at once. */
+ * descriptor. Returns -1 and sets errno on failure. EEXIST: a group of this name exists, and it may have been killed.
+ * ENOSYS: Linux before 5.14 cannot kill a group at once. */
 int cgroup_make(const char *dir);
 
 /* Send SIGKILL to all processes in the group and below, in one step. False: the group does not exist. */

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Make this process adopt orphans below it. False: the kernel does not support this (errno). */
+/* Make this process adopt orphans below it. Returns false and sets errno if the kernel does not support this. */
 bool descendants_adopt(void);
 
 /* Send `signal` to every living descendant, parents first. */

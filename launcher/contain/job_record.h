@@ -38,8 +38,8 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
 
-/* Open the runtime directory, and create it if it is missing. The caller closes the descriptor. -1: errno; `path` is
- * the last directory that was tried. */
+/* Open the runtime directory, and create it if it is missing. The caller closes the descriptor. Returns -1 and sets
+ * errno on failure; `path` then is the last directory that was tried. */
 int runtime_dir_make(char path[PATH_MAX]);
 
 /* Write the path of the runtime directory to `path`, without creating it. False: no directory is usable. */

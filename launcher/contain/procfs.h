@@ -45,10 +45,11 @@ static inline bool proc_stat_is_dying(const struct proc_stat *s)
 
 /* A pid, and a descriptor of the process that has this pid now, because pids are reused. */
 
-/* Return a descriptor of the process that has this pid now (Linux 5.3). The caller closes it. -1: errno. */
+/* Return a descriptor of the process that has this pid now (Linux 5.3). The caller closes it. Returns -1 and sets
+ * errno on failure. */
 int pids_hold(pid_t pid);
 
-/* Signal the process of the descriptor, even if its pid was reused. False: errno. */
+/* Signal the process of the descriptor, even if its pid was reused. Returns false and sets errno on failure. */
 bool pids_signal(int pidfd, int signal);
 
 /* Return whether pids_hold and pids_signal both work here. Each call tests them again. */

@@ -184,7 +184,7 @@ int dial_answer_kind(struct slice bytes);
 /* Returns the finding of the first row that matches `met`. */
 enum finding_code dial_finding_of(const struct dial_met *met);
 
-/* Returns the code, such as "CONNECT_REFUSED". */
+/* Returns the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */
 const char *dial_code(enum finding_code finding);
 
 /* Appends the messages that are due now and marks them as printed. Returns false if none is due. */

@@ -306,8 +306,8 @@ static void finish_without_guardian(struct node *n)
     node_finish(n, code);
 }
 
-/* Read messages of the guardian. At the end of the lifeline the guardian is dead, probably killed: there is no user
- * to report to, but no process may be left. */
+/* Read messages of the guardian from the lifeline. End of file means that the guardian has died, probably by SIGKILL.
+ * No user can get a report then, but all processes must still be killed. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;

@@ -75,7 +75,7 @@ static bool make_link(int dir, const char *target)
     return false;
 }
 
-/* Return true if the first torchrun in PATH is this one. */
+/* Return true if the first torchrun in PATH is the shim in `dir`. */
 static bool is_first(int dir)
 {
     const struct env_sources env = { .inherited = environ };

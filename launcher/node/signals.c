@@ -233,8 +233,7 @@ void node_signal(struct node *n, const struct signal_heard *heard)
 
 /* --- arrival of signals --------------------------------------------------------------------------------- */
 
-/* Return true for the SIGCONT with which the guardian wakes a stopped agent, because that one must not continue the
- * job. */
+/* Return true for a SIGCONT of the guardian. That signal only wakes a stopped agent and must not continue the job. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;

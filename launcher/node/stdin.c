@@ -38,8 +38,8 @@ void fan_open(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Close a reader, also one that was expected and could not be started, because waiting for it would block the others
- * forever. A worker that does not read the input stays absent. */
+/* Close a reader. This is also needed if a worker cannot be started, because its expected reader would block the
+ * others forever. A worker that never reads stdin stays absent. */
 void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)

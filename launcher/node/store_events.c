@@ -333,8 +333,8 @@ enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* The state of the last attempt is cleared first, so that nothing of it is reported for this one. Containment
- * precedes output: if a control group cannot be created, no files exist yet. */
+/* Clear the state of the last attempt first, so that the new attempt does not report it. Containment precedes output:
+ * if a control group cannot be created, no files exist yet. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
@@ -396,8 +396,8 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
     return round;
 }
 
-/* Handle that this node cannot begin the attempt, because of its files, its control group or its port. The error is
- * reported here; the other nodes do not wait for this one. */
+/* Report that this node cannot begin the attempt, because of its files, its control group or its port. Send the
+ * failure to the agent, so that the other nodes do not wait for this node. */
 static void cannot_begin(struct node *n, const struct ddp_err *err)
 {
     output_note(n->out.output, "error: %s", err->msg);

@@ -561,8 +561,8 @@ static struct waiting *fold_find(const struct fold *f, const struct fold_line *l
     return found;
 }
 
-/* Add a rank to a waiting line; return false when memory is short. When all ranks have printed the line, it is
- * delivered at once. */
+/* Record that another rank has printed the line `w`, which waits for more ranks. When all ranks have printed the
+ * line, it is delivered at once. Return false when memory is short. */
 static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {
     if (w->count == 1) {

@@ -53,7 +53,8 @@ struct writer *writer_new(writer_progress progress, void *user);
 /* Set the policy, at any time. `limit` is how many bytes may wait in a slot under WRITER_DROP. */
 void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t limit);
 
-/* Add a slot for `fd`; with `owned` writer_end or writer_free closes it. Return its number, -1 when memory is short. */
+/* Add a slot for `fd`. If `owned`, writer_end or writer_free closes `fd`. Return the slot's number, or -1 when memory
+ * is short. */
 int writer_add(struct writer *w, int fd, bool owned);
 
 /* Add a slot for any target, which is closed at the end. */

@@ -130,7 +130,7 @@ static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *pl
     return event_print(out, o, ok);
 }
 
-/* Append the last event for --events, which is that of --json without the report. `why` may be "". */
+/* Append the last event for --events: the last event of --json without the report. `why` may be "". */
 static bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
 {
     cJSON *o = event_new(EVENT_FINISHED, t_ms);

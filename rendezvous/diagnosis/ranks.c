@@ -88,7 +88,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* Return the state for JSON, which only uses facts that the store itself has. */
+/* Return the rank's state for JSON. The state uses only facts that the store itself has. */
 static const char *state_word(const struct rank_facts *f)
 {
     if (f->exited)

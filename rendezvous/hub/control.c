@@ -174,8 +174,8 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* Records the end of a worker. A report with another pid than that of the last start is about an earlier process and
- * is rejected. */
+/* Records the end of a worker. A report whose pid differs from the pid of the last start is about an earlier process
+ * and is rejected. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_exited *exited = &m->worker_exited;

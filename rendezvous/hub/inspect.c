@@ -440,7 +440,8 @@ static cJSON *refusal_row(const struct refusal *r, uint64_t now_ms)
     return row;
 }
 
-/* Lists the rejects, but not those of other tenants' jobs. Both lists have few rows, so no row is cut. */
+/* Lists rejected clients and refused nodes, without rows about the jobs of other tenants. Both lists have few rows,
+ * so no row is cut. */
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)m;

@@ -29,17 +29,17 @@ static bool users_are_known(const struct session *agent, const struct session *s
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Returns true if the agent's address is that of the client, because only the kernel of the socket's host knows the
- * owner of a socket. Behind NAT several hosts share an address; then all their agents are asked. An agent of root
- * may have workers of any user. */
+/* Returns true if the agent and the client have the same address, because only the kernel of a socket's host knows
+ * the owner of the socket. Behind NAT several hosts share an address; then all their agents are asked. An agent of
+ * root may have workers of any user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Returns true for an agent of the session's job. While the session's job is unknown, returns true for every agent
- * at its address, or for those of its tenant. */
+/* Returns true for an agent of the session's job. While the session's job is unknown, returns true for every agent at
+ * the session's address, or only for agents of its tenant if the session has one. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&

@@ -230,8 +230,8 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 
 /* --- by name -------------------------------------------------------------------------------------------- */
 
-/* Find a barrier by its name, also one that was passed or has failed. A late rank must get the error of that barrier
- * and must not open a new one. */
+/* Find a barrier by its name, in any state. A rank that is late for a passed or failed barrier must get an error and
+ * must not open a new barrier. */
 static struct barrier *find_barrier(const struct barriers *b, struct slice name)
 {
     struct table_node *node = table_find(&b->by_name, name, table_hash(name));

@@ -245,8 +245,8 @@ static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Get memory for n blocks of `total` bytes: use the old memory if it is large enough. Return false if memory is
- * short. */
+/* Get memory for n blocks of `total` bytes together. Keep the old memory if it is large enough. Return false if
+ * memory is short. */
 static bool reserve_copy(struct copy *copy, size_t n, size_t total)
 {
     if (n <= copy->room_blocks && total <= copy->room)

@@ -46,13 +46,13 @@ struct bootstrap_card {
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err);
 
-/* Read the card of one rank, once all have met. */
+/* Read the card of one rank, after all ranks have met. */
 ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
                           struct ddp_err *err);
 
-/* Publish `len` bytes for all ranks that fetch `what`; or, with `reason`, make each bootstrap_fetch fail with it.
- * Only one rank may publish: rank 0, or another rank that all agree on. DDP_ERR_MISMATCH: the key already had another
- * value. */
+/* Publish `len` bytes for all ranks that fetch `what`. bootstrap_publish_error() makes each of these
+ * bootstrap_fetch() fail with `reason` instead. Only one rank may publish: rank 0, or another rank that all ranks
+ * agree on. DDP_ERR_MISMATCH: the key already had another value. */
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err);
 void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,

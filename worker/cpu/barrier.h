@@ -1,11 +1,11 @@
 /* barrier.h -- all ranks of a host meet at one point, or get the reason why they cannot.
  *
- * The usual order: a rank writes the mark of its call, then adds its arrival. The last rank compares all marks,
- * begins the next phase and wakes the others. A waiting rank spins for a moment (only if every rank can have a core),
- * yields a few times, then sleeps.
+ * The usual order: a rank writes a description of its call, the mark (struct shm_mark), then adds its arrival. The
+ * last rank compares all marks, begins the next phase and wakes the others. A waiting rank spins for a moment (only
+ * if every rank can have a core), yields a few times, then sleeps.
  *
- * A barrier fails if a peer's process ends (detected after a slice of sleep), the deadline passes, the marks differ,
- * or a rank aborts. The reason is written to the control page, so all ranks return the same text, and so do all later
+ * A barrier fails if a peer's process ends (checked between short sleeps), the deadline passes, the marks differ, or
+ * a rank aborts. The reason is written to the control page, so all ranks return the same text, and so do all later
  * barriers. */
 #ifndef WORKER_CPU_BARRIER_H
 #define WORKER_CPU_BARRIER_H

@@ -183,8 +183,8 @@ static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup,
 
 /* --- the communicator ----------------------------------------------------------------------------------------------- */
 
-/* Start the creation. If NCCL fails at once, the error has NCCL's text; otherwise the watch completes the
- * creation. */
+/* Start the creation. If NCCL fails at once, the error has NCCL's text; otherwise the watch thread (nccl_watch.c)
+ * completes the creation. */
 static ddp_status create_nccl(struct nccl_comm *n, nccl_id *ids, int count, struct ddp_err *err)
 {
     nccl_config config = { .size = sizeof(config),

@@ -300,8 +300,8 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Return false for MIN and MAX. They copy one of their inputs unchanged, and a comparison is not slower with
- * subnormals. */
+/* Return whether subnormal numbers are treated as zero because they may slow the operation down. MIN and MAX only
+ * compare their inputs, which is never slow, and copy one of them unchanged. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;

@@ -465,7 +465,7 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
 }
 
 /* Count on how many ranks each parameter was used. As in PyTorch, this is a sum and not a maximum: only 0 matters,
- * but the count may help to find a mistake. This call follows the last bucket, when no rank waits for this one. */
+ * but the count may help to find a mistake. This collective follows the last bucket, so it delays no bucket. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)

@@ -83,7 +83,7 @@ void shares_close(struct shares *s); /* NULL is allowed */
 
 float *shares_grad(const struct shares *s, size_t i);
 
-/* Begin a step; note that the gradient of parameter i is complete at this point of the stream; wait for all
+/* Begin a step; record that the gradient of parameter i is complete at this point of the stream; wait for all
  * gradients. Collective. */
 void shares_start(struct shares *s);
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err);
@@ -92,7 +92,8 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err);
 /* Compute the norm of all gradients, as compute_ops.norm does; collective. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err);
 
-/* Update the part of parameter i in this rank's share; then gather the weights that layers read from all ranks. */
+/* Update the part of parameter i that is in this rank's share. shares_send() then collects from all ranks the weights
+ * that the layers read. */
 void shares_update(struct shares *s, const ddp_optim *rule, size_t i);
 ddp_status shares_send(struct shares *s, struct ddp_err *err);
 

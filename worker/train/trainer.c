@@ -183,8 +183,8 @@ static ddp_status tell_step(struct trainer *t, const struct late *of, double los
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* Report the previous step with the device's answer; with `now`, all steps. The time of a step is that between two
- * answers. */
+/* Report the step in t->late with the loss and norm that the device returns. `now`: wait until the device has
+ * finished that step. The time of a step is the time between two such reports. */
 static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -200,8 +200,8 @@ static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
     return tell_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
-/* Report a step on a device. With --hash_steps the device is waited for, because the hash must be that of this step's
- * parameters. */
+/* Report a step on a device. With --hash_steps, wait for the device, because the hash must cover the parameters of
+ * this step. */
 static ddp_status tell_of_device(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const uint64_t begun_us = t->late.begun_us;

@@ -157,7 +157,7 @@ static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride,
     }
 }
 
-/* Set or add to `to`: left^T right, where `left` is n x keys. */
+/* Compute left^T right, where `left` is n x keys. Write the product to `to` if `overwrite`, else add it to `to`. */
 static void to_keys(real *to, const real *left, const real *right, size_t right_stride, const struct head *h,
                     const struct block *b, bool overwrite)
 {

@@ -135,8 +135,8 @@ real log_sum_exp(const real *z, size_t n);
 double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
                      size_t length, size_t n);
 
-/* Compute the same for many classes; z becomes the gradient. exp is that of lanes.h, so the bits differ from
- * cross_entropy's. */
+/* Compute the same for many classes; z becomes the gradient. This function uses exp of lanes.h, so its bits differ
+ * from cross_entropy's. */
 double cross_entropy_wide(real *z, const int32_t *target, const real *weight, size_t rows, size_t length,
                           size_t n);
 

@@ -110,8 +110,8 @@ void model_free(struct model *m); /* NULL is allowed */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);
 
-/* Run a backward pass after model_forward with MODEL_TRAIN and the same batch: overwrite all gradients with that of
- * sum(weight x loss). `ready` may be NULL. */
+/* Run a backward pass after model_forward with MODEL_TRAIN and the same batch: overwrite all gradients with the
+ * gradients of sum(weight x loss). `ready` may be NULL. */
 ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
                           const struct model_ready *ready, struct ddp_err *err);
 

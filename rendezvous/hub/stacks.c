@@ -256,12 +256,14 @@ bool control_sampled(struct hub *hub, struct session *s, const union message *m,
 {
     (void)hub, (void)answer;
     struct job_sample *sample = &s->job->sample;
+    struct rdzv_node_facts node = { .nproc = 0 };
     size_t n;
     struct sampled_node *nodes = nodes_of(sample, &n);
     for (size_t i = 0; i < n && sample->until_ms != 0 && m->sampled.id == sample->id; i++) {
         if (nodes[i].conn != s->id)
             continue;
-        stacks_merge(&sample->stacks, m->sampled.stacks);
+        (void)rdzv_node_facts(s->job->rdzv, s->id, &node);
+        stacks_merge(&sample->stacks, m->sampled.stacks, node.first_rank, node.nproc);
         sample->stacks.is_cut = sample->stacks.is_cut || m->sampled.cut;
         nodes[i] = nodes[n - 1];
         sample->nodes.len -= sizeof(*nodes);

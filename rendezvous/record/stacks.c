@@ -364,14 +364,14 @@ static cJSON *find_copy(struct stacks *s, const cJSON *from)
 
 /* Merge the threads of a row. The row is created with its first valid thread, because a row without threads has no
  * use. */
-static void merge_row(struct stacks *s, const cJSON *from)
+static void merge_row(struct stacks *s, const cJSON *from, uint32_t first, uint32_t n)
 {
     const cJSON *item;
     cJSON *row = NULL;
     cJSON_ArrayForEach(item, member(from, "threads"))
     {
         struct stack_thread t;
-        if (!read_thread(item, &t))
+        if (!read_thread(item, &t) || (uint32_t)t.rank - first >= n)
             continue;
         if (row == NULL && (row = find_copy(s, from)) == NULL)
             return;
@@ -379,14 +379,14 @@ static void merge_row(struct stacks *s, const cJSON *from)
     }
 }
 
-void stacks_merge(struct stacks *s, const cJSON *rows)
+void stacks_merge(struct stacks *s, const cJSON *rows, uint32_t first, uint32_t n)
 {
     const cJSON *row;
-    int n = 0;
+    int count = 0;
     cJSON_ArrayForEach(row, rows)
     {
-        if (n++ < STACKS_ROWS_MAX)
-            merge_row(s, row);
+        if (count++ < STACKS_ROWS_MAX)
+            merge_row(s, row, first, n);
         else
             s->is_cut = true;
     }

@@ -78,8 +78,9 @@ void stacks_add_thread(struct stacks *s, const struct stack_thread *thread);
 /* Add the reason why the frames of a thread cannot be read. */
 void stacks_add_note(struct stacks *s, const struct stack_thread *thread, const char *note);
 
-/* Add the rows of an agent. Leave out unknown members and members with a wrong type. */
-void stacks_merge(struct stacks *s, const struct cJSON *rows);
+/* Add the rows of an agent that runs `n` ranks from `first`. Leave out other ranks, unknown members and members with a
+ * wrong type. */
+void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, uint32_t n);
 
 /* Append all rows as text, rare stacks first:
  *

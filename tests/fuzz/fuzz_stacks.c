@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include <stdint.h>
 
 enum { ROOM = 4096 };
@@ -27,8 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cJSON *rows = cJSON_ParseWithLength((const char *)data, size);
     assert(stacks_init(&first, ROOM) && stacks_init(&second, ROOM));
     (void)stacks_add_py_spy(&first, slice_of(data, size), &t, 1, NULL);
-    stacks_merge(&second, first.rows);
-    stacks_merge(&second, rows);
+    stacks_merge(&second, first.rows, 0, INT_MAX);
+    stacks_merge(&second, rows, 0, INT_MAX);
     print_all(&first);
     print_all(&second);
     cJSON_Delete(rows);

@@ -548,6 +548,25 @@ Test(gate, an_agent_reports_its_own_ranks_only)
     calls(AGENT, "{\"op\":\"status\"}", "\"state\":\"running\"");
 }
 
+Test(gate, an_agent_sends_stacks_of_its_own_ranks_only)
+{
+    start_two_nodes();
+    connect_as("10.0.0.3", OPERATOR, &secret, AUTH_OPERATOR, "demo");
+    send_frame(OPERATOR, OP_CONTROL, slice_str("{\"op\":\"stacks\"}"), true);
+    calls(AGENT,
+          "{\"op\":\"sampled\",\"id\":1,\"stacks\":[{\"does\":\"x\",\"threads\":[{\"rank\":0,\"pid\":5},{"
+          "\"rank\":3,"
+          "\"pid\":5}]}]}",
+          "\"ok\":true");
+    calls(AGENT_B,
+          "{\"op\":\"sampled\",\"id\":1,\"stacks\":[{\"does\":\"y\",\"threads\":[{\"rank\":0,\"pid\":6}]}]}",
+          "\"ok\":true");
+    struct slice answer = next_blob(OPERATOR, 0);
+    cr_assert(auth_open(&of[OPERATOR], 0, &answer));
+    cr_assert(has(answer, "\"stacks\":[{\"does\":\"x\",\"threads\":[{\"rank\":0,\"pid\":5}]}]"), "%.*s",
+              (int)answer.len, (const char *)answer.data);
+}
+
 static void start_tenants(void)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);

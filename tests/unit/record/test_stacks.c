@@ -4,6 +4,7 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,7 +292,7 @@ Test(stacks, rows_of_agents_are_merged)
     add_recorded("loader", 0, 30976, true);
     char *json = cJSON_PrintUnformatted(stacks.rows);
     cJSON *received = cJSON_Parse(json);
-    stacks_merge(&job, received);
+    stacks_merge(&job, received, 0, INT_MAX);
     stop();
     start();
     add_recorded("waits", 1, 28731, false);
@@ -299,7 +300,7 @@ Test(stacks, rows_of_agents_are_merged)
     strcpy(t.does, "running");
     stacks_add_thread(&stacks, &t);
     stacks_add_note(&stacks, &t, "no py-spy");
-    stacks_merge(&job, stacks.rows);
+    stacks_merge(&job, stacks.rows, 0, INT_MAX);
     stop();
     stacks = job;
     cr_expect_eq(row_count(), 6, "%s", printed());
@@ -316,14 +317,27 @@ Test(stacks, of_a_peer_only_what_is_known_is_taken)
     cJSON *rows = cJSON_Parse(
         "[7, {\"threads\":[{\"rank\":-1},{\"rank\":\"x\"},3]}, {\"does\":\"runs\",\"threads\":{\"rank\":1}},"
         "{\"does\":\"runs\\u001b]0;x\",\"evil\":1,\"threads\":[{\"rank\":3,\"pid\":1e99,\"more\":[]}]}]");
-    stacks_merge(&stacks, rows);
+    stacks_merge(&stacks, rows, 0, INT_MAX);
     cr_expect_eq(row_count(), 1);
     char *json = cJSON_PrintUnformatted(stacks.rows);
     cr_expect_str_eq(json, "[{\"does\":\"runs?]0;x\",\"threads\":[{\"rank\":3,\"pid\":-1}]}]");
     free(json);
     cJSON_Delete(rows);
-    stacks_merge(&stacks, NULL);
+    stacks_merge(&stacks, NULL, 0, INT_MAX);
     cr_expect_eq(row_count(), 1);
+}
+
+Test(stacks, of_an_agent_only_its_own_ranks_are_taken)
+{
+    cJSON *rows =
+        cJSON_Parse("[{\"does\":\"a\",\"threads\":[{\"rank\":1},{\"rank\":2},{\"rank\":3},{\"rank\":4}]},"
+                    "{\"does\":\"b\",\"threads\":[{\"rank\":4},{\"rank\":0}]}]");
+    stacks_merge(&stacks, rows, 2, 2);
+    char *json = cJSON_PrintUnformatted(stacks.rows);
+    cr_expect_str_eq(json,
+                     "[{\"does\":\"a\",\"threads\":[{\"rank\":2,\"pid\":-1},{\"rank\":3,\"pid\":-1}]}]");
+    free(json);
+    cJSON_Delete(rows);
 }
 
 Test(stacks, rows_of_a_peer_have_a_limit)
@@ -334,7 +348,7 @@ Test(stacks, rows_of_a_peer_have_a_limit)
         snprintf(text, sizeof(text), "{\"does\":\"%d\",\"threads\":[{\"rank\":%d}]}", i, i);
         cJSON_AddItemToArray(rows, cJSON_Parse(text));
     }
-    stacks_merge(&stacks, rows);
+    stacks_merge(&stacks, rows, 0, INT_MAX);
     cr_expect_eq(row_count(), STACKS_ROWS_MAX);
     cr_expect(stacks.is_cut);
     cJSON_Delete(rows);

@@ -149,7 +149,7 @@ static const char *name_agent(loss_text out, const struct store_loss *l)
 static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct store_loss *l)
 {
     if (l->dropped[0] != '\0')
-        snprintf(out, FINDING_SUBJECT_MAX * 2, "it was dropped as %.120s (--node_timeout is %.3g s)",
+        snprintf(out, FINDING_SUBJECT_MAX * 2, "the store's reason is '%.120s' (--node_timeout is %.3g s)",
                  l->dropped, (double)l->node_timeout_ms / 1000);
     else
         snprintf(out, FINDING_SUBJECT_MAX * 2, "%.200s", l->how);

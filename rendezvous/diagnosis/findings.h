@@ -495,14 +495,14 @@
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
       "find what stopped it: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual machine "        \
       "that was moved or suspended; a --node_timeout above that pause lets the job wait",                   \
-      "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues without "       \
-      "it: it was dropped as silent for 15000 ms (--node_timeout is 15 s)",                                 \
+      "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues "               \
+      "without it: the store's reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                   \
       "The agent's own timers fired late by that time, and the store dropped the node meanwhile.")          \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
       "the store dropped ${subject}, although it ran all the time: ${words}",                               \
       "its messages do not arrive: check the network and the firewalls between it and the store",           \
-      "the store dropped this ddprun (node 1, n1, pid 80), although it ran all the time: it was "           \
-      "dropped as silent for 15000 ms (--node_timeout is 15 s)",                                            \
+      "the store dropped this ddprun (node 1, n1, pid 80), although it ran all the time: the "              \
+      "store's reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                                   \
       "The store reported a timeout of this node, but the agent's timers were never late.")                 \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \

@@ -471,7 +471,7 @@ Test(loopback_nodes, a_node_that_was_frozen_says_so_when_it_goes_on, .fini = tea
     says(0, ") is lost: silent for ");
     says(1, "this ddprun (node 1, ");
     says(1, " was frozen for at least ");
-    says(1, "it was dropped as silent for ");
+    says(1, "the store's reason is 'silent for ");
     says(1, "--node_timeout is 1.5 s");
     says(1, "[NODE_FROZEN]");
     says(1, "kill -STOP");

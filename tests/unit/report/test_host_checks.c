@@ -90,7 +90,7 @@ Test(store_words, who_was_frozen_and_given_up_says_both)
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_FROZEN",
                 "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s, and the job continues "
-                "without it: it was dropped as silent for 3012 ms (--node_timeout is 3 s)");
+                "without it: the store's reason is 'silent for 3012 ms' (--node_timeout is 3 s)");
 }
 
 /* The job and its store had ended before this node woke up. */
@@ -110,6 +110,6 @@ Test(store_words, who_ran_all_the_time_was_not_heard)
     l.dropped = "silent for 3012 ms";
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_UNREACHABLE",
-                "the store dropped this ddprun (node 1, n1, pid 77), although it ran all the time: it "
-                "was dropped as silent for 3012 ms (--node_timeout is 3 s)");
+                "the store dropped this ddprun (node 1, n1, pid 77), although it ran all the time: the "
+                "store's reason is 'silent for 3012 ms' (--node_timeout is 3 s)");
 }

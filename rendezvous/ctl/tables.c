@@ -662,7 +662,7 @@ ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id,
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     if (stores > 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "several jobs of yours run on this machine; choose one with --addr%s",
+                        "several of your jobs run on this machine; choose one with --addr%s",
                         id == NULL ? " or --job" : "");
     return ddp_fail(
         err, DDP_ERR_ARG,

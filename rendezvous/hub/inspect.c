@@ -34,7 +34,7 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
         ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' in this store ('ddpctl jobs' lists all jobs)", name);
     else if (job == NULL && s->tenant != NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "this secret is for no job or for several: name one of them (\"job\", ddpctl --job ID)");
+                 "this secret does not select a single job: name the job (\"job\", ddpctl --job ID)");
     else if (job == NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG,
                  "this store serves %u jobs: name one of them (\"job\", ddpctl --job ID)", hub->jobs.count);

@@ -319,7 +319,8 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
         return true;
     if (is_claimed_elsewhere(agent, s)) {
         reject_claimed_twice(hub, agent, s);
-        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %lld: another job claims it too", (long long)conn);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %lld: another job claims this connection, too",
+                 (long long)conn);
         return refuse_claim(answer);
     }
     if (!may_vouch(hub, agent, s, rank))

@@ -354,7 +354,7 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     expect(CTL("status"), 0, "alpha", "");
     snprintf(command, sizeof(command), "chown %s %s/0123*", uid_option + strlen("--reuid="), runtime_dir);
     cr_assert_eq(system(command), 0);
-    expect(CTL("status"), 2, "", "several jobs of yours");
+    expect(CTL("status"), 2, "", "several of your jobs");
     end_job(p);
 }
 

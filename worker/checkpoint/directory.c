@@ -389,7 +389,7 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
         status = manifest_read(m, r.name, text, (size_t)r.size, err);
     if (status == DDP_OK && m->point.step != step) {
         status = ddp_fail(err, DDP_ERR_CORRUPT,
-                          "%s: contains step %" PRIu64 ", but its directory is that of step %" PRIu64, r.name,
+                          "%s: contains step %" PRIu64 ", but is in the directory of step %" PRIu64, r.name,
                           m->point.step, step);
         manifest_free(m);
     }

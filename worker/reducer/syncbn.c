@@ -33,7 +33,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
                         "batch normalization: %zu x %zu x %zu values do not fit into the address space", n,
                         bn->channels, bn->spatial);
     if (n > 0 && (x == NULL || y == NULL))
-        return ddp_fail(err, DDP_ERR_ARG, "batch normalization: %zu samples, but an array is NULL", n);
+        return ddp_fail(err, DDP_ERR_ARG, "batch normalization: %zu samples, but x or y is NULL", n);
     if (!(bn->eps >= 0) || !(bn->momentum >= 0 && bn->momentum <= 1))
         return ddp_fail(
             err, DDP_ERR_ARG,

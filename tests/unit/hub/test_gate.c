@@ -286,14 +286,14 @@ Test(gate, a_flipped_bit_in_a_call_closes)
     start_job();
     of[AGENT].out.key[0] ^= 1;
     send_frame(AGENT, OP_CONTROL, slice_str("{\"op\":\"heartbeat\"}"), true);
-    expect_closed(AGENT, "CONTROL: its tag is wrong");
+    expect_closed(AGENT, "CONTROL: the tag is wrong");
 }
 
 Test(gate, a_call_without_a_tag_closes)
 {
     start_job();
     send_frame(AGENT, OP_CONTROL, slice_str("{\"op\":\"heartbeat\"}"), false);
-    expect_closed(AGENT, "CONTROL: its tag is wrong");
+    expect_closed(AGENT, "CONTROL: the tag is wrong");
 }
 
 Test(gate, an_authenticated_connection_has_no_keys)
@@ -651,7 +651,7 @@ Test(tenants, two_tenants_share_a_host)
     vouch(AGENT_B, FIRST, 0, 9, "\"ok\":true");
     vouch(AGENT, FIRST + 1, 0, 9, "\"ok\":true");
     sim_expect(&sim, FIRST, "");
-    vouch(AGENT_B, FIRST + 1, 0, 9, "another job claims it too");
+    vouch(AGENT_B, FIRST + 1, 0, 9, "another job claims this connection, too");
     expect_closed(FIRST + 1, "job 'a1' and job 'b1' (agent on 10.0.0.1) both claim it");
     sim_at(&sim, CLAIM_MS);
     sim_expect(&sim, FIRST, "0100000000000000 76");

@@ -34,7 +34,7 @@
 
 /* Without root, only a user namespace gives the right to create other namespaces. The user's ids stay the same in it.
  * Killing leftovers reads a private /proc, and mounting that requires a mount namespace. Later mounts of the host
- * still reach the workers (MS_SLAVE), but mounts of ours never reach the host.
+ * still reach the workers (MS_SLAVE), but our mounts never reach the host.
  *
  * If the guardian dies before the agent arms the parent-death signal, the signal never arrives. The parent's pid does
  * not show this, because the parent is outside the namespace (its pid is always 0). So the agent checks the lifeline
@@ -102,7 +102,8 @@ static bool map_ids(unsigned uid, unsigned gid)
            put_text("/proc/self/gid_map", gids);
 }
 
-/* Make the next child of the guardian process 1 of a new PID namespace. Call this before threads exist. */
+/* Create a new PID namespace. The next child of the guardian becomes process 1 there. Call this before threads
+ * exist. */
 static ddp_status pidns_unshare(struct ddp_err *err)
 {
     const unsigned uid = geteuid(), gid = getegid();

@@ -75,8 +75,8 @@ static bool children_by_file(pid_t of, struct buf *pids)
     return supported;
 }
 
-/* Append the children of `of` by reading every process. This takes longer the more processes the machine has, and may
- * miss some; killing repeats until none is left. */
+/* Append the children of `of` by reading every process. The time grows with the number of processes on the machine,
+ * and new children may be missed. So killing repeats until none is left. */
 static void children_by_scan(pid_t of, struct buf *pids)
 {
     DIR *proc = opendir("/proc");

@@ -114,7 +114,8 @@ static bool safe_place(int n, char out[PATH_MAX])
     return safe_dir(path, parent, why) && snprintf(out, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
 }
 
-/* Open the directory if only this user can use it. -1 (errno): it is missing or not safe. */
+/* Open the directory if only this user can use it. Return -1 and set errno if the directory is missing or not
+ * safe. */
 static int open_ours(const char *path)
 {
     struct stat st;
@@ -247,8 +248,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Return whether a control group may be killed: its name must have the form of ours, with this job's cookie.
- * Otherwise a wrong record could kill processes of others. */
+/* Return whether a control group may be killed: its name must have the form of a ddprun group, with this job's
+ * cookie. Otherwise a wrong record could kill processes of others. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');

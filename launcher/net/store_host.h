@@ -23,8 +23,8 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
  * any connection of this machine before the worker needs it, seconds later. */
 
 /* A socket that is bound on every address and does not listen: the kernel assigns its port to no other process, but
- * lets a process that names it with SO_REUSEADDR (as PyTorch's store does) listen there. Return it, owned by the
- * caller, and its port; -1 (errno) on failure. */
+ * lets a process that names it with SO_REUSEADDR (as PyTorch's store does) listen there. Return the socket, which the
+ * caller owns, and its port. Return -1 and set errno on failure. */
 int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };

@@ -268,8 +268,8 @@ void node_on_lost(void *user, const char *why);
 
 /* --- signals.c --- */
 
-/* Begin to receive signals and the end of the guardian's lifeline, until node_finish(). Return false without a
- * descriptor (errno); then nothing is open. */
+/* Begin to receive signals and the end of the guardian's lifeline, until node_finish(). Return false and set errno if
+ * no descriptor is left; then nothing is open. */
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
 
 /* Carry out the action of a signal, including those that the guardian passes on. */

@@ -25,7 +25,7 @@ struct proc_slots {
     int at[3]; /* in ascending order */
 };
 
-/* Reserve the slots, as early as possible. Return false when there are no descriptors (errno). */
+/* Reserve the slots, as early as possible. Return false and set errno if no descriptors are left. */
 bool proc_slots_open(struct proc_slots *slots);
 void proc_slots_close(struct proc_slots *slots);
 

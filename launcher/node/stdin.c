@@ -32,7 +32,7 @@ void fan_expect(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* Open a reader. It also gets a chunk that was read for readers that are gone. */
+/* Open a reader. The new reader also gets a chunk that was read for closed readers. */
 void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };

@@ -91,8 +91,8 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
 /* Begin an attempt: its workers continue where the previous ones stopped reading. */
 void input_attempt(struct input *input);
 
-/* Return descriptor 0 for a worker, -1 when no descriptor is left (errno). The caller returns it with input_spawned
- * when the worker runs or could not be started. */
+/* Return descriptor 0 for a worker, or -1 with errno set if no descriptor is left. Pass the descriptor to
+ * input_spawned after the worker was started or could not be started. */
 int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 

@@ -400,8 +400,8 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Set the timer. The time is rounded up, because a timer that is too early would have to run twice. It may be set
- * already for earlier lines of the other stream. */
+/* Set the timer. The time is rounded up, because a timer that is too early would have to run twice. The timer may be
+ * set already for earlier lines of the other stream. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;

@@ -477,8 +477,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true while new bytes are lost, or wait for a full disk. A hole before `waiting` belongs to that state until
- * the bytes before it are written. */
+/* Return true while new bytes are lost or wait for a full disk. Bytes that were lost before `waiting` also count,
+ * until the older bytes in `going` are written. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);

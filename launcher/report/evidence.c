@@ -411,7 +411,8 @@ static void read_log(struct evidence *e)
 }
 
 /* Search all lines since the start, for each worker, because the line about a worker may be older than its SIGCHLD.
- * The log has the host's pids, so inside a container the pids in the log would belong to other processes. */
+ * Search nothing inside a PID namespace: the log has the host's pids, so the same pid there belongs to another
+ * process. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())

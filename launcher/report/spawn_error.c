@@ -51,7 +51,8 @@ struct reader {
     bool big_endian, wide;
 };
 
-/* Return the number of `size` bytes at `at`; 0 when it is out of range, because every caller rejects 0. */
+/* Read an integer of `size` bytes at offset `at`. Return 0 if the integer is outside the file, because every caller
+ * rejects 0. */
 static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
 {
     uint64_t value = 0;

@@ -201,7 +201,7 @@ static bool is_special(const uint8_t *p)
     return ((w | ((w - ones * ' ') & ~w) | ((del - ones) & ~del)) & ones * 0x80) != 0;
 }
 
-/* Return how many bytes from `p` on are plain text. */
+/* Return the number of bytes at the start of `p` that are plain text. */
 static size_t plain_run(const uint8_t *p, size_t len)
 {
     size_t n = 0;
@@ -234,7 +234,7 @@ static size_t text_sequence(const uint8_t *p, size_t len)
     return n > 0 && !is_format(utf8_code(p, n)) ? n : 0;
 }
 
-/* Return how many bytes from `p` on are printed unchanged. */
+/* Return the number of bytes at the start of `p` that are printed unchanged. */
 static size_t text_run(const uint8_t *p, size_t len)
 {
     size_t n = plain_run(p, len), more;

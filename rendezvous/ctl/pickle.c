@@ -189,7 +189,8 @@ static bool deepen(struct machine *m, struct value *container, int depth)
     return container->depth <= DEPTH_MAX || fail_at(m, "values are nested too deeply");
 }
 
-/* Move the values from `first` on into the array at `to`. Drop the mark between them, if any. */
+/* Append the values at `first` and above to the array at `to`, and remove them from the stack. A mark between the
+ * array and the values is removed, too. */
 static bool move_to_array(struct machine *m, size_t to, size_t first)
 {
     struct value *array = &m->stack[to];

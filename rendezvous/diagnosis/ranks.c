@@ -556,7 +556,7 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Return the first member from `from` on that has not arrived, or world_size at the end. */
+/* Return the first member, starting at rank `from`, that has not arrived; world_size if there is none. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))

@@ -22,7 +22,7 @@ enum {
 
 /* --- receivers -------------------------------------------------------------------------------------------- */
 
-/* Sends an event to an agent. The text is added without parsing, because it is JSON of ours. */
+/* Sends an event to an agent. The text is added without parsing, because ddprun itself has formatted this JSON. */
 static void push(struct hub *hub, struct session *s, const char *text)
 {
     cJSON *o = cJSON_CreateObject();

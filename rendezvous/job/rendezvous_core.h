@@ -191,7 +191,7 @@ struct rdzv_event {
 void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event);
 
 /* --- admission.c --- */
-/* How a node takes part that joins now: in the next round, as a spare, or not at all. */
+/* How a node that joins now takes part: in the next round, as a spare, or not at all. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
 /* Check a node that joins. An accepted node waits afterwards. If it is rejected, joining->refusal has the reason, and
  * nothing else has changed. `known` is the node if it joined before, else NULL. */

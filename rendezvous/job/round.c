@@ -440,9 +440,9 @@ static bool is_charged(const struct rdzv *r)
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* Send a verdict to a node that leaves. If the round failed before the node left, the verdict has this failure, not
- * the user's stop. `no_restart` is set for this verdict only, because the job may continue without the node. A node
- * that was done when it was stopped has no failure. */
+/* Send a verdict to a node that leaves. If the round failed before the node left, the verdict contains that failure.
+ * Otherwise the exit code shows the signal of the stop; without a signal, a node that was done has exit code 0.
+ * `no_restart` is set only in this verdict, because the job may continue without the node. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);

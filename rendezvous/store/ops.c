@@ -20,8 +20,8 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* The row of each opcode, plus 1; 0 = unknown opcode. The index of a request without an opcode in a dialect is greater
- * than 255, so that no lookup finds it and each index is used once. */
+/* The row of each opcode, plus 1; 0 = unknown opcode. If a dialect lacks a request, the request has an index above
+ * 255, which no opcode reaches. So every index is used once. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
 static const uint8_t row_by_code[DIALECTS][256 + OPS] = {
 #define X(name, c, b, a, ...) [PLACE(a, name)] = OP_##name + 1,

@@ -174,7 +174,7 @@ void table_put(struct table *t, struct table_node *node)
     t->count++;
 }
 
-/* Remove a node. It must be in the table, because otherwise the loop does not end. */
+/* Remove a node, which must be in the table, because otherwise the loop does not end. */
 void table_remove(struct table *t, struct table_node *node)
 {
     struct table_node **at = &t->chain[node->hash & t->mask];

@@ -39,9 +39,9 @@ struct ddp_ctx {
 /* Start a thread for collectives, if the backend blocks and needs a thread so that the program can continue. */
 ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Finish the jobs of the communication thread, and return the error that broke the context, if any. Call this before
- * using the communicator or `broken`. It ensures that only one thread at a time is in a collective, in the order of
- * the program. */
+/* Wait until the communication thread has finished its jobs, and return the error that broke the context, if any.
+ * Call this before using the communicator or `broken`, so that only one thread at a time is in a collective, in the
+ * order of the program. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 
 /* Keep `err`, with "rank N: " in front, as this thread's last error; return its code. */

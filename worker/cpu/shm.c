@@ -79,8 +79,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that the descriptor is the offered file with the size that every rank computes. It must be sealed, so that it
- * cannot shrink, and owned by this user, because another user could change it. */
+/* Check that the descriptor is the offered file with the size that every rank computes. The file must be sealed, so
+ * that it cannot shrink, and owned by this user, because another user could change it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;

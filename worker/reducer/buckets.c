@@ -137,7 +137,7 @@ static ddp_status no_memory(size_t n, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory to plan %zu parameters", n);
 }
 
-/* Run the passes with temporary memory. */
+/* Assign the parameters to buckets, then number the buckets and lay out the arena, with temporary memory. */
 static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t n,
                        const struct bucket_rule *rule, struct ddp_err *err)
 {

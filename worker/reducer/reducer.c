@@ -757,8 +757,8 @@ static ddp_status check_join(const ddp_reducer *reducer)
     return reducer_fail(reducer, &err);
 }
 
-/* Take part until no rank has a batch. This ends, because batches are finite and each wait for another rank has the
- * step's timeout. */
+/* Take part in the steps of the other ranks until no rank has a batch. The loop ends, because batches are finite and
+ * each wait for another rank has the step's timeout. */
 ddp_status ddp_reducer_join(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);

@@ -18,7 +18,7 @@ ddp_status files_may_write(const char *path, struct ddp_err *err);
 /* Return the size of an open file. A pipe has no size and cannot be read twice: DDP_ERR_ARG. */
 ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 
-/* Read `len` bytes from `offset` on, or fewer at the end of the file; *got is their number. */
+/* Read `len` bytes at `offset`, or fewer at the end of the file. *got is the number of bytes read. */
 ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err);
 
 /* Compare a file's `bytes` with the size that its header requires. `end` begins the error about a longer file. */

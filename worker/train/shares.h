@@ -60,7 +60,7 @@ size_t shares_mine(const struct shares_plan *p, size_t b);
 /* Return where an element of this rank's share of bucket b is in its shard. */
 size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at);
 
-/* Return the part of parameter i that is in the `many` elements from `from` on. */
+/* Return the part of parameter i that is in the elements `from` to `from + many - 1`. */
 struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t from, size_t many);
 
 enum { SHARES_SLOTS = 3 };

@@ -741,8 +741,8 @@ static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, s
     return journal_epoch(&t->journal, &line, err);
 }
 
-/* Agree that waiting nodes may join. This happens only after a checkpoint that rank 0 has written: rank 0 asks the
- * store, and the others receive the answer. Training continues until the launcher stops this attempt. */
+/* Agree that waiting nodes may join, after rank 0 has written a checkpoint. Rank 0 asks the store how many nodes
+ * wait, and sends the number to the other ranks. Training continues until the launcher stops this attempt. */
 static ddp_status let_in(struct trainer *t, struct ddp_err *err)
 {
     int32_t nodes = 0;

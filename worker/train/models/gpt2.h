@@ -55,8 +55,8 @@ enum {
     GPT2_ENDS = 2
 }; /* number of tensors before the blocks, and after them */
 
-/* Create the model with the initial values of GPT-2 and llm.c: normal with deviation 0.02, and 0.02 / sqrt(2 blocks)
- * at the end of a residual. */
+/* Create the model with the initial values of GPT-2 and llm.c: a normal distribution with deviation 0.02, or 0.02 /
+ * sqrt(2 * number of blocks) for weights whose product is added to the residual stream. */
 ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                        struct ddp_err *err);
 

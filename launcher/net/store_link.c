@@ -473,11 +473,11 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
 
 /* The store's messages and their receivers.
  *
- * Answers have the order of the requests, so a counter is enough to match them. The first answer is that to IDENTIFY;
- * of the later ones, the link records the number of the latest join. Between answers the store may push objects,
- * which have the member "push". Two rejections are ignored: that of a message about a round that is over
- * (STALE_ROUND), because the store's own message about that was already on its way; and that of a claim to a
- * connection (VOUCH_REFUSED), which happens when a worker identifies itself while its agent still answers for it. */
+ * Answers have the order of the requests, so a counter is enough to match them. The first answer belongs to IDENTIFY;
+ * after that, the link only records the number of the latest join. Between answers the store may push objects, which
+ * have the member "push". Three rejections are ignored. STALE_ROUND and NO_MEMBER reject a message about a round that
+ * is over or does not contain this node: the verdict of that round is already on its way. VOUCH_REFUSED rejects a
+ * claim to a connection, usually because the worker has identified itself while the claim was on its way. */
 
 /* Handles the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
 static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)

@@ -446,8 +446,8 @@ void report_attempts(const struct report *r, struct rows *rows)
             "the process ends when its system call returns; if that never happens, only a reboot helps");
 }
 
-/* From top to bottom: the first cause, its evidence and remedy, the rank and its times, its last lines, the state of
- * the others, the place of the logs, and the exit code:
+/* The report contains, from top to bottom: the first cause, its evidence and remedy, the rank and its times, its last
+ * lines, the state of the others, the place of the logs, and the exit code:
  *
  *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
  *       worker   rank 2 (local rank 2), pid 4002, host n1

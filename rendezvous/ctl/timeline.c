@@ -381,7 +381,7 @@ static void on_verdict(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
 }
 
-/* Close the bars of a lost node and of its ranks, because it cannot log the ends of its workers. */
+/* Close the bars of a lost node and of its ranks, because a lost node cannot log the ends of its workers. */
 static void close_lost_node(struct making *m, size_t node, const char *words)
 {
     close_bar(m, node, TIMELINE_JOB, words);

@@ -326,9 +326,9 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 
 /* --- PyTorch's ranks -------------------------------------------------------------------------------------- */
 
-/* PyTorch reports after half an hour that 4 of 2 workers are in a barrier, or 3 of 4, without naming them. These
- * findings name them within seconds. Groups of only some ranks get the general findings, because the store does not
- * know their members. */
+/* PyTorch reports after half an hour that 4 of 2 workers are in a barrier, or 3 of 4, without naming the workers.
+ * These findings name the workers within seconds. Groups of only some ranks get the general findings, because the
+ * store does not know their members. */
 
 enum { CLAIMS_SHOWN = 6, WHO_MAX = 500, TAIL_MAX = 90 /* bytes of the text with the number of the others */ };
 

@@ -35,8 +35,8 @@ void profile_free(struct profile *p)
     *p = (struct profile){ 0 };
 }
 
-/* Decide whether a rank waits, by its stack first, because it shows more than its steps. In backward(), a thread that
- * waits for gradients sleeps, and a thread that computes them runs. */
+/* Decide whether a rank waits. The stack is used first, because a stack shows more than the recorded steps. In
+ * backward(), a thread that waits for gradients sleeps, and a thread that computes them runs. */
 static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
 {
     if (f->exited)

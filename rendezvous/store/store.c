@@ -499,8 +499,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake one connection for one item: the first in line that misses no other key. Waiters before it miss other keys:
- * mark this one as arrived for them, and let them wait for the rest. */
+/* Wake one connection for one item: the first waiter in line that misses no other key. For each waiter before it,
+ * mark this key as arrived; those waiters continue to wait for their other keys. */
 static bool wake_one(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {

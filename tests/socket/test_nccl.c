@@ -445,9 +445,9 @@ static float value(struct model *m, const float *at)
     return x;
 }
 
-/* One step: the last parameter is ready first, but in the order that the first step records c comes last. Parameter
- * `unused` takes no part. */
-static void step(struct model *m, int number, int unused)
+/* One step up to its end: the last parameter is ready first, but in the order that the first step records c comes
+ * last. Parameter `unused` takes no part. */
+static void backward(struct model *m, int number, int unused)
 {
     static const int order[] = { 4, 3, 1, 0, 2 };
     rank_expect_ok(m->me, ddp_reducer_forward(m->reducer));
@@ -461,6 +461,11 @@ static void step(struct model *m, int number, int unused)
         rank_expect_ok(m->me, ddp_copy(ddp_world(m->ctx), grad, values, sizeof(values), NULL));
         rank_expect_ok(m->me, ddp_reducer_ready(m->reducer, (size_t)i));
     }
+}
+
+static void step(struct model *m, int number, int unused)
+{
+    backward(m, number, unused);
     rank_expect_ok(m->me, ddp_reducer_finish(m->reducer));
 }
 
@@ -549,6 +554,35 @@ static void goes_on(struct rank *me)
 Test(reducer_gpu, the_host_waits_for_no_bucket, .timeout = 120)
 {
     run(2, goes_on, NULL);
+}
+
+/* All buckets are launched without an error. The job is aborted before the stream waits for the last one. */
+static void gives_up_before_the_end(struct rank *me)
+{
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* there from the start: threads read it */
+    ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
+    options.keep_buffers = 1;
+    struct model m = model_open(me, &nccl_options, options);
+    setenv("FAKE_NCCL_SHUT", "1", 1); /* the backend watches only while calls run */
+    backward(&m, 1, -1);
+    ddp_work *work = NULL;
+    rank_expect_ok(me, sum(m.ctx, m.params[PARAMS].data, COUNT, &work));
+    ddp_abort(m.ctx, 7, "loss is nan");
+    while (ddp_work_wait(work) == DDP_OK) /* a thread of the backend detects the abort */
+        usleep(1000);
+    ddp_work_free(work);
+    ddp_status status = ddp_reducer_finish(m.reducer);
+    rank_expect(me, status == DDP_ERR_ABORTED && strstr(ddp_last_error(), "loss is nan") != NULL,
+                "finish: %s: %s", ddp_status_name(status), ddp_last_error());
+    status = ddp_reducer_forward(m.reducer);
+    rank_expect(me, status == DDP_ERR_ABORTED, "forward: %s", ddp_status_name(status));
+    ddp_reducer_free(m.reducer);
+    ddp_finalize(m.ctx);
+}
+
+Test(reducer_gpu, a_last_bucket_that_fails_is_an_error_of_the_step, .timeout = 120)
+{
+    run(2, gives_up_before_the_end, NULL);
 }
 
 static void not_there(struct rank *me)

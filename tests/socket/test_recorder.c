@@ -234,3 +234,31 @@ Test(recorder, without_a_file_no_signal_is_taken)
     ranks_expect_ok(&run);
     ranks_free(&run);
 }
+
+/* --- calls on a stream ------------------------------------------------------------------------------------------- */
+
+/* The state of a call that returned `status` and got `ticket`. */
+static enum flight_state state_after(struct recorder *r, ddp_status status, uint64_t ticket)
+{
+    const struct call call = { .kind = CALL_ALL_REDUCE, .n = 8, .dtype = DDP_F32, .op = DDP_SUM };
+    recorder_begin(r, &call, 1, 1000, false);
+    recorder_end(r, status, ticket);
+    return flight_state(atomic_load(&r->op->call));
+}
+
+Test(recorder, a_call_on_a_stream_ends_when_its_ticket_is_done)
+{
+    static struct recorder r;
+    const struct recorder_setup setup = {
+        .world_size = 1, .job = "", .backend = "", .page = "", .pattern = dir
+    };
+    recorder_open(&r, &setup);
+    cr_assert_not_null(r.flight);
+    cr_expect_eq(state_after(&r, DDP_OK, 0), FLIGHT_COMPLETED, "without a ticket the call is over");
+    cr_expect_eq(state_after(&r, DDP_OK, 1), FLIGHT_SCHEDULED);
+    recorder_settle(&r, 2);
+    cr_expect_eq(flight_state(atomic_load(&r.op->call)), FLIGHT_COMPLETED);
+    cr_expect_eq(state_after(&r, DDP_OK, 2), FLIGHT_COMPLETED, "done before the call returned");
+    cr_expect_eq(state_after(&r, DDP_ERR_IO, 3), FLIGHT_FAILED);
+    cr_assert(recorder_close(&r));
+}

@@ -302,6 +302,16 @@ Test(cli_options, every_option_is_read_in_both_spellings_with_equals_and_with_a_
     }
 }
 
+/* The pointers and the texts of the words share one allocation. */
+Test(cli_options, filters_have_room_for_every_word)
+{
+    PARSE("--duplicate_stdout_filters=x", "--duplicate_stderr_filters=,", "prog");
+    cr_expect(cli.filters[0].n == 1 && strcmp(cli.filters[0].items[0], "x") == 0);
+    cr_expect(cli.filters[1].n == 2 && strcmp(cli.filters[1].items[0], "") == 0 &&
+              strcmp(cli.filters[1].items[1], "") == 0);
+    cli_free(&cli);
+}
+
 Test(cli_options, every_letter_is_read)
 {
     for (int i = 0; i < OPTIONS; i++) {

@@ -1,10 +1,13 @@
 /* Events from the store to an event log: to one agent that asked, to the next one when it leaves, and to no other. */
+#include "hub/job.h"
 #include "store/encode.h"
+#include "store/ops.h"
 #include "sim_hub.h"
 #include "ddp/context.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { N0 = SIM_AGENT, N1 = SIM_OPERATOR }; /* which are no workers for sim_hub.h */
 
@@ -83,6 +86,44 @@ Test(job_events, a_join_and_a_round_are_told_with_the_time_of_the_store)
     expect_event(
         "\"event\":\"round\",\"store_ms\":1500,\"job\":\"demo\",\"instance\":\"feed-1\",\"n\":2,\"round\":1,"
         "\"nnodes\":1,\"world_size\":1,\"members\":[[511,0,0,1]],");
+}
+
+/* An agent rejects a message that is too long, and then has no event of the round at all. */
+Test(job_events, a_list_of_nodes_that_is_too_long_is_left_out)
+{
+    enum { NODES = WIRE_MAX_JSON / 2 / 8 };
+    join(N0, 0, 1, true);
+    events(N0);
+    struct job *job = job_find(sim.hub, "demo");
+    struct rdzv_seat *seats = calloc(NODES, sizeof(*seats));
+    cr_assert(job != NULL && seats != NULL);
+    const struct rdzv_round world = { .nnodes = NODES, .world_size = NODES, .seats = seats };
+    const struct rdzv_record record = {
+        .kind = RDZV_RECORD_ROUND, .nnodes = NODES, .world_size = NODES, .host = "", .words = "large"
+    };
+    events_members(job, &world);
+    events_record(job, &record);
+    cr_expect_eq(events(N0), 1);
+    expect_event("\"words\":\"large\"");
+    cr_expect_null(strstr(heard, "\"members\""));
+    free(seats);
+}
+
+/* The event log gets the finding that agents get. */
+Test(job_events, a_rank_that_left_others_waiting_is_an_event)
+{
+    join(N0, 0, 2, true);
+    join(N1, 1, 2, false);
+    sim_worker(&sim, 0, 0, 2);
+    sim_barrier(&sim, 0, "a", 1000, NULL);
+    sim_say(
+        &sim, N1,
+        "{\"op\":\"worker_started\",\"round\":1,\"rank\":1,\"local_rank\":0,\"pid\":201,\"host\":\"n1\"}");
+    events(N0);
+    sim_say(&sim, N1, "{\"op\":\"worker_exited\",\"round\":1,\"rank\":1,\"pid\":201,\"exit_code\":0}");
+    events(N0);
+    expect_event("\"event\":\"finding\"");
+    expect_event("\"code\":\"RANK_EXITED_EARLY\",\"subject\":\"rank 1 (n1, pid 201)\"");
 }
 
 Test(job_events, only_one_of_those_who_asked_is_told)

@@ -122,6 +122,35 @@ Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
     cr_expect(strstr(scheduler.notes[0], "set --master_addr") != NULL, "%s", scheduler.notes[0]);
 }
 
+/* The number of nodes that mpirun's four numbers give; "" = they contradict each other. */
+static const char *nodes_of_tasks(int task, int tasks, int local, int here)
+{
+    static const char *const names[] = { "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE" };
+    const int numbers[] = { task, tasks, local, here };
+    char text[4][64], *block[5] = { NULL };
+    for (int i = 0; i < 4; i++) {
+        snprintf(text[i], sizeof(text[i]), "OMPI_COMM_WORLD_%s=%d", names[i], numbers[i]);
+        block[i] = text[i];
+    }
+    const struct scheduler_facts facts = { .environ_block = block, .host = "n0" };
+    cr_assert_eq(scheduler_read(&scheduler, "openmpi", &facts, &err), DDP_OK, "%s", err.msg);
+    return scheduler.values[SCHEDULER_NODES].text;
+}
+
+Test(scheduler, numbers_of_mpirun_that_contradict_each_other_give_no_plan)
+{
+    cr_expect_str_eq(nodes_of_tasks(0, 4, 0, 2), "2");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, 1, 2), "2");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, 3, 4), "1");
+    cr_expect_str_eq(nodes_of_tasks(4, 4, 1, 2), "", "a task after the last");
+    cr_expect_str_eq(nodes_of_tasks(-1, 4, 1, 2), "", "a task before the first");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, 2, 2), "", "a local task after the last");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, -1, 2), "", "a local task before the first");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, 4, 5), "", "more local tasks than tasks");
+    cr_expect_str_eq(nodes_of_tasks(0, 4, 0, 0), "", "no local task");
+    cr_expect_str_eq(nodes_of_tasks(0, 0, 0, 1), "", "no task");
+}
+
 Test(scheduler, mpirun_does_not_tell_where_process_0_is)
 {
     cr_assert_eq(in("openmpi-one-per-node", WORDS("p")), DDP_ERR_ARG);

@@ -83,6 +83,20 @@ static void add_step(struct cJSON *steps, int local_rank, const struct beat_step
         cJSON_Delete(row);
 }
 
+struct beat_step_look beat_read_step(const struct flight *page)
+{
+    struct beat_step_look look = { 0 };
+    if (page == NULL)
+        return look;
+    look.step = atomic_load_explicit(&page->step, memory_order_relaxed);
+    look.records = atomic_load_explicit(&page->records, memory_order_relaxed);
+    look.call = atomic_load_explicit(&page->call, memory_order_relaxed);
+    const enum flight_state state = flight_state(look.call);
+    if (state == FLIGHT_STARTED || state == FLIGHT_SCHEDULED)
+        flight_word(look.word, page->kinds, FLIGHT_KINDS, flight_kind(look.call));
+    return look;
+}
+
 /* Only a rank that moves is reported. The position of a rank that does not move was sent before, and the store
  * measures how long. */
 void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,

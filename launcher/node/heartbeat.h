@@ -44,6 +44,9 @@ struct beat_step_look {
     char word[FLIGHT_WORD];       /* the call in which the worker waits; "" = none */
 };
 
+/* Read a worker's position from its page; NULL = it has none. */
+struct beat_step_look beat_read_step(const struct flight *page);
+
 /* The last position of a worker that was sent to the store. Zeroed: none. */
 struct beat_step {
     int pid;

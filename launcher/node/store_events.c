@@ -43,22 +43,6 @@ static struct beat_look look_at(pid_t pid)
     return look;
 }
 
-/* Read a worker's position from its page. beat_take_step compares it with the last one and sends only changes, so in
- * a healthy job of 64 workers most heartbeats are empty. */
-static struct beat_step_look check_step(const struct flight *f)
-{
-    struct beat_step_look look = { 0 };
-    if (f == NULL)
-        return look;
-    look.step = atomic_load_explicit(&f->step, memory_order_relaxed);
-    look.records = atomic_load_explicit(&f->records, memory_order_relaxed);
-    look.call = atomic_load_explicit(&f->call, memory_order_relaxed);
-    const enum flight_state state = flight_state(look.call);
-    if (state == FLIGHT_STARTED || state == FLIGHT_SCHEDULED)
-        flight_word(look.word, f->kinds, FLIGHT_KINDS, flight_kind(look.call));
-    return look;
-}
-
 static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
 {
     cJSON *row = cJSON_CreateArray();
@@ -97,7 +81,7 @@ static void on_beat(void *user, struct message_heartbeat *beat)
             continue;
         const struct beat_look look = look_at(n->run.pids[i]);
         beat_take(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
-        const struct beat_step_look step = check_step(rank_page(&n->run.pages, i));
+        const struct beat_step_look step = beat_read_step(rank_page(&n->run.pages, i));
         beat_take_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
     add_progress(n, beat);

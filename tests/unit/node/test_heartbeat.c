@@ -103,6 +103,28 @@ Test(beat, who_moves_is_told_where_and_who_stands_still_once)
     cr_expect_str_eq(moved(101, 5, 9, ""), "[[3,5,9,\"\"]]", "another process");
 }
 
+/* A call on a stream is scheduled as long as it runs, and the store shows it as one that blocks. */
+Test(beat, the_call_of_a_page_is_told_until_it_ends)
+{
+    static struct flight page = { .kinds = { "init", "all_reduce" } };
+    static const struct {
+        enum flight_state state;
+        const char *word;
+    } cases[] = { { FLIGHT_SCHEDULED, "all_reduce" },
+                  { FLIGHT_STARTED, "all_reduce" },
+                  { FLIGHT_COMPLETED, "" },
+                  { FLIGHT_FAILED, "" } };
+    atomic_store(&page.step, 6);
+    atomic_store(&page.records, 9);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        atomic_store(&page.call, flight_call(8, 1, cases[i].state));
+        const struct beat_step_look look = beat_read_step(&page);
+        cr_expect_str_eq(look.word, cases[i].word, "state %d", (int)cases[i].state);
+        cr_expect(look.step == 6 && look.records == 9 && flight_seq(look.call) == 8);
+    }
+    cr_expect_eq(beat_read_step(NULL).records, 0);
+}
+
 /* A worker without libddp has a page, and writes nothing there. */
 Test(beat, who_tells_no_steps_has_none)
 {

@@ -18,6 +18,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,9 +202,10 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 /* --- decisions ------------------------------------------------------------------------------------------ */
 
 /* Reports a failure. The owner may end the node inside the callback, so nothing may follow. */
-static void store_host_fail(const struct store_host_options *o, const char *code, const char *words)
+static void store_host_fail(const struct store_host_options *o, const char *code, const char *words,
+                            const char *at)
 {
-    o->failed(o->user, code, words);
+    o->failed(o->user, &(struct host_failure){ .code = code, .words = words, .at = at });
 }
 
 /* Returns the code of a failure to listen: the port is in use, or the address is not local. */
@@ -228,11 +230,19 @@ static enum finding_code openness(const struct store_host_options *o, const char
     return code;
 }
 
-static void refuse_to_open(const struct store_host_options *o, const struct finding *finding)
+static void refuse_to_open(const struct store_host_options *o, const struct finding *finding, const char *at)
 {
     char words[HOSTING_WORDS_MAX];
     finding_format(finding, words, sizeof(words));
-    store_host_fail(o, finding_code_name(finding->code), words);
+    store_host_fail(o, finding_code_name(finding->code), words, at);
+}
+
+/* Returns where a refusing store may listen if the store itself cannot. On the store's own address, the holder of the
+ * port, perhaps the store of this job, answers. A store on all addresses fails if one of them is in use, and the
+ * other nodes dial another one. */
+static const char *free_place(const struct hosting *decided)
+{
+    return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
 }
 
 /* Hosts the store. If the port is in use, a node that must host the store fails, and a node that may host the store
@@ -247,7 +257,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     const enum finding_code open =
         openness(o, decided->address[0] != '\0' ? decided->address : decided->dial, &finding);
     if (open == FINDING_NO_SECRET) {
-        refuse_to_open(o, &finding);
+        refuse_to_open(o, &finding, decided->address);
         return;
     }
     ddp_status status = listen_on(o->plan, decided->address, o->plan->meeting.port, &place.server, &err);
@@ -259,7 +269,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
                  o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic
                      ? "; if that is node 0 of this job, this node needs another --node_rank"
                      : "");
-        store_host_fail(o, listen_code(o->plan->meeting.port), words);
+        store_host_fail(o, listen_code(o->plan->meeting.port), words, free_place(decided));
         return;
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
@@ -314,10 +324,10 @@ static void decide(const struct store_host_options *o, const struct name_found *
     hosting_decide(&facts, &decided);
     snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided.local_only);
     if (decided.choice == HOSTING_ERROR)
-        store_host_fail(o, decided.code, decided.words);
+        store_host_fail(o, decided.code, decided.words, "");
     else if (follows_node_0(o, &decided) && name->n > 0 &&
              openness(o, name->addresses[0], &finding) == FINDING_NO_SECRET)
-        refuse_to_open(o, &finding);
+        refuse_to_open(o, &finding, NULL);
     else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
         store_host_join_other(o, &decided);
     else
@@ -334,7 +344,7 @@ static void find_alone(const struct store_host_options *o)
     struct endpoint at;
     struct store_place place = { .here = true };
     if (store_host_start(o->plan, &place.server, place.note, &err) != DDP_OK) {
-        store_host_fail(o, listen_code(o->plan->meeting.port), err.msg);
+        store_host_fail(o, listen_code(o->plan->meeting.port), err.msg, NULL);
         return;
     }
     place.port = o->plan->master_port;
@@ -387,7 +397,7 @@ static void store_host_give_up(struct store_host *h)
     struct buf report = { 0 };
     const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
     store_host_fail(&h->options, dial_code(h->waiting.finding),
-                    ok ? (const char *)report.data : "the name cannot be resolved");
+                    ok ? (const char *)report.data : "the name cannot be resolved", NULL);
     buf_free(&report);
 }
 
@@ -463,4 +473,74 @@ ddp_status store_host_find(const struct store_host_options *o, struct store_host
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot look up the host of the store: out of memory");
     pump(*out);
     return DDP_OK;
+}
+
+/* --- the refusing store ------------------------------------------------------------------------------------- */
+
+enum { REFUSING_BYTES_MAX = 1 << 20 };
+
+struct refusing_store {
+    struct store_server *server;
+    struct hub_refusal refusal;
+    atomic_int refused;
+    char code[64], sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
+};
+
+/* Called on the thread of the server. */
+static void on_refused(void *user)
+{
+    struct refusing_store *r = user;
+    atomic_fetch_add(&r->refused, 1);
+}
+
+/* Splits the text of a failure: the first line is the sentence, and one of the others begins with "  try". */
+static void split_words(struct refusing_store *r, const struct host_failure *failure)
+{
+    static const char mark[] = "\n  try      ";
+    const char *advice = strstr(failure->words, mark);
+    advice = advice != NULL ? advice + strlen(mark) : "";
+    snprintf(r->code, sizeof(r->code), "%s", failure->code);
+    snprintf(r->sentence, sizeof(r->sentence), "%.*s", (int)strcspn(failure->words, "\n"), failure->words);
+    snprintf(r->advice, sizeof(r->advice), "%.*s", (int)strcspn(advice, "\n"), advice);
+}
+
+/* Without a secret every host gets the failure, which contains no secret, because a guarded store would reject the
+ * nodes without it. */
+ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
+                                struct refusing_store **out, struct ddp_err *err)
+{
+    struct refusing_store *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot report this to the other nodes: out of memory");
+    split_words(r, failure);
+    r->refusal = (struct hub_refusal){
+        .code = r->code, .sentence = r->sentence, .advice = r->advice, .on_refused = on_refused, .user = r
+    };
+    struct store_server_options options = { .host = failure->at,
+                                            .port = plan->meeting.port,
+                                            .limits = HUB_LIMITS_DEFAULT,
+                                            .insecure = plan->cli->insecure };
+    options.limits.max_bytes = REFUSING_BYTES_MAX;
+    options.limits.secret = plan->secret;
+    options.limits.guarded = plan->secret != NULL;
+    options.limits.refusal = &r->refusal;
+    const ddp_status status = store_server_start(&options, &r->server, err);
+    if (status == DDP_OK)
+        *out = r;
+    else
+        free(r);
+    return status;
+}
+
+int refusing_store_count(const struct refusing_store *store)
+{
+    return atomic_load(&store->refused);
+}
+
+void refusing_store_stop(struct refusing_store *store)
+{
+    if (store == NULL)
+        return;
+    store_server_stop(store->server);
+    free(store);
 }

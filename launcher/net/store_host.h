@@ -41,6 +41,14 @@ struct store_place {
     const char *code; /* unless NULL: `note` is the error if no store answers there at once */
 };
 
+/* Why this node cannot host the store. All texts are borrowed during the call. */
+struct host_failure {
+    const char *code;  /* name of the finding */
+    const char *words; /* the error, then lines with "  try      ADVICE" and the code, if any */
+    const char *at;    /* where a refusing store may report this to the other nodes: an address, "" = on every
+                        * address; NULL = nowhere, because the other nodes do not wait for this one */
+};
+
 struct store_host;
 
 struct store_host_options {
@@ -49,8 +57,8 @@ struct store_host_options {
     /* Either `found` or `failed` is called, once, and ends the search. Without a lookup the call happens before
      * store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);
-    /* The search has failed. `code` names the finding; both texts are borrowed during the call. */
-    void (*failed)(void *user, const char *code, const char *words);
+    /* The search has failed. */
+    void (*failed)(void *user, const struct host_failure *failure);
     /* Prints a text for the user while a name is not known. */
     void (*say)(void *user, const char *words);
     void *user;
@@ -68,5 +76,21 @@ void store_host_close(struct store_host *host);
  * port that replaces it; otherwise "". After DDP_OK the caller owns *out. */
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err);
+
+/* --- the refusing store ------------------------------------------------------------------------------------- */
+
+/* A store that rejects every node with the failure of this one, so that the other nodes of the job do not wait until
+ * their timeout. With a secret, only nodes that have the secret get the failure. */
+struct refusing_store;
+
+/* Starts it on the job's port. DDP_ERR_IO: the port is in use. After DDP_OK the caller owns *out. */
+ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
+                                struct refusing_store **out, struct ddp_err *err);
+
+/* Returns how many nodes it has rejected. */
+int refusing_store_count(const struct refusing_store *store);
+
+/* Sends the last answers, and frees it. NULL is allowed. */
+void refusing_store_stop(struct refusing_store *store);
 
 #endif

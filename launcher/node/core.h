@@ -37,6 +37,11 @@ struct node_meeting {
     struct store_server *store; /* NULL = another node or a daemon hosts it */
     struct store_host *host;    /* set while this node decides which host has the store */
     struct join_dial *dial;     /* set while this node connects to the store */
+    bool
+        should_host; /* this node should host the store, but cannot; it dials to find out whether another node does */
+    struct refusing_store *refusing; /* NULL unless this node cannot host the store */
+    uv_timer_t refusing_timer;
+    uint64_t refusing_until_ms;
     struct store_link *link;
     int held_port; /* socket with the port that is offered to rank 0; -1 = none */
     char port_note[NOTE_MAX];

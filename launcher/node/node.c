@@ -76,7 +76,14 @@ static void node_on_timer(uv_timer_t *timer)
  * host, only the address differs. A store in this process ends together with it, so its silence has no deadline. */
 
 /* ASK_MS: time for an existing store to answer; shorter than the time before the first message about waiting. */
-enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500, TELL_OTHERS_MS = 2000 };
+enum {
+    BEATS_TO_LOSS = 3,
+    BEAT_MIN_MS = 100,
+    ASK_MS = 1500,
+    TELL_OTHERS_MS = 2000,
+    REFUSE_MS = 10000,
+    REFUSE_CHECK_MS = 50
+};
 
 /* Return the identity of this process for users of other nodes. The boot id separates two machines from two
  * containers of one machine; without /proc it is empty and not compared. An address with a scope ("fe80::1%eth0") is
@@ -135,9 +142,9 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Print why this node cannot join, and exit. The first line of `words` is the error, the others explain it. A text
- * that does not contain the code gets the code at the end of its first line. */
-static void give_up_joining(struct node *n, const char *code, const char *words)
+/* Print why this node cannot join. The first line of `words` is the error, the others explain it. A text that does
+ * not contain the code gets the code at the end of its first line. */
+static void print_failure(const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
     if (code == NULL || strstr(words, code) != NULL)
@@ -149,7 +156,39 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
         len = strcspn(words, "\n");
         log_info("%.*s", (int)len, words);
     }
+}
+
+static void give_up_joining(struct node *n, const char *code, const char *words)
+{
+    print_failure(code, words);
     node_finish(n, EXIT_CODE_DDPRUN);
+}
+
+/* Exit when every other node has the failure of this one, or when the time is over. */
+static void on_refusing_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    if (refusing_store_count(n->meet.refusing) >= n->plan->meeting.nnodes_max - 1 ||
+        clock_ms() >= n->meet.refusing_until_ms)
+        node_finish(n, EXIT_CODE_DDPRUN);
+}
+
+/* Print why this node cannot host the store. The other nodes wait for that store, so send them the failure for a few
+ * seconds, if the port is free. */
+static void on_host_failed(void *user, const struct host_failure *failure)
+{
+    struct node *n = user;
+    struct ddp_err err;
+    print_failure(failure->code, failure->words);
+    if (n->plan->meeting.nnodes_max < 2 || failure->at == NULL ||
+        refusing_store_start(n->plan, failure, &n->meet.refusing, &err) != DDP_OK) {
+        node_finish(n, EXIT_CODE_DDPRUN);
+        return;
+    }
+    if (!n->plan->cli->quiet)
+        log_info("this node sends the error to the other nodes for up to %d s", REFUSE_MS / 1000);
+    n->meet.refusing_until_ms = clock_ms() + REFUSE_MS;
+    uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
 /* Open the link to the store that was found. The workers get the address that has answered instead of the name: a
@@ -166,9 +205,13 @@ static void on_found(void *user, const struct join_dial_found *found)
         give_up_joining(n, NULL, err.msg);
 }
 
-static void on_failed(void *user, const char *code, const char *words)
+static void on_dial_failed(void *user, const char *code, const char *words)
 {
-    give_up_joining(user, code, words);
+    struct node *n = user;
+    if (n->meet.should_host)
+        on_host_failed(n, &(struct host_failure){ .code = code, .words = words, .at = "" });
+    else
+        give_up_joining(n, code, words);
 }
 
 /* Print line by line, because each line gets a prefix. */
@@ -199,9 +242,10 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .local_only = m->local_only,
                                                .code = place->code,
                                                .found = on_found,
-                                               .failed = on_failed,
+                                               .failed = on_dial_failed,
                                                .say = on_say,
                                                .user = n };
+    n->meet.should_host = place->code != NULL;
     contain_name_store(n->run.contain, place->host, place->port);
     return join_dial_start(&options, &n->meet.dial, err);
 }
@@ -260,9 +304,12 @@ static void check_program(struct node *n)
 /* Join the job. The store of a single node listens before the first worker is created. */
 static ddp_status join_job(struct node *n, struct ddp_err *err)
 {
-    const struct store_host_options options = {
-        .loop = &n->loop, .plan = n->plan, .found = on_place, .failed = on_failed, .say = on_say, .user = n
-    };
+    const struct store_host_options options = { .loop = &n->loop,
+                                                .plan = n->plan,
+                                                .found = on_place,
+                                                .failed = on_host_failed,
+                                                .say = on_say,
+                                                .user = n };
     return n->plan->meeting.elsewhere ? store_host_find(&options, &n->meet.host, err) : have_store(n, err);
 }
 
@@ -331,9 +378,10 @@ static bool init_handles(struct node *n, int lifeline)
     uv_timer_init(&n->loop, &n->meet.vouch_timer);
     uv_timer_init(&n->loop, &n->meet.port_timer);
     uv_timer_init(&n->loop, &n->meet.missing_timer);
+    uv_timer_init(&n->loop, &n->meet.refusing_timer);
     uv_idle_init(&n->loop, &n->more);
     n->timer.data = n->meet.waiting_timer.data = n->meet.vouch_timer.data = n->meet.port_timer.data =
-        n->meet.missing_timer.data = n->more.data = n;
+        n->meet.missing_timer.data = n->meet.refusing_timer.data = n->more.data = n;
     return true;
 }
 
@@ -517,6 +565,7 @@ static void close_node(struct node *n)
     if (n->meet.held_port >= 0)
         close(n->meet.held_port);
     input_free(n->out.input);
+    refusing_store_stop(n->meet.refusing);
     linger_for_others(n);
     store_server_begin_stop(n->meet.store);
     agent_free(n->agent);

@@ -244,7 +244,7 @@
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
       "its ddprun may be stopped or starved of CPU; or a proxy (a service mesh's sidecar) or another "      \
-      "service has that port",                                                                              \
+      "service has that port: 'ss -ltnp sport = :${port}' on its host names the process",                   \
       "10.0.0.1:29500 accepts connections, but does not reply within 5.0 s",                                \
       "The TCP connection succeeded, but no reply to the store's handshake arrived.")                       \
     X(HELLO_CLOSED, ERROR,                                                                                  \
@@ -279,7 +279,7 @@
       "The reply has the form of a PyTorch TCPStore, without ddprun's extensions.")                         \
     X(PORT_IS_OTHER_SERVICE, ERROR,                                                                         \
       "${at} is another service, not a store; it sent \"${bytes}\"",                                        \
-      "choose another port",                                                                                \
+      "choose another port; 'ss -ltnp sport = :${port}' on its host names the process",                     \
       "10.0.0.1:29500 is another service, not a store; it sent \"220 mail ESMTP\"",                         \
       "The reply has no form that ddprun recognizes.")                                                      \
     X(HELLO_FAILED, ERROR,                                                                                  \

@@ -334,6 +334,15 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
     return true;
 }
 
+/* Rejects a node with the finding of this store's host, so that the node does not wait for a store that never comes. */
+static bool refuse_by_host(struct hub *hub, cJSON *answer)
+{
+    const struct hub_refusal *refusal = hub->limits.refusal;
+    refusal->on_refused(refusal->user);
+    ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s reports: %s", hub->limits.host, refusal->sentence);
+    return refuse_call(hub, answer, refusal->code, refusal->advice);
+}
+
 /* Handles `join`. Pushes that follow from the join are sent after the answer: see on_control. The node subscribes to
  * events before it joins, because the join itself is an event. After a rejection the waiting nodes get a report
  * soon, and job_touch() updates the job's deadline. */
@@ -342,6 +351,8 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
     struct rdzv_join join;
     struct rdzv_refusal refusal = { .code = RDZV_WELCOME };
     struct endpoint peer;
+    if (hub->limits.refusal != NULL)
+        return refuse_by_host(hub, answer);
     if (!read_join(&m->join, &join, &hub->err))
         return refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
     struct job *job = job_node_room(s) ? joined_job(hub, s, &join, answer) : NULL;

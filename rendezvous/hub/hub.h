@@ -22,6 +22,14 @@ struct secret;
 
 typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub, never 0 */
 
+/* Why the host of this store cannot serve its job. A store with a refusal rejects every node that joins, and serves
+ * no key. All texts are borrowed. */
+struct hub_refusal {
+    const char *code, *sentence, *advice; /* a row of diagnosis/findings.h, with its values */
+    void (*on_refused)(void *user);       /* called for each rejected node */
+    void *user;
+};
+
 struct hub_limits {
     uint64_t max_bytes;   /* keys + values + queues + half-received commands, all together */
     uint64_t max_unread;  /* bytes of one reply */
@@ -34,8 +42,9 @@ struct hub_limits {
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
     const struct secret
-        *secret;    /* borrowed; of all tenants; agents must have theirs; NULL = none is needed */
-    bool guarded;   /* hold connections from other hosts until an agent confirms them */
+        *secret;  /* borrowed; of all tenants; agents must have theirs; NULL = none is needed */
+    bool guarded; /* hold connections from other hosts until an agent confirms them */
+    const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
     bool dialect_b; /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 

@@ -520,6 +520,8 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
 {
     if (s->auth != NULL)
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s on a connection with AUTH", op->name);
+    else if (hub->limits.refusal != NULL)
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s on a store that serves no job", op->name);
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
                  "%s on a connection of an earlier attempt; the current attempt is %lld", op->name,
@@ -530,7 +532,13 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
 /* The requests whose frames have a tag, and those without effect. */
 static bool is_of_agents(enum op_id id)
 {
-    return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING;
+    return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
+}
+
+/* Returns true for an operator, and for every client of a store that only rejects nodes. */
+static bool has_no_keys(const struct hub *hub, const struct session *s)
+{
+    return s->auth != NULL || hub->limits.refusal != NULL;
 }
 
 /* Checks and handles a request. A client that sends a request no longer waits, so its wait is ended first. A client
@@ -547,7 +555,7 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
         session_leave_wait(s);
     if (s->torch != NULL)
         s->torch->polls = false;
-    if ((s->auth != NULL && !is_of_agents(req->op->id)) ||
+    if ((has_no_keys(hub, s) && !is_of_agents(req->op->id)) ||
         (s->job != NULL && s->era < s->job->era && !session_is_operator(s)))
         return refuse_request(hub, s, req->op);
     const bool ok = handler(hub, s, req);

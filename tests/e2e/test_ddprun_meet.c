@@ -1,4 +1,5 @@
 /* Several nodes on one machine, on loopback: how they join, and their messages when they cannot. */
+#include "auth/secret.h"
 #include "ddp/context.h"
 #include "documents.h"
 #include "job.h"
@@ -204,6 +205,49 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
 {
     expect_failure(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7"), "NO_STORE_HOST",
                    "is not an address of");
+}
+
+static struct run_result end_of_waiting(const char *secret, const char *other)
+{
+    const char *port = free_port_option("--master_port=");
+    struct run_process *waits =
+        NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", port, "--timeout=600", other);
+    cr_assert(run_until_error(waits, "waiting for node 0's store", PATIENCE_MS));
+    struct run_result first =
+        run_wait(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7", port, secret));
+    EXPECT(first, 125);
+    cr_expect(strstr(first.err, "finding  NO_STORE_HOST") != NULL, "%s", first.err);
+    run_free(&first);
+    struct run_result r = run_wait(waits);
+    EXPECT(r, 125);
+    return r;
+}
+
+/* The waiting node ends long before its timeout. */
+Test(ddprun_meet, a_node_0_without_a_store_sends_its_error_to_the_node_that_waits)
+{
+    char secret[64], other[80];
+    struct ddp_err err;
+    const char *const texts[] = { "cannot join the job: ", " reports: no node hosts the store: 203.0.113.7",
+                                  "pass the address of the node that hosts the store", "[NO_STORE_HOST]" };
+    snprintf(secret, sizeof(secret), "--secret_file=/tmp/ddprun-meet-%d", (int)getpid());
+    snprintf(other, sizeof(other), "%s-other", secret);
+    cr_assert_eq(secret_write(strchr(secret, '/'), &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(secret_write(strchr(other, '/'), &err), DDP_OK, "%s", err.msg);
+    struct run_result open = end_of_waiting("--grace=1", "--grace=1"),
+                      closed = end_of_waiting(secret, secret), foreign = end_of_waiting(secret, other);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        cr_expect(strstr(open.err, texts[i]) != NULL, "'%s' is not in:\n%s", texts[i], open.err);
+        cr_expect(strstr(closed.err, texts[i]) != NULL, "'%s' is not in:\n%s", texts[i], closed.err);
+    }
+    cr_expect(strstr(foreign.err, "secret differs") != NULL, "%s", foreign.err);
+    cr_expect(strstr(foreign.err, "203.0.113.7") == NULL, "without the secret it gets no error:\n%s",
+              foreign.err);
+    unlink(strchr(secret, '/'));
+    unlink(strchr(other, '/'));
+    run_free(&open);
+    run_free(&closed);
+    run_free(&foreign);
 }
 
 /* Several ddprun on one machine as the nodes of one job; tests/sim/test_job_sim.c tests the decisions of the

@@ -127,6 +127,20 @@ static void know_master(struct play *play)
     forget_name(play);
 }
 
+/* Debian's installer writes this line. */
+static void own_name_is_loopback(struct play *play)
+{
+    host_names(&play->net->host[0], "127.0.0.1 localhost\n127.0.1.1 node0\n");
+}
+
+SCENE(reach, a_name_that_means_node_0_itself_on_node_0, .elastic = true,
+      .options = "--nnodes=2 --master_addr=node0", .before = own_name_is_loopback, .within_ms = CONNECTIONS,
+      .node = { { .options = "--node_rank=0", .exit = 125, .says = "127.0.1.1|MASTER_NAME_IS_LOOPBACK" },
+                { .options = "--node_rank=1",
+                  .exit = 125,
+                  .says = "cannot join the job: node0 reports: on node0 the name 'node0' resolves to "
+                          "127.0.1.1|[MASTER_NAME_IS_LOOPBACK]" } })
+
 SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
       .options = "--nnodes=2 --master_addr=master-0", .before = know_master, .program = "worker say:up",
       .after = learn_name, .within_ms = CONNECTIONS,

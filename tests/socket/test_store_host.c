@@ -19,7 +19,7 @@ static struct plan plan;
 static struct store_host *host;
 static struct store_place place;
 static int found, failed, said;
-static char code[64], words[4096];
+static char code[64], words[4096], tell_at[64];
 
 static void on_found(void *user, const struct store_place *p)
 {
@@ -29,12 +29,13 @@ static void on_found(void *user, const struct store_place *p)
     store_host_close(host);
 }
 
-static void on_failed(void *user, const char *finding, const char *text)
+static void on_failed(void *user, const struct host_failure *failure)
 {
     (void)user;
     failed++;
-    snprintf(code, sizeof(code), "%s", finding);
-    snprintf(words, sizeof(words), "%s", text);
+    snprintf(code, sizeof(code), "%s", failure->code);
+    snprintf(words, sizeof(words), "%s", failure->words);
+    snprintf(tell_at, sizeof(tell_at), "%s", failure->at != NULL ? failure->at : "nowhere");
     store_host_close(host);
 }
 
@@ -115,6 +116,7 @@ Test(store_host, a_port_in_use_names_its_holder, .fini = tear_down)
     cr_assert_str_eq(code, "PORT_IN_USE");
     cr_assert(strstr(words, "is in use by test_store_host (pid ") != NULL, "%s", words);
     cr_assert(strstr(words, "use --host_store=no") != NULL, "%s", words);
+    cr_assert_str_eq(tell_at, "nowhere", "the other nodes reach the holder of the port");
 }
 
 Test(store_host, an_elastic_node_joins_who_has_the_port_on_its_address, .fini = tear_down)
@@ -157,4 +159,25 @@ Test(store_host, a_name_of_our_own_that_is_loopback_is_refused, .fini = tear_dow
     rude_replace("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 n1\n");
     FIND("--nnodes=2", "--node_rank=0", "--master_addr=n1");
     cr_assert_str_eq(code, "MASTER_NAME_IS_LOOPBACK");
+    cr_assert_str_eq(tell_at, "", "the other nodes may reach any address of this one");
+}
+
+/* The holder has the port on loopback only, so that the store cannot have it on every address. */
+Test(store_host, a_store_on_all_addresses_reports_on_one_that_has_the_port_free, .fini = tear_down)
+{
+    char port[32];
+    snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_SILENT));
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7", "--host_store=yes", "--insecure", port);
+    if (strcmp(tell_at, "nowhere") == 0)
+        cr_skip_test("this machine has only loopback addresses");
+    struct refusing_store *store;
+    struct ddp_err err;
+    const struct host_failure failure = { .code = code, .words = words, .at = tell_at };
+    cr_assert_str_eq(code, "PORT_IN_USE");
+    cr_assert_eq(refusing_store_start(&plan, &failure, &store, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(refusing_store_count(store), 0);
+    refusing_store_stop(store);
+    cr_assert_eq(refusing_store_start(&plan, &(struct host_failure){ .code = code, .words = words, .at = "" },
+                                      &store, &err),
+                 DDP_ERR_IO);
 }

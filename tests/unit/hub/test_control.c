@@ -386,6 +386,34 @@ static void expect_in(const char *text, const char *words)
     cr_assert_not_null(strstr(text, words), "%s has no %s", text, words);
 }
 
+static void count_refused(void *user)
+{
+    ++*(int *)user;
+}
+
+Test(control, a_store_with_a_refusal_rejects_nodes_and_serves_no_key)
+{
+    int refused = 0;
+    const struct hub_refusal refusal = { .code = "NO_STORE_HOST",
+                                         .sentence = "no node hosts the store",
+                                         .advice = "pass another address",
+                                         .on_refused = count_refused,
+                                         .user = &refused };
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.host = "n0";
+    limits.refusal = &refusal;
+    sim_free(&sim);
+    sim_init(&sim, &limits);
+    cr_assert_str_eq(join(N1, 1, 2, ""),
+                     "{\"code\":\"NO_STORE_HOST\",\"advice\":\"pass another address\",\"ok\":false,"
+                     "\"error\":\"n0 reports: no node hosts the store\"}");
+    cr_assert_eq(refused, 1);
+    cr_assert_eq(hub_nodes(sim.hub), 0);
+    sim_client(&sim, CLIENT);
+    sim_feed(&sim, CLIENT, "01" N(01) "6b" N(01) "76");
+    sim_expect(&sim, CLIENT, "closed: SET on a store that serves no job");
+}
+
 static void two_nodes(void)
 {
     join(N0, 0, 2, "");

@@ -6,9 +6,11 @@
 #include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"
+#include "tables/text.h"
 #include "node/guardian.h"
 #include "node/shim.h"
 #include "net/store_host.h"
+#include "remote/remote.h"
 #include "report/host_checks.h"
 #include "plan/plan.h"
 #include "plan/worker.h"
@@ -24,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -344,8 +347,108 @@ static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char
     return status;
 }
 
+/* --- --hosts ------------------------------------------------------------------------------------------------- */
+
+static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, struct ddp_err *err)
+{
+    struct ddp_err why;
+    if (cli->hosts != NULL) {
+        const ddp_status status = host_specs_parse(cli->hosts, &job->hosts, &job->n, &why);
+        return status == DDP_OK ? status : ddp_fail(err, status, "--hosts=%.200s: %s", cli->hosts, why.msg);
+    }
+    char *text = scheduler_read_file(cli->hostfile);
+    if (text == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read it: %s", cli->hostfile,
+                        access(cli->hostfile, R_OK) != 0 ? strerror(errno) : "not a plain file, or too long");
+    const ddp_status status = host_specs_parse_file(text, &job->hosts, &job->n, &why);
+    free(text);
+    return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
+}
+
+/* A count that the list gives and --nproc_per_node would contradict each other. */
+static ddp_status check_counts(const struct cli *cli, const struct starter_job *job, struct ddp_err *err)
+{
+    for (int i = 0; i < job->n; i++)
+        if (cli_gives(cli, OPT_NPROC_PER_NODE) && job->hosts[i].count[0] != '\0')
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "--nproc_per_node and the count of %.64s (%s) exclude each other; leave one out",
+                            job->hosts[i].name, job->hosts[i].count);
+    return DDP_OK;
+}
+
+/* Print the command for each host. */
+static int print_starts(const struct starter_job *job)
+{
+    struct buf out = { 0 };
+    struct ddp_err err;
+    bool ok = true;
+    for (int i = 0; ok && i < job->n; i++) {
+        char **argv;
+        if (start_command(job->facts, &job->hosts[i], &argv, &err) != DDP_OK)
+            return cannot_begin(&err);
+        for (char **word = argv; ok && *word != NULL; word++)
+            ok = (word == argv || buf_printf(&out, " ")) && shell_word(&out, *word);
+        ok = ok && buf_printf(&out, "\n");
+        start_free(argv);
+    }
+    return print_out(ok, &out);
+}
+
+static int start_hosts(const struct cli *cli, const struct starter_job *job)
+{
+    struct ddp_err err;
+    struct contain *contain;
+    const struct contain_options options = { .kind = CONTAIN_PLAIN,
+                                             .job = job->facts->job,
+                                             .quiet = cli->quiet };
+    if (cli->dry_run)
+        return print_starts(job);
+    if (contain_open(&options, &contain, &err) != DDP_OK)
+        return cannot_begin(&err);
+    const int exit_code = guardian_run(starter_run, (void *)job, cli->stop_signals, contain);
+    contain_close(contain);
+    return exit_code;
+}
+
+/* Start the job on the hosts of the list. */
+static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
+{
+    char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];
+    struct ddp_err err;
+    const mode_t mask = umask(0);
+    struct start_facts facts = { .cli = cli,
+                                 .argv = argv,
+                                 .environ_block = environ,
+                                 .program = program,
+                                 .directory = directory,
+                                 .host = host,
+                                 .job = nonce,
+                                 .umask = (int)mask };
+    struct starter_job job = { .facts = &facts };
+    umask(mask);
+    make_nonce(nonce);
+    ddp_status status = read_hosts(cli, &job, &err);
+    if (status == DDP_OK)
+        status = check_counts(cli, &job, &err);
+    if (status == DDP_OK && (!own_program(program) || getcwd(directory, sizeof(directory)) == NULL))
+        status = ddp_fail(&err, DDP_ERR_IO, "cannot find this program or the working directory: %s",
+                          strerror(errno));
+    const int exit_code = status == DDP_OK ? start_hosts(cli, &job) : cannot_begin(&err);
+    free(job.hosts);
+    return exit_code;
+}
+
+/* A scheduler has its own way to start a ddprun on each node. */
+static int refuse_hosts(const struct scheduler *s)
+{
+    log_error("--hosts: %s started this process and starts ddprun on its nodes itself; use '%s ...', or pass "
+              "--scheduler=none",
+              s->title, scheduler_launch(s));
+    return EXIT_CODE_USAGE;
+}
+
 /* The command line is complete after the scheduler was read; only then can the combination be checked. */
-static int begin(struct cli *cli)
+static int begin(struct cli *cli, char *const *argv)
 {
     char host[HOST_MAX] = "localhost";
     struct scheduler scheduler;
@@ -356,10 +459,15 @@ static int begin(struct cli *cli)
     const int told = cli->explain ? print_scheduler_values(&scheduler, cli) : EXIT_CODE_OK;
     if (cli->verbose && !cli->explain && !cli->json && scheduler.kind >= 0)
         log_scheduler_values(&scheduler, cli);
+    const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
+    if (hosts && scheduler.kind >= 0)
+        return refuse_hosts(&scheduler);
     if (scheduler.finding.fatal)
         return cli->explain ? EXIT_CODE_USAGE : cannot_be_meant(&scheduler.finding);
     if (cli_check(cli, &err) != DDP_OK)
         return cannot_begin(&err);
+    if (hosts && !cli->explain)
+        return run_hosts(cli, argv, host);
     return cli->explain ? told : run_job(cli, &scheduler, host);
 }
 
@@ -422,7 +530,7 @@ int main(int argc, char **argv)
         return command;
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
-    int exit_code = cli_only_prints(&cli) ? print_info(&cli) : begin(&cli);
+    int exit_code = cli_only_prints(&cli) ? print_info(&cli) : cli.relay ? relay_run() : begin(&cli, argv);
     cli_free(&cli);
     return exit_code;
 }

@@ -12,7 +12,7 @@
 #
 # and inside launcher/, where all may use diagnosis/findings.h, and each directory those before it (see below()):
 #
-#     tables  cli  plan  agent  net  contain  output  report  node
+#     tables  cli  plan  agent  net  contain  output  remote  report  node
 #
 # and inside worker/:
 #
@@ -32,6 +32,7 @@ below() {
     net) names='tables cli plan agent' ;;
     contain) names='tables cli plan' ;;
     output) names='tables cli plan agent' ;;
+    remote) names='tables cli plan agent net contain output' ;;
     report) names='tables cli plan agent net contain output' ;;
     node) names='tables cli plan agent net contain output report' ;;
     esac
@@ -40,6 +41,7 @@ below() {
     done
     case $1 in
     output) echo uv.h ;;
+    remote) echo uv.h rendezvous/auth ;;
     net) echo uv.h protocol rendezvous/auth rendezvous/server ;;
     node) echo uv.h rendezvous/auth rendezvous/server ;;
     esac
@@ -72,7 +74,7 @@ set_layer() {
     rendezvous/ctl/*) layer=rendezvous/ctl
         allowed='include/ddp rendezvous/base rendezvous/record rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base rendezvous/record findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
-    launcher/*) layer=launcher allowed="rendezvous/base rendezvous/auth rendezvous/record findings $(below node) launcher/node" ;;
+    launcher/*) layer=launcher allowed="rendezvous/base rendezvous/auth rendezvous/record findings $(below node) launcher/node launcher/remote" ;;
     worker/core/*) layer=worker/core allowed='include/ddp rendezvous/base rendezvous/record worker/core cjson/cJSON.h' ;;
     worker/reducer/* | worker/checkpoint/* | worker/data/*) layer=${1%/*}
         allowed="include/ddp rendezvous/base worker/core $layer zlib.h cjson/cJSON.h" ;;

@@ -135,6 +135,23 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* --hosts decides what these options would. A node of such a job gets both, and ignores --hosts. */
+static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
+{
+    static const enum cli_option decided[] = { OPT_NNODES,       OPT_NODE_RANK,  OPT_RDZV_ENDPOINT,
+                                               OPT_RDZV_BACKEND, OPT_STANDALONE, OPT_LOCAL_ADDR,
+                                               OPT_SECRET_FILE,  OPT_HOST_STORE, OPT_PER_TASK };
+    const enum cli_option hosts = cli->hosts != NULL ? OPT_HOSTS : OPT_HOSTFILE;
+    if ((cli->hosts == NULL && cli->hostfile == NULL) || cli->one_console)
+        return DDP_OK;
+    if (cli->hosts != NULL && cli->hostfile != NULL)
+        return exclude(cli, OPT_HOSTS, OPT_HOSTFILE, err);
+    for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
+        if (cli_gives(cli, decided[i]))
+            return exclude(cli, hosts, decided[i], err);
+    return DDP_OK;
+}
+
 /* Check --node_rank. torchrun uses 0 if the option is missing; on several nodes, two nodes would then have rank 0,
  * and the others would wait. So ddprun rejects a missing rank, except under the name torchrun. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
@@ -214,9 +231,9 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 
 ddp_status cli_check(const struct cli *cli, struct ddp_err *err)
 {
-    static ddp_status (*const checks[])(const struct cli *, struct ddp_err *) = { check_program, check_pairs,
-                                                                                  check_mode, check_meeting,
-                                                                                  check_node_rank };
+    static ddp_status (*const checks[])(const struct cli *,
+                                        struct ddp_err *) = { check_program, check_pairs,   check_hosts,
+                                                              check_mode,    check_meeting, check_node_rank };
     ddp_status status = DDP_OK;
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]) && status == DDP_OK; i++)
         status = checks[i](cli, err);

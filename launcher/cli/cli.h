@@ -150,8 +150,12 @@ struct cli {
     enum rdzv_backend backend;
     struct endpoint endpoint; /* host "": not given; port -1: not given */
     struct cli_rdzv_conf rdzv_conf;
-    const char *local_addr;  /* NULL = none given */
-    const char *secret_file; /* NULL = none given */
+    const char *local_addr;       /* NULL = none given */
+    const char *secret_file;      /* NULL = none given */
+    const char *hosts, *hostfile; /* NULL = none given */
+    const char *remote_shell;
+    bool relay;       /* be the relay of a ddprun --hosts */
+    bool one_console; /* this node's output goes to the console of a ddprun --hosts */
     enum host_store host_store;
     enum torch_store torch_store;
     enum grow_policy grow;

@@ -77,9 +77,10 @@ static const struct {
 enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
 
 /* The options that --help explains; --help=all explains every option. */
-static const enum cli_option important[] = { OPT_NPROC_PER_NODE, OPT_STANDALONE, OPT_NNODES, OPT_NODE_RANK,
-                                             OPT_RDZV_ENDPOINT,  OPT_RDZV_ID,    OPT_MODULE, OPT_MAX_RESTARTS,
-                                             OPT_LOG_DIR,        OPT_DRY_RUN };
+static const enum cli_option important[] = { OPT_NPROC_PER_NODE, OPT_STANDALONE,   OPT_NNODES,
+                                             OPT_NODE_RANK,      OPT_HOSTS,        OPT_RDZV_ENDPOINT,
+                                             OPT_MODULE,         OPT_MAX_RESTARTS, OPT_LOG_DIR,
+                                             OPT_DRY_RUN };
 enum { IMPORTANT = sizeof(important) / sizeof(important[0]), SHORT_EXAMPLES = 3 };
 
 /* Append a section; options are in the order of the table. */

@@ -52,6 +52,15 @@
       "with several nodes)")                                                                                  \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers, in ROLE_NAME and in line prefixes")                                     \
+    X(HOSTS, "hosts", 'H', TEXT, hosts, "LIST", NULL, false, OURS, NODES,                                            \
+      "start the job on these hosts by ssh, with COUNT workers each: 'a:8,b:8', 'n[01-16]:gpu', 'a,b'")                \
+    X(HOSTFILE, "hostfile", 0, TEXT, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
+      "the same from a file: a host per line, with an optional slots=N")                                             \
+    X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
+      "command that runs a command on a host, for --hosts: CMD HOST COMMAND")                                        \
+    X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* the name that users of ssh try first */ \
+    X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* the starter's end on a host */       \
+    X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* a node of --hosts */    \
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
       "number of nodes; MIN:MAX for an elastic job, which nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \

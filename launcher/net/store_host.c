@@ -37,7 +37,7 @@ static socklen_t size_of(const struct sockaddr *addr)
 
 /* Lists the addresses of interfaces that are up, and returns their number; an interface that is down is not
  * reachable. If the kernel returns no list, hosting.c treats every address as that of another machine. */
-static int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
+int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
     int n = 0;

@@ -14,6 +14,9 @@
 
 enum { OWN_ADDRESSES_MAX = 64 };
 
+/* Lists the addresses of interfaces that are up, as numbers, and returns how many there are; 0 if the kernel gives no list. */
+int own_addresses(struct own_address own[OWN_ADDRESSES_MAX]);
+
 /* Checks that --local_addr is a numeric address of this machine. The error DDP_ERR_ARG lists the valid addresses. */
 ddp_status own_address_check(const char *address, struct ddp_err *err);
 

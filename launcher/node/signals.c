@@ -204,8 +204,13 @@ static void say_who_stopped(struct node *n)
     }
 }
 
-void node_signal(struct node *n, const struct signal_heard *heard)
+void node_signal(struct node *n, const struct signal_heard *from)
 {
+    struct signal_heard now = *from;
+    const struct signal_heard *heard = &now;
+    /* The relay of --hosts passes on the keys of the starter's terminal. */
+    now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_guardian &&
+                                              (now.signal == SIGINT || now.signal == SIGQUIT));
     switch (signals_act(n->plan->cli->stop_signals, heard->signal)) {
     case SIGNAL_STOP:
         stop_asked(n, heard);

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DIGITS_MAX = 9 };
@@ -238,4 +239,196 @@ int host_list_tasks(const char *text, int node)
             return 0;
     }
     return 0;
+}
+
+/* --- lists of users ------------------------------------------------------------------------------------- */
+
+enum { COUNT_MAX = 4096 };
+
+struct specs {
+    struct host_spec *list;
+    int n, cap;
+};
+
+static bool is_count(const char *text)
+{
+    static const char *const words[] = { "gpu", "cpu", "auto" };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    const size_t len = strlen(text);
+    return len > 0 && len <= 4 && strspn(text, "0123456789") == len && atoi(text) >= 1 &&
+           atoi(text) <= COUNT_MAX;
+}
+
+/* Check a name: letters, digits and ". - _ : @ %", and no '-' at the beginning of the user or host. */
+static bool is_name(const char *name)
+{
+    const char *at = strchr(name, '@');
+    const char *host = at != NULL ? at + 1 : name;
+    if (name[0] == '-' || host[0] == '-' || host[0] == '\0' || at == name || strchr(host, '@') != NULL)
+        return false;
+    for (const char *p = name; *p != '\0'; p++)
+        if (!isalnum((unsigned char)*p) && strchr(".-_:@%", *p) == NULL)
+            return false;
+    return true;
+}
+
+static struct host_spec *find_spec(const struct specs *s, const char *name)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->list[i].name, name) == 0)
+            return &s->list[i];
+    return NULL;
+}
+
+/* Add a host, or one more slot of a host that is already in the list. */
+static ddp_status add_spec(struct specs *s, const char *name, const char *count, struct ddp_err *err)
+{
+    struct host_spec *known = find_spec(s, name);
+    if (!is_name(name))
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not the name of a host", name);
+    if (known != NULL && (count[0] != '\0' || known->slots == 0 || known->slots == COUNT_MAX))
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' stands in the list twice", name);
+    if (known != NULL) {
+        snprintf(known->count, sizeof(known->count), "%d", ++known->slots % (COUNT_MAX + 1));
+        return DDP_OK;
+    }
+    if (s->n == HOST_WORDS_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d hosts", HOST_WORDS_MAX);
+    if (s->n == s->cap) {
+        const int cap = s->cap > 0 ? 2 * s->cap : 16;
+        struct host_spec *list = realloc(s->list, (size_t)cap * sizeof(*list));
+        if (list == NULL)
+            return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d hosts", cap);
+        s->list = list, s->cap = cap;
+    }
+    struct host_spec *spec = &s->list[s->n++];
+    snprintf(spec->name, sizeof(spec->name), "%s", name);
+    snprintf(spec->count, sizeof(spec->count), "%s", count);
+    spec->slots = count[0] == '\0';
+    return DDP_OK;
+}
+
+/* Split "NAME:COUNT" at the colon. A text with several colons outside brackets is an IPv6 address. The brackets around an IPv6
+ * address are removed; those of a range stay. */
+static ddp_status split_item(char *item, char **name, const char **count, struct ddp_err *err)
+{
+    char *last = strrchr(item, ':'), *close = strchr(item, ']');
+    const char *user = strchr(item, '@');
+    char *host = user != NULL ? item + (user - item) + 1 : item;
+    const bool six = host[0] == '[' && close != NULL && memchr(host, ':', (size_t)(close - host)) != NULL;
+    *name = item, *count = "";
+    if (last != NULL && (six || close != NULL ? last > close : strchr(item, ':') == last)) {
+        *last = '\0';
+        *count = last + 1;
+        if (!is_count(*count))
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "'%.64s:%.64s': the count must be a number from 1 to %d, 'gpu', 'cpu' or 'auto'",
+                            item, *count, COUNT_MAX);
+    }
+    if (six) {
+        const size_t len = strlen(close + 1);
+        memmove(host, host + 1, (size_t)(close - host - 1));
+        memmove(close - 1, close + 1, len + 1);
+    }
+    return DDP_OK;
+}
+
+/* Add the hosts of an item, which may have ranges in brackets. `count` replaces the item's own if it is not "". */
+static ddp_status add_item(struct specs *s, const char *text, size_t len, const char *count,
+                           struct ddp_err *err)
+{
+    char item[HOST_NAME_SIZE], *name;
+    const char *own;
+    struct host_list hosts;
+    if (len >= sizeof(item))
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s...' is not the name of a host", text);
+    snprintf(item, sizeof(item), "%.*s", (int)len, text);
+    ddp_status status = split_item(item, &name, &own, err);
+    count = count[0] != '\0' ? count : own;
+    if (status != DDP_OK || strchr(name, '[') == NULL)
+        return status == DDP_OK ? add_spec(s, name, count, err) : status;
+    if (!host_list_slurm(name, &hosts) || hosts.n > HOST_WORDS_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not a list of hosts such as node[01-16]", name);
+    for (int i = 0; status == DDP_OK && i < hosts.n; i++) {
+        char one[HOST_NAME_SIZE];
+        status = host_list_slurm_at(name, i, one)
+                     ? add_spec(s, one, count, err)
+                     : ddp_fail(err, DDP_ERR_ARG, "'%.64s' has a name that is too long", name);
+    }
+    return status;
+}
+
+static ddp_status add_items(struct specs *s, const char *list, const char *count, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    while (status == DDP_OK) {
+        const char *end = item_end(list);
+        status = end > list ? add_item(s, list, (size_t)(end - list), count, err)
+                            : ddp_fail(err, DDP_ERR_ARG, "the name of a host is empty");
+        if (*end == '\0')
+            break;
+        list = end + 1;
+    }
+    return status;
+}
+
+/* Give the list to the caller, or free it after an error. */
+static ddp_status give_specs(struct specs *s, ddp_status status, struct host_spec **out, int *n)
+{
+    if (status != DDP_OK)
+        free(s->list);
+    else
+        *out = s->list, *n = s->n;
+    return status;
+}
+
+ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err)
+{
+    struct specs s = { 0 };
+    return give_specs(&s, add_items(&s, list, "", err), out, n);
+}
+
+/* Parse a line without its comment: an item, then "slots=N". Other words of Open MPI, such as max_slots=N, are skipped. */
+static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
+{
+    char *rest, *item = strtok_r(line, " \t\r", &rest), *word;
+    const char *count = "";
+    if (item == NULL)
+        return DDP_OK;
+    while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL) {
+        if (strncmp(word, "slots=", 6) == 0)
+            count = word + 6;
+        else if (strncmp(word, "max_slots=", 10) != 0 && strncmp(word, "max-slots=", 10) != 0)
+            return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N", word);
+        if (!is_count(count) && count == word + 6)
+            return ddp_fail(err, DDP_ERR_ARG, "'%.64s': expected a number from 1 to %d", word, COUNT_MAX);
+    }
+    return add_items(s, item, count, err);
+}
+
+ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err)
+{
+    struct specs s = { 0 };
+    ddp_status status = DDP_OK;
+    int number = 0;
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    for (char *line = copy, *next; status == DDP_OK && line != NULL; line = next) {
+        struct ddp_err why;
+        next = strchr(line, '\n');
+        if (next != NULL)
+            *next++ = '\0';
+        line[strcspn(line, "#")] = '\0';
+        number++;
+        status = add_line(&s, line, &why);
+        if (status != DDP_OK)
+            ddp_fail(err, status, "line %d: %s", number, why.msg);
+    }
+    free(copy);
+    if (status == DDP_OK && s.n == 0)
+        status = ddp_fail(err, DDP_ERR_ARG, "no host in it");
+    return give_specs(&s, status, out, n);
 }

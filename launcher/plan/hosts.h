@@ -1,10 +1,12 @@
-/* hosts.h -- lists of hosts, as schedulers write them. Pure. Lists that are too long are rejected.
+/* hosts.h -- lists of hosts, as schedulers and users write them. Pure. Lists that are too long are rejected.
  *
  *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last bracket varies fastest
  *     LSB_MCPU_HOSTS        hostA 8 hostB 4
  *     LSB_HOSTS, PBS        hostA hostA hostB        a name for each slot, between blanks or newlines */
 #ifndef LAUNCHER_PLAN_HOSTS_H
 #define LAUNCHER_PLAN_HOSTS_H
+
+#include "ddp/error.h"
 
 #include <stdbool.h>
 
@@ -31,5 +33,24 @@ bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE]);
 /* Return the number of tasks of node number `node` in Slurm's "4(x3),2"; 0 if the text has fewer nodes or another
  * form. */
 int host_list_tasks(const char *text, int node);
+
+/* --- lists of users: --hosts and --hostfile ----------------------------------------------------------------- */
+
+enum { HOST_COUNT_SIZE = 8 };
+
+struct host_spec {
+    char name
+        [HOST_NAME_SIZE]; /* HOST or USER@HOST; never begins with '-', which a remote shell takes for an option */
+    char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not given */
+    int slots;                   /* how often the list has the name without a count */
+};
+
+/* Parse --hosts: names between commas, each with an optional ":COUNT", and brackets as in Slurm's form. An IPv6 address with a
+ * count stands in brackets. A name that is repeated without a count means one more worker, as for mpirun and in machine files. DDP_OK: free *out. DDP_ERR_ARG: `err` names the item. */
+ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
+
+/* Parse the text of a --hostfile: items of --hosts on each line, then "slots=N" (Open MPI, DeepSpeed) or nothing; '#' begins a
+ * comment. Results and errors are those of host_specs_parse; `err` names the line. */
+ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

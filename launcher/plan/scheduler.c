@@ -832,3 +832,8 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
                        s->restarts == 1 ? "" : "s");
     return status;
 }
+
+const char *scheduler_launch(const struct scheduler *s)
+{
+    return rows[s->kind].launch;
+}

@@ -106,4 +106,7 @@ bool scheduler_print_json(const struct scheduler *s, const struct cli *cli,
 /* The option of each value. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
 
+/* Return the command that starts one ddprun on each node, for a scheduler that was found. */
+const char *scheduler_launch(const struct scheduler *s);
+
 #endif

@@ -454,12 +454,24 @@ static void leave_in_log_dir(const struct report *r)
         log_warn("cannot write %s/report.json: the file system does not answer", r->plan->log_root);
 }
 
+/* Return true if another node prints the report on the console of `ddprun --hosts`. The node of the failure has the most
+ * facts. Node 0 prints the other reports, and that of a node that was lost. */
+static bool other_node_prints(const struct report *r)
+{
+    const struct failure *f = r->elsewhere;
+    const bool lives = f != NULL && f->rank >= 0;
+    if (!r->plan->cli->one_console || r->store.how != NULL)
+        return false;
+    return f != NULL ? lives || r->plan->node_rank != 0
+                     : agent_first_failure(r->agent) < 0 && r->plan->node_rank != 0;
+}
+
 /* Print the report. If stderr is closed or full, there is no place for an error message. Nothing is printed after a
  * success, but a program that reads events always gets the last event. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
-    const bool wanted = cli->json || cli->verbose || report_needed(r);
+    const bool wanted = cli->json || cli->verbose || (report_needed(r) && !other_node_prints(r));
     struct buf out = { 0 };
     const bool row = !midline || buf_append(&out, "\n", 1); /* midline is never true with --json */
     if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))

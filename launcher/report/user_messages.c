@@ -251,6 +251,12 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     }
 }
 
+/* Return true if the console already has this message of all nodes from node 0. */
+static bool is_repeated(const struct announce *a)
+{
+    return a->plan->cli->one_console && a->plan->node_rank > 0;
+}
+
 /* Prints "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s", also with --quiet, because
  * the workers' output begins again. Attempts are counted from 0 in every text, as in the names of the log
  * directories. */
@@ -261,7 +267,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
-    if (a->plan->cli->json)
+    if (a->plan->cli->json || is_repeated(a))
         return;
     if (failed->failure.rank >= 0 && a->plan->nnodes > 1)
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
@@ -282,6 +288,8 @@ void announce_restart(const struct announce *a, const struct agent *agent,
 
 void announce_again(const struct announce *a, const struct failure *cause)
 {
+    if (is_repeated(a))
+        return;
     output_note(a->output, "%s; restarting the workers",
                 cause->words[0] != '\0' ? cause->words : "the job grows");
 }
@@ -316,7 +324,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         put_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    while (*screen != '\0') {
+    while (*screen != '\0' && !is_repeated(a)) {
         const size_t len = strcspn(screen, "\n");
         output_note(a->output, "%.*s", (int)len, screen);
         screen += len + (screen[len] == '\n');
@@ -332,7 +340,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
 void announce_told_to_stop(const struct announce *a, const struct failure *c)
 {
     char code[sizeof(c->code) + 4] = "";
-    if (a->plan->cli->quiet)
+    if (a->plan->cli->quiet || a->plan->cli->one_console)
         return;
     char pid[32] = "";
     if (c->pid > 0)

@@ -375,6 +375,50 @@
       "a node was rejected 2.0 s ago: n1 takes part in attempt 1 already",                                  \
       "An agent joined twice in one attempt.")
 
+/* A host of --hosts. ${words} is what the remote shell printed, ${shell} the remote shell. */
+#define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
+    X(HOST_NOT_REACHED, ERROR,                                                                              \
+      "${subject} was not reached: ${words}",                                                               \
+      "check the name, the network and the ssh server there: '${shell} ${subject} true' must succeed",      \
+      "n1 was not reached: ssh: connect to host n1 port 22: Connection refused",                            \
+      "The remote shell ended with status 255 before ddprun ran there.")                                    \
+    X(HOST_REJECTS_LOGIN, ERROR,                                                                            \
+      "${subject} rejects the login: ${words}",                                                             \
+      "install your key there with 'ssh-copy-id ${subject}', or load it with ssh-add; ddprun never asks "   \
+      "for a password",                                                                                     \
+      "n1 rejects the login: ann@n1: Permission denied (publickey).",                                       \
+      "ssh printed 'Permission denied'. Typical causes: no key, or a key with a pass phrase that no agent " \
+      "holds.")                                                                                             \
+    X(HOST_KEY_DIFFERS, ERROR,                                                                              \
+      "${subject} has a host key that ssh does not accept: ${words}",                                       \
+      "run '${shell} ${subject} true' once and compare the key with that of the host; if the host was "     \
+      "installed again, remove its old key with 'ssh-keygen -R'",                                           \
+      "n1 has a host key that ssh does not accept: Host key verification failed.",                          \
+      "The key is not in known_hosts, or another one is.")                                                  \
+    X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
+      "${subject} has no ddprun: neither ${path} nor ddprun in the PATH of a non-interactive shell",        \
+      "install ddprun there at the same path, or add its directory to PATH in a file that non-interactive " \
+      "shells read (~/.bashrc above its first test, /etc/environment)",                                     \
+      "n1 has no ddprun: neither /usr/bin/ddprun nor ddprun in the PATH of a non-interactive shell",        \
+      "The command of the remote shell ended with status 127.")                                             \
+    X(HOST_NOT_READY, ERROR,                                                                                \
+      "${subject} cannot start the job: ${words}",                                                          \
+      "correct this on ${subject} and start again",                                                         \
+      "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
+      "ddprun runs there, but the working directory, the program's file or its version is missing or "      \
+      "differs.")                                                                                           \
+    X(HOST_LOST, ERROR,                                                                                     \
+      "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
+      "check whether ${subject} runs and the network to it works; its part of the job ends by itself",      \
+      "n1 was lost: its remote shell ended while the job ran (exit status 255)",                            \
+      "ssh ended although ddprun on that host had not reported an end. Typical causes: the host or the "    \
+      "network failed, or somebody stopped ssh.")                                                           \
+    X(NO_COMMON_ADDRESS, ERROR,                                                                             \
+      "${subject} has no address that all hosts reach: ${other} reaches none of ${addresses}",              \
+      "open the TCP ports between the hosts, or pass --master_addr and --master_port",                      \
+      "n0 has no address that all hosts reach: n1 reaches none of 10.0.0.1",                                \
+      "Each host of --hosts tried all addresses of the first one at a port that was open there.")
+
 /* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
@@ -799,6 +843,7 @@
     FINDINGS_OF_HOSTS(X)                                                                                    \
     FINDINGS_OF_CONNECTIONS(X)                                                                              \
     FINDINGS_OF_REFUSALS(X)                                                                                 \
+    FINDINGS_OF_REMOTE_HOSTS(X)                                                                             \
     FINDINGS_OF_LAUNCHES(X)                                                                                 \
     FINDINGS_OF_STRANGERS(X)                                                                                \
     FINDINGS_OF_THE_STORE(X)                                                                                \

@@ -48,6 +48,16 @@ static void count(const char *text)
         abort();
     host_list_words(text, true, "node-1", &list);
     host_list_tasks(text, 3);
+    for (int file = 0; file < 2; file++) {
+        struct host_spec *specs;
+        int n;
+        if ((file ? host_specs_parse_file : host_specs_parse)(text, &specs, &n, NULL) != DDP_OK)
+            continue;
+        for (int i = 0; i < n; i++)
+            if (specs[i].name[0] == '-')
+                abort();
+        free(specs);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)

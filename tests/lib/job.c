@@ -17,12 +17,13 @@
 
 enum { ARGS_MAX = 64, ENV_MAX = 32 };
 
-/* "ddprun --standalone ARGS..." with WORKER replaced. */
+/* "ddprun --standalone ARGS..." with WORKER replaced; --hosts, which must come first, excludes --standalone. */
 static void make_argv(const char *argv[ARGS_MAX], const char *const args[])
 {
     int n = 0;
     argv[n++] = bin("ddprun");
-    argv[n++] = "--standalone";
+    if (strncmp(args[0], "--host", 6) != 0)
+        argv[n++] = "--standalone";
     for (; *args != NULL && n < ARGS_MAX - 1; args++)
         argv[n++] = strcmp(*args, WORKER) == 0 ? bin("tests/prog/worker") : *args;
     argv[n] = NULL;

@@ -65,6 +65,15 @@ runs_two_nodes() {
         grep -q 'rank 15 of 16' "$tmp/node1" || { cat "$tmp/node0" "$tmp/node1"; return 1; }
 }
 
+# A script stands in for ssh: it skips the options and the host, and runs the command here.
+runs_on_hosts() {
+    mkdir -p "$tmp/remote"
+    printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done\nshift\nexec sh -c "$*"\n' >"$tmp/remote/ssh"
+    chmod +x "$tmp/remote/ssh"
+    (cd "$here" && PATH=$tmp/remote:$PATH timeout 100 bash -c "$3") >"$tmp/out" 2>&1 &&
+        grep -q '^\[n1:15\] rank 15 of 16' "$tmp/out" || { cat "$tmp/out"; return 1; }
+}
+
 free_port() {
     perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 1)->sockport'
 }
@@ -122,6 +131,7 @@ for page in README.md docs/*.md; do
         "ddpctl flight"*) check "$what" reads_flight_records "$page" "$line" "$command" ;;
         *"ddpctl "*) check "$what" asks_the_hung_job "$page" "$line" "$command" ;;
         "ddprun --make_secret"*) check "$what" runs "$page" "$line" "rm -f job.key; $command" ;;
+        *"--hosts "*) check "$what" runs_on_hosts "$page" "$line" "$command" ;;
         srun*) check "$what" runs_under_slurm "$page" "$line" "$command" ;;
         *--events=*) tested_by "e2e/test_ddprun_events runs it" ;;
         *"--nnodes=2 --node_rank=0"*) check "$what" runs_two_nodes "$page" "$line" "$command" ;;

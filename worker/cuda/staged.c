@@ -7,6 +7,7 @@
  *
  * A call fails as in the cpu backend, or if the program's stream does not reach the call in time. */
 #include "cuda/blocks.h"
+#include "ddp/context.h"
 
 #include "base/clock.h"
 #include "core/backend.h"
@@ -371,3 +372,21 @@ const struct comm_ops staged_comm_ops = {
     .zero = staged_zero,
     .settle = staged_settle,
 };
+
+/* --- the one function that libddp_cuda exports ------------------------------------------------------------- */
+
+/* libddp loads the library at run time and needs no other symbol. */
+
+static ddp_status count_devices(const struct comm_paths *paths, int *count, struct ddp_err *err)
+{
+    struct gpu gpu;
+    return gpu_open(&gpu, paths->cudart, count, err);
+}
+
+static const struct cuda_entry entry = { DDP_VERSION, count_devices, &nccl_comm_ops, &staged_comm_ops };
+
+DDP_API const struct cuda_entry *ddp_cuda_entry(void);
+const struct cuda_entry *ddp_cuda_entry(void)
+{
+    return &entry;
+}

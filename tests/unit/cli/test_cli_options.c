@@ -42,6 +42,10 @@ static const char *const samples[OPTIONS] = {
     [OPT_RDZV_CONF] = "join_timeout=60, is_host=true,last_call_timeout=5",
     [OPT_LOCAL_ADDR] = "10.0.0.7",
     [OPT_SECRET_FILE] = "key",
+    [OPT_HOSTS] = "a:8,b",
+    [OPT_HOSTFILE] = "hosts",
+    [OPT_REMOTE_SHELL] = "ssh -p 2222",
+    [OPT_SSH] = "ssh -p 2222",
     [OPT_MAKE_SECRET] = "key",
     [OPT_HOST_STORE] = "yes",
     [OPT_TORCH_STORE] = "rank0",
@@ -109,6 +113,17 @@ static bool is_nodes_option_set(enum cli_option option)
         return strcmp(cli.local_addr, "10.0.0.7") == 0;
     case OPT_HOST_STORE:
         return cli.host_store == HOST_STORE_YES;
+    case OPT_HOSTS:
+        return strcmp(cli.hosts, "a:8,b") == 0;
+    case OPT_HOSTFILE:
+        return strcmp(cli.hostfile, "hosts") == 0;
+    case OPT_REMOTE_SHELL:
+    case OPT_SSH:
+        return strcmp(cli.remote_shell, "ssh -p 2222") == 0;
+    case OPT_RELAY:
+        return cli.relay;
+    case OPT_ONE_CONSOLE:
+        return cli.one_console;
     case OPT_INSECURE:
         return cli.insecure;
     case OPT_TORCH_STORE:

@@ -2,7 +2,6 @@
 #include "net/dial_plan.h"
 #include "base/exit_codes.h"
 #include "tables/schedulers.h"
-#include "tables/prefix.h"
 #include "tables/signals.h"
 #include "tables/worker_env.h"
 
@@ -50,14 +49,6 @@ Test(docs_tables, options_page_has_every_variable_of_a_worker)
 #define X(name, format, value, when, text) \
     expect_row(strstr(#when, "torch_flight") != NULL ? "\n| TORCH_FR_*" : "\n| " #name " | " text " |\n");
     WORKER_ENV_LIST(X)
-#undef X
-}
-
-Test(docs_tables, output_page_has_every_field_of_a_prefix)
-{
-    read_page("docs/output.md");
-#define X(id, name, meaning) expect_row("\n| " name " | " meaning " |\n");
-    PREFIX_FIELDS(X)
 #undef X
 }
 

@@ -110,3 +110,61 @@ Test(host_list, tasks_of_each_node)
     cr_expect_eq(host_list_tasks("x", 0), 0);
     cr_expect_eq(host_list_tasks("", 0), 0);
 }
+
+/* --- lists of users ------------------------------------------------------------------------------------------ */
+
+/* "name=count name" of all hosts, or the error. */
+static const char *specs(const char *list, bool file)
+{
+    static char all[1024];
+    struct host_spec *hosts = NULL;
+    struct ddp_err err;
+    int n = 0;
+    size_t used = 0;
+    const ddp_status status =
+        file ? host_specs_parse_file(list, &hosts, &n, &err) : host_specs_parse(list, &hosts, &n, &err);
+    if (status != DDP_OK)
+        return strcpy(all, err.msg);
+    all[0] = '\0';
+    for (int i = 0; i < n && used < sizeof(all); i++)
+        used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s%s%s", i > 0 ? " " : "", hosts[i].name,
+                                 hosts[i].count[0] != '\0' ? "=" : "", hosts[i].count);
+    free(hosts);
+    return all;
+}
+
+Test(host_specs, a_list_has_names_counts_users_and_ranges)
+{
+    cr_expect_str_eq(specs("a:8,b:gpu,c", false), "a=8 b=gpu c");
+    cr_expect_str_eq(specs("ann@a.example:8,10.0.0.1:4", false), "ann@a.example=8 10.0.0.1=4");
+    cr_expect_str_eq(specs("node[08-10]:2,gpu3", false), "node08=2 node09=2 node10=2 gpu3");
+    cr_expect_str_eq(specs("fd00::1,[fd00::2]:4,ann@[fd00::3]:2", false), "fd00::1 fd00::2=4 ann@fd00::3=2");
+    cr_expect_str_eq(specs("a,a,b,a", false), "a=3 b");
+}
+
+Test(host_specs, files_of_four_launchers_are_read)
+{
+    cr_expect_str_eq(specs("# open mpi\nn1 slots=4 max_slots=8\n\nn2  slots=2 # old\n", true), "n1=4 n2=2");
+    cr_expect_str_eq(specs("n1:8\r\nn2:8\r\n", true), "n1=8 n2=8");
+    cr_expect_str_eq(specs("n1\nn1\nn2\nn2\n", true), "n1=2 n2=2");
+    cr_expect_str_eq(specs("node[1-3] slots=2", true), "node1=2 node2=2 node3=2");
+}
+
+/* A name that begins with '-' would be an option of ssh. */
+Test(host_specs, errors_name_the_item_and_the_line)
+{
+    cr_expect_str_eq(specs("a,-oProxyCommand=x", false), "'-oProxyCommand=x' is not the name of a host");
+    cr_expect_str_eq(specs("ann@-x", false), "'ann@-x' is not the name of a host");
+    cr_expect_str_eq(specs("a;reboot", false), "'a;reboot' is not the name of a host");
+    cr_expect_str_eq(specs("a,,b", false), "the name of a host is empty");
+    cr_expect_str_eq(specs("a:8,a:8", false), "'a' stands in the list twice");
+    cr_expect_str_eq(specs("a:0", false),
+                     "'a:0': the count must be a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
+    cr_expect_str_eq(specs("a:9999999999", false),
+                     "'a:9999999999': the count must be a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
+    cr_expect_str_eq(specs("n[1-99999]", false), "'n[1-99999]' is not a list of hosts such as node[01-16]");
+    cr_expect_str_eq(specs("n[3-1]", false), "'n[3-1]' is not a list of hosts such as node[01-16]");
+    cr_expect_str_eq(specs("a\nb slot=4\n", true), "line 2: unknown word 'slot=4'; expected slots=N");
+    cr_expect_str_eq(specs("a slots=x\n", true), "line 1: 'slots=x': expected a number from 1 to 4096");
+    cr_expect_str_eq(specs("# nothing\n", true), "no host in it");
+}

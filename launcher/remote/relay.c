@@ -1,0 +1,527 @@
+/* relay.c -- see remote.h: `ddprun --relay`, which a remote shell runs on each host.
+ *
+ * The relay is the parent of the host's ddprun, whose stdout and stderr are those of the remote shell. A single loop waits for
+ * messages, the child and probes. The relay stays alive until the child has ended, because the remote shell returns its exit
+ * status. If the relay dies, the child is killed, and its agent ends all that it has started. */
+#include "remote/remote.h"
+
+#include "base/clock.h"
+#include "base/exit_codes.h"
+#include "base/log.h"
+#include "base/syscalls.h"
+#include "ddp/context.h"
+#include "base/endpoint.h"
+#include "net/store_host.h"
+#include "plan/plan.h"
+
+#include <arpa/inet.h>
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* FIRST_MS: until the job arrives. AT_ONCE_MS: from the first request to end until the second, which kills at once. KILL_MS: until
+ * the child, which has not ended, is killed; its agent then kills everything. */
+enum { FIRST_MS = 60000, PROBE_MS = 2000, AT_ONCE_MS = 500, KILL_MS = 10000, INPUT_MAX = 16 << 20 };
+
+struct relay {
+    struct buf in;    /* bytes of messages that are not complete */
+    struct buf input; /* for the child's stdin */
+    bool input_ended;
+    int signals, listener; /* -1 = none */
+    int child_in;          /* -1 = closed */
+    char token[REMOTE_TOKEN_MAX];
+    pid_t child;        /* 0 = not started */
+    bool rests;         /* the job is stopped by Ctrl-Z, and so may be the starter */
+    uint64_t silent_ms; /* longest silence of the starter */
+    uint64_t heard_ms;  /* its last message */
+    uint64_t end_ms;    /* when the child was told to end; 0 = it was not */
+    int terms;          /* how often */
+    int exit_code;      /* -1 = not known yet */
+};
+
+/* Report that this host cannot start the job. */
+static void not_ready(struct relay *r, const char *what, const char *why)
+{
+    char host[256] = "this host", words[512];
+    struct finding f;
+    gethostname(host, sizeof(host) - 1);
+    snprintf(words, sizeof(words), "%s: %s", what, why);
+    finding_make(&f, FINDING_HOST_NOT_READY, host, "words", words, NULL);
+    log_error("%s", f.sentence);
+    log_info("  try      %s", f.advice);
+    log_info("  finding  %s", finding_code_name(f.code));
+    r->exit_code = EXIT_CODE_DDPRUN;
+}
+
+/* --- answers ------------------------------------------------------------------------------------------------- */
+
+static void send_answer(struct relay *r, const struct remote_answer *answer)
+{
+    struct buf out = { 0 };
+    size_t sent = 0;
+    if (!remote_print_answer(answer, &out))
+        r->exit_code = EXIT_CODE_DDPRUN;
+    while (sent < out.len) {
+        const ssize_t n = write(STDOUT_FILENO, (const char *)out.data + sent, out.len - sent);
+        if (n < 0 && errno != EINTR) {
+            r->exit_code = EXIT_CODE_DDPRUN;
+            break;
+        }
+        sent += n > 0 ? (size_t)n : 0;
+    }
+    buf_free(&out);
+}
+
+/* List this host's addresses: those that are valid on its network, then the loopback ones, which are enough if all hosts of the
+ * list are this machine. */
+static void list_addresses(char *out, size_t size)
+{
+    struct own_address own[OWN_ADDRESSES_MAX];
+    const int n = own_addresses(own);
+    size_t used = 0;
+    out[0] = '\0';
+    for (int loopback = 0; loopback < 2; loopback++)
+        for (int i = 0; i < n; i++)
+            if (endpoint_is_loopback(own[i].text) == (loopback == 1) &&
+                strncmp(own[i].text, "fe80:", 5) != 0 && used + strlen(own[i].text) + 2 < size)
+                used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? " " : "", own[i].text);
+}
+
+static void send_news(struct relay *r, enum remote_news news, int port, const char *addresses)
+{
+    struct remote_answer a = { .news = news, .port = port, .version = DDP_VERSION };
+    snprintf(a.token, sizeof(a.token), "%s", r->token);
+    snprintf(a.addresses, sizeof(a.addresses), "%s", addresses);
+    send_answer(r, &a);
+}
+
+static void say_here(struct relay *r, int port)
+{
+    char addresses[REMOTE_LINE_MAX / 2];
+    list_addresses(addresses, sizeof(addresses));
+    send_news(r, REMOTE_HERE, port, addresses);
+}
+
+/* --- probes ---------------------------------------------------------------------------------------------------- */
+
+static int open_port(int port)
+{
+    const int yes = 1, no = 0;
+    const struct sockaddr_in6 at = { .sin6_family = AF_INET6,
+                                     .sin6_port = htons((uint16_t)port),
+                                     .sin6_addr = IN6ADDR_ANY_INIT };
+    const struct sockaddr_in four = { .sin_family = AF_INET,
+                                      .sin_port = htons((uint16_t)port),
+                                      .sin_addr.s_addr = htonl(INADDR_ANY) };
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool six = fd >= 0;
+    if (!six)
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (six)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+    if (bind(fd, six ? (const struct sockaddr *)&at : (const struct sockaddr *)&four,
+             six ? sizeof(at) : sizeof(four)) == 0 &&
+        listen(fd, 128) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Answer probes at a port, which the store of the job gets later. */
+static void take_LISTEN(struct relay *r, struct slice body)
+{
+    char text[16], why[128];
+    struct sockaddr_in6 at = { 0 };
+    socklen_t len = sizeof(at);
+    unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
+    snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
+    r->listener = open_port(atoi(text));
+    if (r->listener < 0 || sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random) ||
+        getsockname(r->listener, (struct sockaddr *)&at, &len) != 0) {
+        snprintf(why, sizeof(why), "%s", strerror(errno));
+        not_ready(r, "cannot listen at the master port", why);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(r->token + 2 * i, 3, "%02x", random[i]);
+    say_here(r, ntohs(at.sin6_port));
+}
+
+static void answer_probe(const struct relay *r)
+{
+    const int fd = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    (void)!write(fd, r->token, strlen(r->token));
+    close(fd);
+}
+
+struct probe {
+    const char *address;
+    int fd; /* -1 = ended */
+    bool connected, good;
+    char got[REMOTE_TOKEN_MAX];
+    size_t n;
+};
+
+static void probe_begin(struct probe *p, const char *address, const char *port)
+{
+    const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
+    struct addrinfo *at = NULL;
+    *p = (struct probe){ .address = address, .fd = -1 };
+    if (getaddrinfo(address, port, &hints, &at) != 0)
+        return;
+    p->fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (p->fd >= 0 && connect(p->fd, at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS) {
+        close(p->fd);
+        p->fd = -1;
+    }
+    freeaddrinfo(at);
+}
+
+/* Read the token. A connection that ends, fails, or sends another text is no success. */
+static void probe_read(struct probe *p, const char *token)
+{
+    const ssize_t got = read(p->fd, p->got + p->n, sizeof(p->got) - 1 - p->n);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    p->n += got > 0 ? (size_t)got : 0;
+    p->good = p->n == strlen(token) && memcmp(p->got, token, p->n) == 0;
+    if (got <= 0 || p->good || p->n == sizeof(p->got) - 1) {
+        close(p->fd);
+        p->fd = -1;
+    }
+}
+
+/* Wait until every probe has ended or the time is up. */
+static void probe_all(struct probe *probes, int n, const char *token)
+{
+    const uint64_t until_ms = clock_ms() + PROBE_MS;
+    for (uint64_t now = clock_ms(); now < until_ms; now = clock_ms()) {
+        struct pollfd fds[REMOTE_ADDRESSES_MAX];
+        struct probe *of[REMOTE_ADDRESSES_MAX];
+        nfds_t open = 0;
+        for (int i = 0; i < n; i++)
+            if (probes[i].fd >= 0) {
+                of[open] = &probes[i];
+                fds[open++] = (struct pollfd){ .fd = probes[i].fd, .events = POLLIN };
+            }
+        if (open == 0 || poll(fds, open, (int)(until_ms - now)) == 0)
+            break;
+        for (nfds_t i = 0; i < open; i++)
+            if (fds[i].revents != 0)
+                probe_read(of[i], token);
+    }
+    for (int i = 0; i < n; i++)
+        if (probes[i].fd >= 0)
+            close(probes[i].fd);
+}
+
+static void take_PROBE(struct relay *r, struct slice body)
+{
+    char text[REMOTE_LINE_MAX + 1], *rest, *address;
+    char reached[REMOTE_LINE_MAX] = "";
+    struct probe probes[REMOTE_ADDRESSES_MAX];
+    int n = 0;
+    size_t used = 0;
+    snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
+    const char *port = strtok_r(text, " ", &rest), *token = port != NULL ? strtok_r(NULL, " ", &rest) : NULL;
+    if (token == NULL || strlen(token) >= REMOTE_TOKEN_MAX)
+        return;
+    while (n < REMOTE_ADDRESSES_MAX && (address = strtok_r(NULL, " ", &rest)) != NULL)
+        probe_begin(&probes[n++], address, port);
+    probe_all(probes, n, token);
+    for (int i = 0; i < n; i++)
+        if (probes[i].good)
+            used += (size_t)snprintf(reached + used, sizeof(reached) - used, "%s%s", used > 0 ? " " : "",
+                                     probes[i].address);
+    send_news(r, REMOTE_REACHED, 0, reached);
+}
+
+/* --- the job ------------------------------------------------------------------------------------------------------ */
+
+/* Become the host's ddprun. */
+static void exec_job(pid_t relay, const char *program, char **argv, int input)
+{
+    sigset_t none;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    if (getppid() != relay || dup2(input, STDIN_FILENO) < 0)
+        _exit(EXIT_CODE_DDPRUN);
+    execv(program, argv);
+    _exit(EXIT_CODE_DDPRUN);
+}
+
+static bool set_environment(const cJSON *env)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, env)
+    {
+        const char *text = cJSON_GetStringValue(item), *is = text != NULL ? strchr(text, '=') : NULL;
+        char *name = is != NULL ? strndup(text, (size_t)(is - text)) : NULL;
+        const bool ok = name != NULL && setenv(name, is + 1, 1) == 0;
+        free(name);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+/* Return the texts of an array, NULL-terminated and borrowed; NULL if one is not a text or memory is short. */
+static char **texts_of(const cJSON *array)
+{
+    const int n = cJSON_GetArraySize(array);
+    char **texts = n > 0 ? calloc((size_t)n + 1, sizeof(*texts)) : NULL;
+    for (int i = 0; texts != NULL && i < n; i++) {
+        texts[i] = cJSON_GetStringValue(cJSON_GetArrayItem(array, i));
+        if (texts[i] == NULL) {
+            free(texts);
+            return NULL;
+        }
+    }
+    return texts;
+}
+
+/* Start the child. Its stdin begins with the line of the secret, and then has the input of the job. */
+static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
+{
+    char program[PATH_MAX], line[80];
+    int ends[2] = { -1, -1 };
+    if (!own_program(program) || pipe2(ends, O_CLOEXEC) != 0) {
+        not_ready(r, "cannot start ddprun", strerror(errno));
+        return;
+    }
+    const pid_t relay = getpid();
+    r->child = fork();
+    if (r->child == 0)
+        exec_job(relay, program, argv, ends[0]);
+    close(ends[0]);
+    r->child_in = ends[1];
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    if (r->child < 0) {
+        r->child = 0;
+        not_ready(r, "cannot start ddprun", strerror(errno));
+    }
+    snprintf(line, sizeof(line), "%.64s\n", secret);
+    if (secret[0] != '\0' && write(ends[1], line, strlen(line)) != (ssize_t)strlen(line))
+        not_ready(r, "cannot hand over the secret", strerror(errno));
+    r->input_ended = !input;
+}
+
+static void take_JOB(struct relay *r, struct slice body)
+{
+    cJSON *o = cJSON_ParseWithLength(body.data, body.len);
+    const cJSON *umask_item = cJSON_GetObjectItem(o, "umask"), *silent = cJSON_GetObjectItem(o, "silent_ms");
+    const char *directory = cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory"));
+    const char *secret = cJSON_GetStringValue(cJSON_GetObjectItem(o, "secret"));
+    char **argv = texts_of(cJSON_GetObjectItem(o, "argv"));
+    if (r->listener >= 0)
+        close(r->listener);
+    r->listener = -1;
+    if (r->child != 0 || argv == NULL || directory == NULL || secret == NULL || !cJSON_IsNumber(silent))
+        not_ready(r, "the job", "it has arrived twice or incomplete");
+    else if (chdir(directory) != 0)
+        not_ready(r, directory, strerror(errno));
+    else if (!set_environment(cJSON_GetObjectItem(o, "env")))
+        not_ready(r, "its variables", "out of memory");
+    else {
+        r->silent_ms = (uint64_t)silent->valuedouble;
+        if (cJSON_IsNumber(umask_item))
+            umask((mode_t)umask_item->valueint & 0777);
+        spawn_job(r, argv, secret, cJSON_IsTrue(cJSON_GetObjectItem(o, "input")));
+    }
+    free(argv);
+    cJSON_Delete(o);
+}
+
+static void take_SIGNAL(struct relay *r, struct slice body)
+{
+    char text[8];
+    snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
+    const int number = atoi(text);
+    if (number == SIGTSTP || number == SIGCONT)
+        r->rests = number == SIGTSTP;
+    if (r->child > 0 && number > 0)
+        kill(r->child, number);
+}
+
+/* Input that the job does not read is kept here up to a limit, because signals come by the same way. */
+static void take_INPUT(struct relay *r, struct slice body)
+{
+    if (r->input_ended || r->child_in < 0)
+        return;
+    if (body.len == 0) {
+        r->input_ended = true;
+    } else if (r->input.len + body.len > INPUT_MAX || !buf_append(&r->input, body.data, body.len)) {
+        log_warn("stdin: the job has left %d MiB unread, so the rest is dropped; let it read a file",
+                 INPUT_MAX >> 20);
+        r->input_ended = true;
+    }
+}
+
+static void take_BEAT(struct relay *r, struct slice body)
+{
+    (void)r, (void)body;
+}
+
+/* --- the loop ------------------------------------------------------------------------------------------------------ */
+
+static void give_input(struct relay *r)
+{
+    const ssize_t n = r->input.len > 0 ? write(r->child_in, r->input.data, r->input.len) : 0;
+    if (n > 0)
+        buf_consume(&r->input, (size_t)n);
+    if ((n < 0 && errno != EAGAIN) || (r->input_ended && r->input.len == 0)) {
+        close(r->child_in);
+        r->child_in = -1;
+        r->input_ended = true;
+    }
+}
+
+/* Tell the child to end: at first gracefully, then at once, at last with SIGKILL. */
+static void end_child(struct relay *r)
+{
+    const uint64_t now = clock_ms();
+    if (r->child == 0) {
+        r->exit_code = EXIT_CODE_DDPRUN;
+        return;
+    }
+    if (r->end_ms == 0)
+        r->end_ms = now;
+    const int due = now >= r->end_ms + KILL_MS ? 3 : now >= r->end_ms + AT_ONCE_MS ? 2 : 1;
+    if (r->terms < due) {
+        r->terms = due;
+        kill(r->child, due == 3 ? SIGKILL : SIGTERM);
+        kill(r->child, SIGCONT);
+    }
+}
+
+static void take_messages(struct relay *r)
+{
+    static void (*const take[REMOTE_MESSAGE_KINDS])(struct relay *, struct slice) = {
+#define X(id, ...) [REMOTE_##id] = take_##id,
+        REMOTE_MESSAGES(X)
+#undef X
+    };
+    enum remote_message kind;
+    struct slice body;
+    size_t size;
+    int got = 1;
+    while (r->exit_code < 0 && (got = remote_take(buf_slice(&r->in), &kind, &body, &size)) == 1) {
+        r->heard_ms = clock_ms();
+        take[kind](r, body);
+        buf_consume(&r->in, size);
+    }
+    if (got < 0) {
+        log_error("stdin has no message of a ddprun --hosts; --relay is not an option for users");
+        r->in.len = 0;
+        end_child(r);
+    }
+}
+
+/* Read messages. False: the starter is gone. */
+static bool read_messages(struct relay *r)
+{
+    char bytes[65536];
+    const ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+    if (n < 0)
+        return errno == EINTR || errno == EAGAIN;
+    if (n == 0 || !buf_append(&r->in, bytes, (size_t)n))
+        return false;
+    take_messages(r);
+    return true;
+}
+
+static void reap(struct relay *r)
+{
+    int status;
+    if (r->child > 0 && waitpid(r->child, &status, WNOHANG) == r->child) {
+        r->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        r->child = 0;
+    }
+}
+
+/* Return true if a signal tells the relay to end. */
+static bool read_signals(struct relay *r)
+{
+    struct signalfd_siginfo info;
+    bool ends = false;
+    while (read(r->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        ends = ends || info.ssi_signo != SIGCHLD;
+    reap(r);
+    return ends;
+}
+
+static bool is_silent(const struct relay *r)
+{
+    return !r->rests && clock_ms() > r->heard_ms + r->silent_ms;
+}
+
+enum { POLL_STDIN, POLL_SIGNALS, POLL_LISTENER, POLL_INPUT, POLLS, TURN_MS = 250 };
+
+int relay_run(void)
+{
+    struct relay r = { .listener = -1,
+                       .child_in = -1,
+                       .token = "-",
+                       .silent_ms = FIRST_MS,
+                       .heard_ms = clock_ms(),
+                       .exit_code = -1 };
+    const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
+    bool gone = false;
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
+        sigaddset(&set, watched[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    r.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r.signals < 0) {
+        log_error("cannot watch signals: %s", strerror(errno));
+        return EXIT_CODE_DDPRUN;
+    }
+    say_here(&r, 0);
+    while (r.exit_code < 0) {
+        struct pollfd fds[POLLS] = {
+            [POLL_STDIN] = { .fd = gone ? -1 : STDIN_FILENO, .events = POLLIN },
+            [POLL_SIGNALS] = { .fd = r.signals, .events = POLLIN },
+            [POLL_LISTENER] = { .fd = r.listener, .events = POLLIN },
+            [POLL_INPUT] = { .fd = r.input.len > 0 || r.input_ended ? r.child_in : -1, .events = POLLOUT }
+        };
+        poll(fds, POLLS, TURN_MS);
+        if (fds[POLL_SIGNALS].revents != 0)
+            gone = read_signals(&r) || gone;
+        if (fds[POLL_LISTENER].revents != 0)
+            answer_probe(&r);
+        if (fds[POLL_STDIN].revents != 0 && r.exit_code < 0)
+            gone = !read_messages(&r) || gone;
+        if (r.child_in >= 0 && (r.input.len > 0 || r.input_ended))
+            give_input(&r);
+        if (r.exit_code < 0 && (gone || is_silent(&r)))
+            end_child(&r);
+    }
+    const int exit_code = r.exit_code;
+    send_news(&r, REMOTE_ENDED, exit_code, "");
+    buf_free(&r.in);
+    buf_free(&r.input);
+    return exit_code;
+}

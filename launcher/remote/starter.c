@@ -1,0 +1,705 @@
+/* starter.c -- see remote.h: runs a remote shell for each host and carries what the relays print.
+ *
+ *     WAITING -> STARTING -> HERE -> PROBING -> READY -> RUNNING -> ENDED
+ *
+ * A host waits for its turn, for the relay's answer `here`, for the probe, and until all hosts are ready; then every relay gets the
+ * job. The first host holds the store's port and is not probed. A host that fails before it runs ends the start. Afterwards the
+ * nodes of the job stop each other through the store, so the starter only waits. */
+#include "remote/remote.h"
+
+#include "auth/secret.h"
+#include "base/clock.h"
+#include "base/exit_codes.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "ddp/context.h"
+#include "output/lines.h"
+#include "output/log_files.h"
+#include "output/output.h"
+#include "tables/signals.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <uv.h>
+
+/* START_MS: until a host answers, longer than ssh's ConnectTimeout. LAST_MS: until a host that was told to end has ended. */
+enum { AT_ONCE = 32, START_MS = 60000, LAST_MS = 30000, STDERR_KEPT = 8192 };
+
+enum peer_state {
+    PEER_WAITING,
+    PEER_STARTING,
+    PEER_HERE,
+    PEER_PROBING,
+    PEER_READY,
+    PEER_RUNNING,
+    PEER_ENDED
+};
+
+/* One of the two streams of a remote shell. */
+struct peer_stream {
+    uv_pipe_t pipe;
+    struct merge merge; /* whole lines */
+    bool open;
+};
+
+struct peer {
+    struct starter *starter;
+    const struct host_spec *host;
+    enum peer_state state;
+    uv_process_t process;
+    uv_pipe_t in;
+    struct peer_stream out, err;
+    struct buf head; /* stdout before `here`, stderr before the job runs */
+    struct remote_answer answer;
+    char *reached; /* addresses of the first host; NULL = not probed yet */
+    uint64_t deadline_ms;
+    int exit_code; /* of the remote shell, when ENDED */
+    bool has_exited;
+    int said_code; /* exit code that the relay has reported; -1 = none. A remote shell that was killed has another one */
+};
+
+struct starter {
+    const struct start_facts *facts;
+    struct secret *secret; /* made here, because a forked child does not get its page */
+    struct peer *peers;
+    int n, n_running, n_ended, n_starting;
+    uv_loop_t loop;
+    uv_timer_t beat;
+    uv_poll_t lifeline, signals;
+    uv_pipe_t input;
+    struct wakeup written; /* the sinks have made progress */
+    struct sinks *sinks;
+    bool paused;               /* the console is behind */
+    uv_handle_type input_type; /* of the user's stdin; unknown = it has ended, or is not read */
+    uv_fs_t file;
+    char file_bytes[32768];
+    int signals_fd, lifeline_fd;
+    int exit_code;    /* -1 = no host has failed */
+    uint64_t kill_ms; /* when remote shells that are left are killed; 0 = not yet decided */
+    int stops;        /* requests of the user to stop */
+    bool closing;
+};
+
+/* --- output -------------------------------------------------------------------------------------------------- */
+
+static void put(struct starter *s, int sink, const struct buf *bytes)
+{
+    if (bytes->len > 0)
+        sinks_put(s->sinks, sink, buf_slice(bytes));
+}
+
+/* Print a finding like the reports of a node. */
+static void print_finding(struct starter *s, const struct finding *f)
+{
+    struct buf out = { 0 };
+    if (buf_printf(&out, "ddprun: %s\nddprun:   try      %s\nddprun:   finding  %s\n", f->sentence, f->advice,
+                   finding_code_name(f->code)))
+        put(s, SINK_STDERR, &out);
+    buf_free(&out);
+}
+
+static void read_streams(struct starter *s);
+
+/* --- messages ------------------------------------------------------------------------------------------------ */
+
+struct send {
+    uv_write_t request;
+    struct buf bytes;
+};
+
+static void on_sent(uv_write_t *request, int status)
+{
+    struct send *send = request->data;
+    (void)status; /* a broken pipe shows as the end of the process */
+    buf_free(&send->bytes);
+    free(send);
+}
+
+static void send_message(struct peer *p, enum remote_message kind, struct slice body, uv_write_cb sent)
+{
+    struct send *send = calloc(1, sizeof(*send));
+    if (send == NULL || !remote_put(&send->bytes, kind, body) || p->state == PEER_WAITING || p->has_exited) {
+        if (send != NULL)
+            buf_free(&send->bytes);
+        free(send);
+        return;
+    }
+    send->request.data = send;
+    const uv_buf_t bytes = uv_buf_init((char *)send->bytes.data, (unsigned)send->bytes.len);
+    if (uv_write(&send->request, (uv_stream_t *)&p->in, &bytes, 1, sent) != 0)
+        on_sent(&send->request, UV_EPIPE);
+}
+
+static void send_text(struct peer *p, enum remote_message kind, const char *text)
+{
+    send_message(p, kind, slice_str(text), on_sent);
+}
+
+static void send_to_all(struct starter *s, enum remote_message kind, const char *text)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->peers[i].state != PEER_ENDED)
+            send_text(&s->peers[i], kind, text);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------------- */
+
+/* Close the stdin of every relay: each ends its part of the job. */
+static void end_all(struct starter *s)
+{
+    if (s->kill_ms == 0)
+        s->kill_ms = clock_ms() + LAST_MS;
+    for (int i = 0; i < s->n; i++) {
+        struct peer *p = &s->peers[i];
+        if (p->state == PEER_WAITING) {
+            p->state = PEER_ENDED;
+            s->n_ended++;
+        } else if (!p->has_exited && !uv_is_closing((uv_handle_t *)&p->in)) {
+            uv_close((uv_handle_t *)&p->in, NULL);
+        }
+    }
+}
+
+static void fail(struct starter *s, const struct finding *f)
+{
+    if (s->exit_code < 0) {
+        print_finding(s, f);
+        s->exit_code = EXIT_CODE_DDPRUN;
+    }
+    end_all(s);
+}
+
+static void close_handle(uv_handle_t *handle, void *unused)
+{
+    (void)unused;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+/* When every remote shell has ended and everything is written, close all handles: the loop ends. */
+static void finish_if_done(struct starter *s)
+{
+    const bool waits = s->kill_ms == 0 || clock_ms() < s->kill_ms;
+    if (s->n_ended < s->n || s->closing || (waits && !sinks_empty(s->sinks)))
+        return;
+    s->closing = true;
+    wakeup_close(&s->written, NULL);
+    uv_walk(&s->loop, close_handle, NULL);
+}
+
+/* --- the job runs ------------------------------------------------------------------------------------------- */
+
+/* The user's stdin goes to the first host. A chunk is read when the one before was sent, so that a large file takes no memory. */
+
+static void give_room(uv_handle_t *handle, size_t size, uv_buf_t *bytes)
+{
+    (void)handle;
+    *bytes = uv_buf_init(malloc(size), (unsigned)size);
+}
+
+static void read_input(struct starter *s);
+
+static void on_input_sent(uv_write_t *request, int status)
+{
+    struct starter *s =
+        request->handle->data != NULL ? ((struct peer *)request->handle->data)->starter : NULL;
+    on_sent(request, status);
+    if (s != NULL && status == 0 && !s->closing)
+        read_input(s);
+}
+
+/* 0 bytes: the end. */
+static void send_input(struct starter *s, const char *bytes, size_t len)
+{
+    if (len == 0)
+        s->input_type = UV_UNKNOWN_HANDLE;
+    send_message(&s->peers[0], REMOTE_INPUT, slice_of(bytes, len), len > 0 ? on_input_sent : on_sent);
+}
+
+static void on_pipe_input(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
+{
+    if (n != 0) {
+        uv_read_stop(stream);
+        send_input(stream->data, bytes->base, n > 0 ? (size_t)n : 0);
+    }
+    free(bytes->base);
+}
+
+static void on_file_input(uv_fs_t *request)
+{
+    struct starter *s = request->data;
+    const ssize_t n = request->result;
+    uv_fs_req_cleanup(request);
+    send_input(s, s->file_bytes, n > 0 ? (size_t)n : 0);
+}
+
+static void read_input(struct starter *s)
+{
+    if (s->input_type == UV_NAMED_PIPE) {
+        uv_read_start((uv_stream_t *)&s->input, give_room, on_pipe_input);
+    } else if (s->input_type == UV_FILE) {
+        const uv_buf_t room = uv_buf_init(s->file_bytes, sizeof(s->file_bytes));
+        s->file.data = s;
+        uv_fs_read(&s->loop, &s->file, STDIN_FILENO, &room, 1, -1, on_file_input);
+    }
+}
+
+/* A terminal is not read: a read in the background would stop this process, and Ctrl-C comes as a signal. */
+static void open_input(struct starter *s)
+{
+    s->input_type = uv_guess_handle(STDIN_FILENO);
+    if (s->input_type == UV_NAMED_PIPE &&
+        (uv_pipe_init(&s->loop, &s->input, 0) != 0 || uv_pipe_open(&s->input, STDIN_FILENO) != 0))
+        s->input_type = UV_UNKNOWN_HANDLE;
+    s->input.data = s;
+    if (s->input_type == UV_NAMED_PIPE || s->input_type == UV_FILE)
+        read_input(s);
+    else
+        send_input(s, "", 0);
+}
+
+/* All hosts are ready: choose the address of the store, and start the job everywhere. */
+static void run_job(struct starter *s)
+{
+    const struct cli *cli = s->facts->cli;
+    const char **reached = calloc((size_t)s->n, sizeof(*reached));
+    char address[ENDPOINT_HOST_MAX] = "", digits[SECRET_TEXT];
+    struct finding f;
+    for (int i = 1; reached != NULL && i < s->n; i++)
+        reached[i - 1] = s->peers[i].reached;
+    if (cli->origin[OPT_MASTER_ADDR] > FROM_DEFAULT)
+        snprintf(address, sizeof(address), "%s", cli->master_addr);
+    else if (reached != NULL)
+        start_choose_address(s->peers[0].answer.addresses, reached, s->n - 1, address);
+    free(reached);
+    if (address[0] == '\0') {
+        int i = 1;
+        while (i < s->n - 1 && s->peers[i].reached[0] != '\0')
+            i++;
+        finding_make(&f, FINDING_NO_COMMON_ADDRESS, s->peers[0].host->name, "other", s->peers[i].host->name,
+                     "addresses", s->peers[0].answer.addresses, NULL);
+        fail(s, &f);
+        return;
+    }
+    secret_format(s->secret, digits);
+    const struct start_meeting meeting = {
+        .nodes = s->n, .address = address, .port = s->peers[0].answer.port, .secret = digits
+    };
+    for (int i = 0; i < s->n; i++) {
+        struct buf body = { 0 };
+        if (start_job(s->facts, s->peers[i].host, i, &meeting, &body))
+            send_message(&s->peers[i], REMOTE_JOB, buf_slice(&body), on_sent);
+        buf_free(&body);
+        s->peers[i].state = PEER_RUNNING;
+        s->n_running++;
+    }
+    explicit_bzero(digits, sizeof(digits));
+    open_input(s);
+}
+
+/* --- the start ------------------------------------------------------------------------------------------------ */
+
+static void start_more(struct starter *s);
+
+/* Move every host on as far as the others allow. */
+static void advance(struct starter *s)
+{
+    struct peer *first = &s->peers[0];
+    int ready = 0;
+    for (int i = 0; i < s->n; i++) {
+        struct peer *p = &s->peers[i];
+        struct buf body = { 0 };
+        if (p->state == PEER_HERE && (p == first || s->facts->cli->origin[OPT_MASTER_ADDR] > FROM_DEFAULT)) {
+            p->state = PEER_READY;
+        } else if (p->state == PEER_HERE && first->answer.port > 0 && first->state == PEER_READY) {
+            p->state = PEER_PROBING;
+            if (buf_printf(&body, "%d %s %s", first->answer.port, first->answer.token,
+                           first->answer.addresses))
+                send_message(p, REMOTE_PROBE, buf_slice(&body), on_sent);
+            buf_free(&body);
+        }
+        ready += p->state == PEER_READY;
+    }
+    start_more(s);
+    if (ready == s->n && s->exit_code < 0)
+        run_job(s);
+}
+
+/* A relay with another version would not understand the options of this one. */
+static bool check_version(struct peer *p, const struct remote_answer *answer)
+{
+    char words[128];
+    struct finding f;
+    if (version_matches(answer->version, DDP_VERSION))
+        return true;
+    snprintf(words, sizeof(words), "its ddprun is version %s, and this one is %s", answer->version,
+             DDP_VERSION);
+    finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", words, NULL);
+    fail(p->starter, &f);
+    return false;
+}
+
+/* The relay has answered. The first host answers twice: the second time with its port. */
+static void take_answer(struct peer *p, const struct remote_answer *answer)
+{
+    struct starter *s = p->starter;
+    if (answer->news == REMOTE_HERE && p->state == PEER_STARTING && check_version(p, answer)) {
+        if (p == &s->peers[0] && s->n > 1 && answer->port == 0)
+            return;
+        p->answer = *answer;
+        p->state = PEER_HERE;
+        s->n_starting--;
+    } else if (answer->news == REMOTE_REACHED && p->state == PEER_PROBING) {
+        p->reached = strdup(answer->addresses);
+        p->state = p->reached != NULL ? PEER_READY : p->state;
+    }
+    advance(s);
+}
+
+/* Lines before the job are answers, or texts of a login shell, which are kept for an error. */
+static void take_head(struct peer *p, struct slice bytes)
+{
+    struct remote_answer answer;
+    const uint8_t *end;
+    if (p->out.merge.rest.len > REMOTE_LINE_MAX || !buf_append(&p->out.merge.rest, bytes.data, bytes.len))
+        return;
+    while ((end = memchr(p->out.merge.rest.data, '\n', p->out.merge.rest.len)) != NULL) {
+        const size_t len = (size_t)(end - (const uint8_t *)p->out.merge.rest.data);
+        if (remote_parse_answer(slice_of(p->out.merge.rest.data, len), &answer))
+            take_answer(p, &answer);
+        buf_consume(&p->out.merge.rest, len + 1);
+    }
+}
+
+/* Remove the relay's last line from the output of the job. */
+static void take_last_answer(struct peer *p, struct buf *lines)
+{
+    struct remote_answer answer;
+    size_t at = lines->len;
+    while (at > 1 && ((const char *)lines->data)[at - 2] != '\n')
+        at--;
+    at -= at > 0;
+    if (lines->len == 0 ||
+        !remote_parse_answer(slice_of((const uint8_t *)lines->data + at, lines->len - at - 1), &answer))
+        return;
+    p->said_code = answer.news == REMOTE_ENDED ? answer.port : p->said_code;
+    lines->len = at;
+}
+
+static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
+{
+    struct buf lines = { 0 };
+    if (p->state != PEER_RUNNING && p->state != PEER_ENDED) {
+        if (!is_err)
+            take_head(p, bytes);
+        else if (p->head.len < STDERR_KEPT)
+            buf_append(&p->head, bytes.data, bytes.len);
+        return;
+    }
+    const bool ok = merge_feed(is_err ? &p->err.merge : &p->out.merge, bytes, &lines);
+    if (!is_err)
+        take_last_answer(p, &lines);
+    if (ok)
+        put(p->starter, is_err ? SINK_STDERR : SINK_STDOUT, &lines);
+    buf_free(&lines);
+    read_streams(p->starter);
+}
+
+static void end_peer(struct peer *p);
+
+static void on_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
+{
+    struct peer *p = stream->data;
+    const bool is_err = stream == (uv_stream_t *)&p->err.pipe;
+    struct peer_stream *which = is_err ? &p->err : &p->out;
+    if (n > 0)
+        take_bytes(p, is_err, slice_of(bytes->base, (size_t)n));
+    free(bytes->base);
+    if (n >= 0)
+        return;
+    which->open = false;
+    uv_close((uv_handle_t *)stream, NULL);
+    end_peer(p);
+}
+
+/* Stop reading while the console is behind, so that the hosts' workers wait and no memory is taken. */
+static void read_streams(struct starter *s)
+{
+    const bool behind = sinks_is_behind(s->sinks, SINK_STDOUT, s->paused) ||
+                        sinks_is_behind(s->sinks, SINK_STDERR, s->paused);
+    if (behind == s->paused)
+        return;
+    s->paused = behind;
+    for (int i = 0; i < s->n; i++) {
+        struct peer_stream *streams[] = { &s->peers[i].out, &s->peers[i].err };
+        for (int k = 0; k < 2; k++)
+            if (streams[k]->open && behind)
+                uv_read_stop((uv_stream_t *)&streams[k]->pipe);
+            else if (streams[k]->open)
+                uv_read_start((uv_stream_t *)&streams[k]->pipe, give_room, on_bytes);
+    }
+}
+
+/* The remote shell has exited and both streams have ended. */
+static void end_peer(struct peer *p)
+{
+    struct starter *s = p->starter;
+    struct buf lines = { 0 };
+    struct finding f;
+    char words[32];
+    if (!p->has_exited || p->out.open || p->err.open || p->state == PEER_ENDED)
+        return;
+    const bool ran = p->state == PEER_RUNNING;
+    p->state = PEER_ENDED;
+    s->n_ended++;
+    if (merge_finish(&p->err.merge, &lines))
+        put(s, SINK_STDERR, &lines);
+    lines.len = 0;
+    if (ran && merge_finish(&p->out.merge, &lines))
+        put(s, SINK_STDOUT, &lines);
+    buf_free(&lines);
+    if (!ran && s->exit_code < 0) {
+        buf_append(&p->head, "", 1);
+        start_explain(s->facts, p->host, p->exit_code, p->head.len > 1 ? (const char *)p->head.data : "", &f);
+        fail(s, &f);
+    } else if (ran && s->kill_ms == 0 && p->said_code != p->exit_code) {
+        snprintf(words, sizeof(words), "exit status %d", p->exit_code);
+        s->exit_code = -1; /* another host may have ended before, as a consequence */
+        finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
+        fail(s, &f);
+    } else if (ran && s->exit_code < 0 && p->exit_code != 0) {
+        s->exit_code = p->exit_code;
+    }
+    finish_if_done(s);
+}
+
+static void on_exit_of_shell(uv_process_t *process, int64_t status, int signal)
+{
+    struct peer *p = process->data;
+    p->has_exited = true;
+    p->exit_code = signal != 0 ? 255 : (int)status;
+    close_handle((uv_handle_t *)process, NULL);
+    close_handle((uv_handle_t *)&p->in, NULL);
+    end_peer(p);
+}
+
+static void spawn_shell(struct peer *p)
+{
+    struct starter *s = p->starter;
+    struct ddp_err err;
+    struct finding f;
+    char **argv;
+    uv_stdio_container_t stdio[3];
+    uv_pipe_t *pipes[3] = { &p->in, &p->out.pipe, &p->err.pipe };
+    if (start_command(s->facts, p->host, &argv, &err) != DDP_OK) {
+        finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", err.msg, NULL);
+        fail(s, &f);
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        uv_pipe_init(&s->loop, pipes[i], 0);
+        pipes[i]->data = p;
+        stdio[i].flags = UV_CREATE_PIPE | (i == 0 ? UV_READABLE_PIPE : UV_WRITABLE_PIPE);
+        stdio[i].data.stream = (uv_stream_t *)pipes[i];
+    }
+    /* A session of its own, so that Ctrl-C reaches the job only as a message. */
+    const uv_process_options_t options = { .file = argv[0],
+                                           .args = argv,
+                                           .stdio = stdio,
+                                           .stdio_count = 3,
+                                           .exit_cb = on_exit_of_shell,
+                                           .flags = UV_PROCESS_DETACHED };
+    p->process.data = p;
+    p->state = PEER_STARTING;
+    p->deadline_ms = clock_ms() + START_MS;
+    s->n_starting++;
+    const int rc = uv_spawn(&s->loop, &p->process, &options);
+    if (rc != 0) {
+        p->state = PEER_ENDED;
+        s->n_ended++;
+        p->has_exited = true;
+        for (int i = 0; i < 3; i++)
+            uv_close((uv_handle_t *)pipes[i], NULL);
+        start_explain(s->facts, p->host, -1, uv_strerror(rc), &f);
+        fail(s, &f);
+    } else {
+        p->out.open = uv_read_start((uv_stream_t *)&p->out.pipe, give_room, on_bytes) == 0;
+        p->err.open = uv_read_start((uv_stream_t *)&p->err.pipe, give_room, on_bytes) == 0;
+    }
+    start_free(argv);
+}
+
+static void start_more(struct starter *s)
+{
+    char port[8];
+    for (int i = 0; i < s->n && s->n_starting < AT_ONCE && s->exit_code < 0; i++)
+        if (s->peers[i].state == PEER_WAITING) {
+            spawn_shell(&s->peers[i]);
+            snprintf(port, sizeof(port), "%d",
+                     s->facts->cli->origin[OPT_MASTER_PORT] > FROM_DEFAULT ? s->facts->cli->master_port : 0);
+            if (i == 0 && s->n > 1)
+                send_text(&s->peers[0], REMOTE_LISTEN, port);
+        }
+}
+
+/* --- signals and time ----------------------------------------------------------------------------------------- */
+
+/* The nodes decide what a signal does, as for a job of one node. */
+static void take_signal(struct starter *s, int number)
+{
+    char text[8];
+    const bool stop = signals_act(s->facts->cli->stop_signals, number) == SIGNAL_STOP;
+    snprintf(text, sizeof(text), "%d", number);
+    s->stops += stop;
+    if (s->n_running == 0 && stop) {
+        s->exit_code = s->exit_code < 0 ? 128 + number : s->exit_code;
+        end_all(s);
+        finish_if_done(s);
+        return;
+    }
+    send_to_all(s, REMOTE_SIGNAL, text);
+    if (s->stops >= 2 && s->kill_ms == 0)
+        s->kill_ms = clock_ms() + LAST_MS;
+}
+
+static void on_lifeline(uv_poll_t *poll, int status, int events)
+{
+    struct starter *s = poll->data;
+    struct signal_heard heard;
+    ssize_t got;
+    (void)status, (void)events;
+    while ((got = read(s->lifeline_fd, &heard, sizeof(heard))) == (ssize_t)sizeof(heard))
+        take_signal(s, heard.signal);
+    if (got == 0) { /* the guardian was killed */
+        uv_poll_stop(poll);
+        s->exit_code = EXIT_CODE_DDPRUN;
+        end_all(s);
+        finish_if_done(s);
+    }
+}
+
+static void on_signals(uv_poll_t *poll, int status, int events)
+{
+    struct starter *s = poll->data;
+    struct signalfd_siginfo info;
+    (void)status, (void)events;
+    while (read(s->signals_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        if (info.ssi_signo != SIGCONT)
+            take_signal(s, (int)info.ssi_signo);
+}
+
+static void check_deadlines(struct starter *s)
+{
+    const uint64_t now = clock_ms();
+    for (int i = 0; i < s->n; i++) {
+        struct peer *p = &s->peers[i];
+        struct finding f;
+        if (p->state == PEER_STARTING && now >= p->deadline_ms && s->exit_code < 0) {
+            finding_make(&f, FINDING_HOST_NOT_REACHED, p->host->name, "words", "no answer within 60 s",
+                         "shell", s->facts->cli->remote_shell, NULL);
+            fail(s, &f);
+            uv_process_kill(&p->process, SIGTERM);
+        }
+        if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !p->has_exited) {
+            log_error(
+                "%s: its remote shell has not ended and is killed; look there for what is left of the job",
+                p->host->name);
+            uv_process_kill(&p->process, SIGKILL);
+        }
+    }
+}
+
+static void on_beat(uv_timer_t *timer)
+{
+    struct starter *s = timer->data;
+    send_to_all(s, REMOTE_BEAT, "");
+    check_deadlines(s);
+    finish_if_done(s);
+}
+
+static void on_written(void *user)
+{
+    struct starter *s = user;
+    read_streams(s);
+    finish_if_done(s);
+}
+
+static void ring(void *user)
+{
+    wakeup_ring(&((struct starter *)user)->written);
+}
+
+/* --- from start to end ------------------------------------------------------------------------------------------ */
+
+static bool open_starter(struct starter *s, int lifeline)
+{
+    sigset_t watched;
+    sigemptyset(&watched);
+    for (int i = 0; i < SIGNAL_ROWS; i++)
+        if (signal_rows[i].act != SIGNAL_NONE && signal_rows[i].act != SIGNAL_CHILD)
+            sigaddset(&watched, signal_rows[i].number);
+    sigset_t child; /* libuv waits for it with a handler */
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_UNBLOCK, &child, NULL);
+    s->signals_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    s->lifeline_fd = lifeline;
+    if (s->signals_fd < 0 || uv_loop_init(&s->loop) != 0 ||
+        !wakeup_open(&s->written, &s->loop, on_written, s))
+        return false;
+    s->sinks = sinks_new(WRITER_BLOCK, ring, s);
+    uv_timer_init(&s->loop, &s->beat);
+    uv_poll_init(&s->loop, &s->lifeline, lifeline);
+    uv_poll_init(&s->loop, &s->signals, s->signals_fd);
+    s->beat.data = s->lifeline.data = s->signals.data = s;
+    return s->sinks != NULL && uv_timer_start(&s->beat, on_beat, REMOTE_BEAT_MS, REMOTE_BEAT_MS) == 0 &&
+           uv_poll_start(&s->lifeline, UV_READABLE, on_lifeline) == 0 &&
+           uv_poll_start(&s->signals, UV_READABLE, on_signals) == 0;
+}
+
+static void close_starter(struct starter *s)
+{
+    uv_loop_close(&s->loop);
+    sinks_free(s->sinks);
+    secret_free(s->secret);
+    for (int i = 0; i < s->n; i++) {
+        merge_free(&s->peers[i].out.merge);
+        merge_free(&s->peers[i].err.merge);
+        buf_free(&s->peers[i].head);
+        free(s->peers[i].reached);
+    }
+    free(s->peers);
+    close(s->signals_fd);
+}
+
+int starter_run(void *arg, int lifeline)
+{
+    const struct starter_job *job = arg;
+    struct starter s = { .facts = job->facts, .n = job->n, .exit_code = -1 };
+    struct ddp_err err;
+    if (secret_make(&s.secret, &err) != DDP_OK) {
+        log_error("%s", err.msg);
+        return EXIT_CODE_DDPRUN;
+    }
+    s.peers = calloc((size_t)job->n, sizeof(*s.peers));
+    if (s.peers == NULL || !open_starter(&s, lifeline)) {
+        log_error("cannot start %d hosts: out of memory or descriptors", job->n);
+        return EXIT_CODE_DDPRUN;
+    }
+    for (int i = 0; i < s.n; i++) {
+        s.peers[i].starter = &s;
+        s.peers[i].said_code = -1;
+        s.peers[i].host = &job->hosts[i];
+    }
+    start_more(&s);
+    finish_if_done(&s);
+    uv_run(&s.loop, UV_RUN_DEFAULT);
+    close_starter(&s);
+    return s.exit_code < 0 ? EXIT_CODE_OK : s.exit_code;
+}

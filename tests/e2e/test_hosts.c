@@ -1,0 +1,384 @@
+/* ddprun --hosts: one command, one console and no process left. A script stands in for ssh and starts all hosts here; the last
+ * tests use a real sshd. */
+#include "job.h"
+#include "procstat.h"
+#include "run.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+TestSuite(hosts, .timeout = 120);
+
+/* --- a remote shell ---------------------------------------------------------------------------------------- */
+
+/* SHELL HOST COMMAND: some hosts fail as ssh does. */
+static const char script[] =
+    "#!/bin/sh\n"
+    "host=$1; shift\n"
+    "case $host in\n"
+    "refused) echo 'ssh: connect to host refused port 22: Connection refused' >&2; exit 255 ;;\n"
+    "key) echo 'ann@key: Permission denied (publickey).' >&2; exit 255 ;;\n"
+    "changed) echo 'Host key verification failed.' >&2; exit 255 ;;\n"
+    "bare) exec sh -c 'exec no-such-ddprun --relay' ;;\n"
+    "old) printf '\\036ddprun here 9.9.0 0 - 10.0.0.1\\n'; exec cat ;;\n"
+    "moved) mv \"$PWD\" \"$PWD.moved\" ;;\n"
+    "noisy) echo Welcome; echo 'Last login: today' >&2 ;;\n"
+    "esac\n"
+    "exec sh -c \"$*\"\n";
+
+static char *dir, shell[320];
+
+static void write_file(const char *name, const char *text, mode_t mode, char path[300])
+{
+    snprintf(path, 300, "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    cr_assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0 && chmod(path, mode) == 0);
+}
+
+static void set_up(void)
+{
+    char path[300];
+    dir = job_dir();
+    write_file("shell", script, 0755, path);
+    snprintf(shell, sizeof(shell), "--remote_shell=%s", path);
+}
+
+static void tear_down(void)
+{
+    job_dir_remove(dir);
+}
+
+#define HOSTS_TEST(name) Test(hosts, name, .init = set_up, .fini = tear_down)
+
+static int count(const char *text, const char *piece)
+{
+    int n = 0;
+    for (; (text = strstr(text, piece)) != NULL; text += strlen(piece))
+        n++;
+    return n;
+}
+
+/* --- a job --------------------------------------------------------------------------------------------------- */
+
+HOSTS_TEST(ranks_follow_the_list_and_every_line_names_its_host)
+{
+    struct run_result r = JOB("--hosts=a:2,noisy:1,c", shell, "--nproc_per_node=1", WORKER);
+    EXPECT(r, 2); /* a count and --nproc_per_node contradict each other */
+    run_free(&r);
+    r = JOB("--hosts=a:2,noisy:1,c:1", shell, "sh", "-c",
+            "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[a:0] rank 0 of 4, local 0"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[a:1] rank 1 of 4, local 1"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[noisy:2] rank 2 of 4, local 0"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[c:3] rank 3 of 4, local 0"), 1, "%s", r.out);
+    cr_expect_null(strstr(r.out, "Welcome"), "%s", r.out);
+    run_free(&r);
+}
+
+HOSTS_TEST(a_host_file_and_one_host_work)
+{
+    char path[300], option[320];
+    write_file("hosts", "# two hosts\na slots=2\nb\n", 0644, path);
+    snprintf(option, sizeof(option), "--hostfile=%s", path);
+    struct run_result r = JOB(option, shell, "sh", "-c", "echo rank $RANK of $WORLD_SIZE");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[b:2] rank 2 of 3"), 1, "%s", r.out);
+    run_free(&r);
+    r = JOB("--hosts=localhost:2", "sh", "-c", "echo rank $RANK of $WORLD_SIZE");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[localhost:1] rank 1 of 2"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+HOSTS_TEST(the_first_failure_is_reported_once_by_its_node)
+{
+    struct run_result r =
+        JOB("--hosts=a:2,b:2", shell, WORKER, "only:3", "err:oops", "exit:7", "all", "forever");
+    EXPECT(r, 7);
+    cr_expect_eq(count(r.err, "failed first: exit 7"), 1, "%s", r.err);
+    cr_expect_eq(count(r.err, "| oops"), 1, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "times "), "%s", r.err);
+    run_free(&r);
+}
+
+HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
+{
+    struct run_process *p = JOB_START("--hosts=a,b", shell, "sh", "-c", "seq 100000");
+    usleep(300 * 1000);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "\n"), 200000);
+    cr_expect_eq(job_count(r.out, "[a:0] 100000"), 1);
+    cr_expect_eq(job_count(r.out, "[b:1] 77777"), 1);
+    run_free(&r);
+}
+
+HOSTS_TEST(rank_0_reads_the_input)
+{
+    static char text[200001];
+    memset(text, 'x', sizeof(text) - 1);
+    for (size_t i = 99; i < sizeof(text) - 1; i += 100)
+        text[i] = '\n';
+    struct run_result r = job_run((const char *const[]){ "--hosts=a,b", shell, "sh", "-c", "wc -c", NULL },
+                                  &(struct run_options){ .stdin_text = text });
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[a:0] 200000"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+/* A worker searches its environment and the command lines of its ancestors for 64 hexadecimal digits. */
+HOSTS_TEST(no_worker_finds_the_secret)
+{
+    struct run_result r =
+        JOB("--hosts=a,b", shell, "sh", "-c",
+            "p=$$; while [ $p -gt 1 ]; do cat /proc/$p/cmdline /proc/$p/environ; p=$(ps -o ppid= -p $p | tr "
+            "-d ' '); "
+            "done 2>/dev/null | tr '\\0' '\\n' | grep -cE '(^|[^0-9a-f])[0-9a-f]{64}([^0-9a-f]|$)'; true");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[a:0] 0"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+/* --- a host that cannot start -------------------------------------------------------------------------------- */
+
+struct bad_host {
+    char hosts[32], finding[32], words[64];
+};
+
+ParameterizedTestParameters(hosts, a_host_that_cannot_start_is_one_finding)
+{
+    static struct bad_host bad[] = {
+        { "--hosts=a,refused", "HOST_NOT_REACHED", "refused was not reached: ssh: connect" },
+        { "--hosts=key,b", "HOST_REJECTS_LOGIN", "key rejects the login: ann@key" },
+        { "--hosts=a,changed", "HOST_KEY_DIFFERS", "changed has a host key" },
+        { "--hosts=a,bare,c", "HOST_HAS_NO_DDPRUN", "bare has no ddprun" },
+        { "--hosts=a,old", "HOST_NOT_READY", "its ddprun is version 9.9.0" },
+        { "--hosts=moved:1", "HOST_NOT_READY", "No such file or directory" },
+    };
+    return cr_make_param_array(struct bad_host, bad, sizeof(bad) / sizeof(bad[0]));
+}
+
+ParameterizedTest(struct bad_host *bad, hosts, a_host_that_cannot_start_is_one_finding)
+{
+    char cwd[300], finding[64];
+    set_up();
+    snprintf(cwd, sizeof(cwd), "%s/run", dir);
+    snprintf(finding, sizeof(finding), "finding  %s", bad->finding);
+    cr_assert_eq(mkdir(cwd, 0755), 0);
+    struct run_result r = job_run((const char *const[]){ bad->hosts, shell, WORKER, "say:ran", NULL },
+                                  &(struct run_options){ .cwd = cwd });
+    EXPECT(r, 125);
+    cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, finding), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, bad->words), "%s", r.err);
+    cr_expect_null(strstr(r.out, "ran"), "%s", r.out);
+    run_free(&r);
+    tear_down();
+}
+
+HOSTS_TEST(contradicting_options_are_refused)
+{
+    static const char *const words[][2] = { { "--nnodes=2", "--hosts and --nnodes exclude each other" },
+                                            { "--secret_file=x",
+                                              "--hosts and --secret_file exclude each other" },
+                                            { "--standalone", "--hosts and --standalone exclude each other" },
+                                            { "--hostfile=x", "--hosts and --hostfile exclude each other" } };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        struct run_result r = JOB("--hosts=a,b", words[i][0], "true");
+        EXPECT(r, 2);
+        cr_expect_not_null(strstr(r.err, words[i][1]), "%s", r.err);
+        run_free(&r);
+    }
+    struct run_result r = JOB("--hosts=-oProxyCommand=id", "true");
+    EXPECT(r, 2);
+    run_free(&r);
+    r = JOB("--hostfile=/nonexistent", "true");
+    EXPECT(r, 2);
+    cr_expect_not_null(strstr(r.err, "/nonexistent: cannot read it: No such file"), "%s", r.err);
+    run_free(&r);
+    r = job_run(
+        (const char *const[]){ "--hosts=a,b", "true", NULL },
+        &(struct run_options){ .env = (const char *const[]){ "SLURM_JOB_ID=7", "SLURM_NNODES=1", NULL } });
+    EXPECT(r, 2);
+    cr_expect_not_null(strstr(r.err, "srun --ntasks-per-node=1 ddprun"), "%s", r.err);
+    run_free(&r);
+}
+
+HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
+{
+    struct run_result r = JOB("--hosts=a:2,ann@b", "--ssh=ssh -p 2222", "--dry_run", "train.py");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "ssh -p 2222 -T -o BatchMode=yes"), 2, "%s", r.out);
+    cr_expect_eq(count(r.out, " ann@b "), 1, "%s", r.out);
+    run_free(&r);
+}
+
+/* --- the end --------------------------------------------------------------------------------------------------- */
+
+/* A job of two hosts whose workers and their children hold the witness. */
+static struct run_process *start_held(const struct job_witness *w)
+{
+    struct run_process *p = JOB_START("--hosts=a,b", shell, WORKER, w->hold, "say:ready", "forever");
+    cr_assert(run_until_output(p, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    return p;
+}
+
+HOSTS_TEST(ctrl_c_ends_all_hosts)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *p = start_held(&w);
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    cr_expect_eq(count(r.err, "was stopped by SIGINT") +
+                     count(r.err, "stopped by SIGINT from the terminal after"),
+                 1, "%s", r.err);
+    cr_expect(job_witness_alone(&w));
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+HOSTS_TEST(nothing_is_left_when_the_starter_is_killed)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *p = start_held(&w);
+    run_signal(p, SIGKILL);
+    cr_expect(job_witness_alone(&w));
+    struct run_result r = run_wait(p);
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+HOSTS_TEST(nothing_is_left_when_the_starters_agent_is_killed)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *p = start_held(&w);
+    const pid_t agent = procstat_child(run_pid(p), 0);
+    if (agent > 0)
+        kill(agent, SIGKILL);
+    else
+        run_signal(p, SIGKILL);
+    cr_expect(job_witness_alone(&w));
+    struct run_result r = run_wait(p);
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+HOSTS_TEST(a_killed_relay_is_a_lost_host)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *p = start_held(&w);
+    const pid_t agent = procstat_child(run_pid(p), 0), relay = agent > 0 ? procstat_child(agent, 1) : 0;
+    if (relay == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    kill(relay, SIGKILL);
+    cr_expect(job_witness_alone(&w));
+    struct run_result r = run_wait(p);
+    EXPECT(r, 125);
+    cr_expect_not_null(strstr(r.err, "HOST_LOST"), "%s", r.err);
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+/* --- a relay and a stranger --------------------------------------------------------------------------------------- */
+
+Test(hosts, a_relay_ends_at_bytes_that_are_no_message)
+{
+    static const char *const inputs[] = { "", "hello\n", "s\x01\x01\x01\x01" };
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        const char *const argv[] = { bin("ddprun"), "--relay", NULL };
+        struct run_result r = run_command(argv, &(struct run_options){ .stdin_text = inputs[i] });
+        EXPECT(r, 125);
+        cr_expect_eq(strstr(r.err, "is not an option for users") != NULL, inputs[i][0] != '\0', "%s", r.err);
+        run_free(&r);
+    }
+}
+
+/* --- a real sshd -------------------------------------------------------------------------------------------------- */
+
+/* Start an sshd of this user on a free port. Return the option for it, or skip the test. */
+static const char *start_sshd(void)
+{
+    static char option[1200];
+    char command[2400];
+    if (access("/usr/sbin/sshd", X_OK) != 0 || access("/usr/bin/ssh-keygen", X_OK) != 0)
+        cr_skip_test("skipped, because openssh-server or openssh-client is not installed");
+    const int port = free_port();
+    snprintf(command, sizeof(command),
+             "cd %s && ssh-keygen -q -t ed25519 -N '' -f host && ssh-keygen -q -t ed25519 -N '' -f user && "
+             "{ [ $(id -u) -ne 0 ] || mkdir -p /run/sshd; } && "
+             "printf 'ListenAddress 127.0.0.1:%d\\nHostKey %s/host\\nAuthorizedKeysFile "
+             "%s/user.pub\\nStrictModes no\\n"
+             "PidFile %s/pid\\nUsePAM no\\nPasswordAuthentication no\\n' >conf && /usr/sbin/sshd -f conf -E "
+             "log && "
+             "until [ -s pid ]; do sleep 0.02; done",
+             dir, port, dir, dir, dir);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+    snprintf(option, sizeof(option),
+             "--ssh=/usr/bin/ssh -F none -p %d -i %s/user -o UserKnownHostsFile=%s/known -o "
+             "StrictHostKeyChecking=accept-new",
+             port, dir, dir);
+    return option;
+}
+
+static void stop_sshd(void)
+{
+    char *pid = job_file(dir, "pid");
+    if (pid != NULL)
+        kill(atoi(pid), SIGTERM);
+    free(pid);
+}
+
+HOSTS_TEST(a_job_runs_through_sshd_and_ends_with_the_connection)
+{
+    const char *ssh = start_sshd();
+    struct job_witness w;
+    struct run_result r =
+        JOB("--hosts=127.0.0.1:2,localhost:1", ssh, "sh", "-c", "echo rank $RANK of $WORLD_SIZE");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[127.0.0.1:1] rank 1 of 3"), 1, "%s%s", r.out, r.err);
+    cr_expect_eq(job_count(r.out, "[localhost:2] rank 2 of 3"), 1, "%s%s", r.out, r.err);
+    run_free(&r);
+    job_witness_open(&w);
+    struct run_process *p = JOB_START("--hosts=127.0.0.1:2", ssh, WORKER, w.hold, "say:ready", "forever");
+    cr_assert(run_until_output(p, "[127.0.0.1:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    const pid_t agent = procstat_child(run_pid(p), 0), client = agent > 0 ? procstat_child(agent, 0) : 0;
+    kill(client > 0 ? client : run_pid(p), SIGKILL);
+    cr_expect(job_witness_alone(&w));
+    r = run_wait(p);
+    cr_expect(client == 0 || strstr(r.err, "HOST_LOST") != NULL, "%s", r.err);
+    run_free(&r);
+    job_witness_close(&w);
+    stop_sshd();
+}
+
+HOSTS_TEST(a_key_that_sshd_does_not_accept_is_named)
+{
+    char option[1300];
+    const char *ssh = start_sshd();
+    char *key = strstr(snprintf(option, sizeof(option), "%s", ssh) > 0 ? option : option, "/user ");
+    cr_assert_not_null(key);
+    memcpy(key, "/host ", 6);
+    struct run_result r = JOB("--hosts=127.0.0.1", option, "true");
+    EXPECT(r, 125);
+    cr_expect_not_null(strstr(r.err, "HOST_REJECTS_LOGIN"), "%s", r.err);
+    run_free(&r);
+    stop_sshd();
+}

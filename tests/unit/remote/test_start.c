@@ -1,0 +1,224 @@
+/* The decisions of --hosts: messages, commands, the address of the store, and why a host did not start. */
+#include "remote/remote.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <string.h>
+
+/* --- messages ------------------------------------------------------------------------------------------------ */
+
+Test(remote_messages, a_message_is_taken_when_it_is_complete)
+{
+    struct buf wire = { 0 };
+    enum remote_message kind;
+    struct slice body;
+    size_t size;
+    cr_assert(remote_put(&wire, REMOTE_SIGNAL, slice_str("15")));
+    cr_assert(remote_put(&wire, REMOTE_BEAT, slice_str("")));
+    for (size_t n = 0; n < REMOTE_HEADER_BYTES + 2; n++)
+        cr_expect_eq(remote_take(slice_of(wire.data, n), &kind, &body, &size), 0, "%zu bytes", n);
+    cr_assert_eq(remote_take(buf_slice(&wire), &kind, &body, &size), 1);
+    cr_expect_eq(kind, REMOTE_SIGNAL);
+    cr_expect(slice_equal(body, slice_str("15")));
+    buf_consume(&wire, size);
+    cr_assert_eq(remote_take(buf_slice(&wire), &kind, &body, &size), 1);
+    cr_expect_eq(kind, REMOTE_BEAT);
+    buf_free(&wire);
+}
+
+Test(remote_messages, a_length_above_the_limit_is_rejected_before_its_bytes_arrive)
+{
+    enum remote_message kind;
+    struct slice body;
+    size_t size;
+    struct buf wire = { 0 };
+    cr_expect_eq(remote_take(slice_of("s\0\0\0\5", 5), &kind, &body, &size), -1);
+    cr_expect_eq(remote_take(slice_of("j\377\377\377\377", 5), &kind, &body, &size), -1);
+    cr_expect_eq(remote_take(slice_of("?\0\0\0\0", 5), &kind, &body, &size), -1);
+    cr_expect_not(remote_put(&wire, REMOTE_SIGNAL, slice_str("12345")));
+    buf_free(&wire);
+}
+
+Test(remote_messages, answers_are_found_among_the_lines_of_a_login_shell)
+{
+    const struct remote_answer here = { .news = REMOTE_HERE,
+                                        .version = "0.1.0",
+                                        .port = 4711,
+                                        .token = "ab12",
+                                        .addresses = "10.0.0.1 fd00::1" };
+    struct remote_answer got;
+    struct buf out = { 0 };
+    cr_assert(remote_print_answer(&here, &out));
+    cr_assert(remote_parse_answer(slice_of(out.data, out.len - 1), &got));
+    cr_expect_eq(got.news, REMOTE_HERE);
+    cr_expect_eq(got.port, 4711);
+    cr_expect_str_eq(got.version, "0.1.0");
+    cr_expect_str_eq(got.token, "ab12");
+    cr_expect_str_eq(got.addresses, "10.0.0.1 fd00::1");
+    cr_expect_not(remote_parse_answer(slice_str("Welcome to n1"), &got));
+    cr_expect_not(remote_parse_answer(slice_str(REMOTE_ANSWER "here 0.1.0 99999 ab "), &got));
+    cr_expect_not(remote_parse_answer(slice_str(REMOTE_ANSWER "gone 0.1.0 1 ab "), &got));
+    cr_expect_not(remote_parse_answer(slice_str(REMOTE_ANSWER), &got));
+    buf_free(&out);
+}
+
+/* --- commands --------------------------------------------------------------------------------------------------- */
+
+static char *environ_block[] = { "PATH=/bin",      "HOME=/root",    "NCCL_DEBUG=INFO", "PATHS=no",
+                                 "VIRTUAL_ENV=/v", "AWS_SECRET=no", "TORCH_LOGS=x",    NULL };
+static char *argv[] = { "ddprun", "--hosts", "a:2,b", "train.py", "it's", NULL };
+
+static struct start_facts facts_of(struct cli *cli)
+{
+    struct ddp_err err;
+    cr_assert_eq(cli_read(cli, 5, argv, environ_block, &err), DDP_OK, "%s", err.msg);
+    return (struct start_facts){ .cli = cli,
+                                 .argv = argv,
+                                 .environ_block = environ_block,
+                                 .program = "/opt/my dir/ddprun",
+                                 .directory = "/home/ann",
+                                 .host = "here",
+                                 .job = "job1",
+                                 .umask = 0022 };
+}
+
+Test(remote_command, ssh_gets_its_options_the_host_and_one_script)
+{
+    struct cli cli;
+    struct ddp_err err;
+    struct start_facts facts = facts_of(&cli);
+    struct host_spec host = { .name = "ann@a" };
+    char **words;
+    cli.remote_shell = "/usr/bin/ssh -p 2222";
+    cr_assert_eq(start_command(&facts, &host, &words, &err), DDP_OK);
+    const char *const expected[] = {
+        "/usr/bin/ssh",          "-p",   "2222", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
+        "ServerAliveInterval=5", "ann@a"
+    };
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
+        cr_expect_str_eq(words[i], expected[i]);
+    cr_expect_str_eq(words[11],
+                     "sh -c 'for p in /v/bin/ddprun '\\''/opt/my dir/ddprun'\\''; do if test -x \"$p\"; then "
+                     "exec \"$p\" --relay; fi; done; exec ddprun --relay'");
+    cr_expect_null(words[12]);
+    start_free(words);
+    cli_free(&cli);
+}
+
+Test(remote_command, another_remote_shell_gets_no_options_and_this_host_none_at_all)
+{
+    struct cli cli;
+    struct ddp_err err;
+    struct start_facts facts = facts_of(&cli);
+    struct host_spec a = { .name = "a" }, here = { .name = "here" };
+    char **words;
+    cli.remote_shell = "rsh";
+    cr_assert_eq(start_command(&facts, &a, &words, &err), DDP_OK);
+    cr_expect_str_eq(words[0], "rsh");
+    cr_expect_str_eq(words[1], "a");
+    start_free(words);
+    cr_assert_eq(start_command(&facts, &here, &words, &err), DDP_OK);
+    cr_expect_str_eq(words[0], "/opt/my dir/ddprun");
+    cr_expect_str_eq(words[1], "--relay");
+    cr_expect_null(words[2]);
+    start_free(words);
+    cli_free(&cli);
+}
+
+/* The secret is a member of its own, and neither an argument nor a variable. */
+Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_variables)
+{
+    struct cli cli;
+    struct start_facts facts = facts_of(&cli);
+    struct host_spec host = { .name = "ann@a", .count = "2" };
+    const struct start_meeting meeting = {
+        .nodes = 2, .address = "10.0.0.1", .port = 4711, .secret = "5ec7e7"
+    };
+    const char *const expected[] = { "ddprun",
+                                     "--one_console",
+                                     "--scheduler=none",
+                                     "--nnodes=2",
+                                     "--node_rank=1",
+                                     "--master_addr=10.0.0.1",
+                                     "--master_port=4711",
+                                     "--secret_file=-",
+                                     "--nproc_per_node=2",
+                                     "--rdzv_id=job1",
+                                     "--log_line_prefix_template=[a:${rank}] ",
+                                     "--quiet",
+                                     "--hosts",
+                                     "a:2,b",
+                                     "train.py",
+                                     "it's" };
+    const char *const env[] = { "PATH=/bin", "NCCL_DEBUG=INFO", "VIRTUAL_ENV=/v", "TORCH_LOGS=x" };
+    struct buf out = { 0 };
+    cr_assert(start_job(&facts, &host, 1, &meeting, &out));
+    cJSON *o = cJSON_ParseWithLength((const char *)out.data, out.len);
+    const cJSON *words = cJSON_GetObjectItem(o, "argv"), *variables = cJSON_GetObjectItem(o, "env");
+    cr_expect_eq(cJSON_GetArraySize(words), (int)(sizeof(expected) / sizeof(expected[0])));
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
+        cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetArrayItem(words, (int)i)), expected[i]);
+    cr_expect_eq(cJSON_GetArraySize(variables), 4);
+    for (size_t i = 0; i < 4; i++)
+        cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetArrayItem(variables, (int)i)), env[i]);
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(o, "secret")), "5ec7e7");
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory")), "/home/ann");
+    cr_expect_eq(cJSON_GetObjectItem(o, "umask")->valueint, 0022);
+    cr_expect(cJSON_IsFalse(cJSON_GetObjectItem(o, "input")));
+    cJSON_Delete(o);
+    buf_free(&out);
+    cli_free(&cli);
+}
+
+/* --- decisions -------------------------------------------------------------------------------------------------- */
+
+static const char *chosen(const char *own, const char *const *reached, int n)
+{
+    static char address[ENDPOINT_HOST_MAX];
+    start_choose_address(own, reached, n, address);
+    return address;
+}
+
+Test(remote_address, the_first_address_that_all_reach_is_chosen)
+{
+    cr_expect_str_eq(
+        chosen("10.0.0.1 192.168.0.1", (const char *[]){ "10.0.0.1 192.168.0.1", "192.168.0.1" }, 2),
+        "192.168.0.1");
+    cr_expect_str_eq(chosen("10.0.0.1", (const char *[]){ "10.0.0.1", "" }, 2), "");
+    cr_expect_str_eq(chosen("10.0.0.1", (const char *[]){ "10.0.0.11" }, 1), "");
+    cr_expect_str_eq(chosen("10.0.0.1 127.0.0.1", NULL, 0), "10.0.0.1");
+    cr_expect_str_eq(chosen("", NULL, 0), "");
+}
+
+static struct finding explained(int exit_code, const char *words)
+{
+    struct cli cli = { .remote_shell = "ssh" };
+    const struct start_facts facts = { .cli = &cli, .program = "/bin/ddprun" };
+    const struct host_spec host = { .name = "n1" };
+    struct finding f;
+    start_explain(&facts, &host, exit_code, words, &f);
+    return f;
+}
+
+Test(remote_failures, texts_of_ssh_become_findings)
+{
+    cr_expect_eq(explained(255, "ssh: Could not resolve hostname n1: Name or service not known\r\n").code,
+                 FINDING_HOST_NOT_REACHED);
+    cr_expect_eq(explained(255, "ssh: connect to host n1 port 22: No route to host\n").code,
+                 FINDING_HOST_NOT_REACHED);
+    cr_expect_eq(explained(255, "ann@n1: Permission denied (publickey).\n").code, FINDING_HOST_REJECTS_LOGIN);
+    cr_expect_eq(
+        explained(255,
+                  "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n")
+            .code,
+        FINDING_HOST_KEY_DIFFERS);
+    cr_expect_eq(explained(127, "sh: 1: exec: ddprun: not found\n").code, FINDING_HOST_HAS_NO_DDPRUN);
+    cr_expect_eq(explained(1, "This account is currently not available.\n").code, FINDING_HOST_NOT_READY);
+}
+
+Test(remote_failures, the_sentence_has_the_last_line_and_no_control_characters)
+{
+    const struct finding f = explained(1, "Last login: today\nno \033[31mspace\n\n");
+    cr_expect_str_eq(f.sentence, "n1 cannot start the job: no ?[31mspace");
+    cr_expect_str_eq(explained(3, "").sentence, "n1 cannot start the job: exit status 3");
+}

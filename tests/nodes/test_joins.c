@@ -81,7 +81,7 @@ SCENE(joins, different_numbers_of_nodes, .elastic = true, .options = "--master_a
 
 SCENE(joins, different_job_ids, .options = "--timeout=12", .says = "yesterday", .within_ms = CONNECTIONS,
       .node = { { .options = "--rdzv_id=today", .exit = ENDED, .ends = "--timeout" },
-                { .options = "--rdzv_id=yesterday", .exit = 125, .ends = "today" } })
+                { .options = "--rdzv_id=yesterday", .exit = 125, .late_ms = 500, .ends = "today" } })
 
 /* The same program, except for the digits of its version. */
 static void make_old(struct play *play)

@@ -49,6 +49,8 @@ slurm   iproute2            command:ip              the network of its nodes
 nodes   iproute2            command:ip              tests of several hosts, skipped without it
 nodes   nftables            command:nft             firewalls between those hosts
 nodes   iputils-ping        command:ping            does a host reach the other?
+nodes   openssh-server      file:/usr/sbin/sshd     jobs of --hosts, skipped without it
+nodes   openssh-client      command:ssh             the same
 '
 
 # Print the rows of the given groups as `package probe words...`.

@@ -66,6 +66,23 @@ static struct agent *in_state(enum agent_state state)
     return a;
 }
 
+/* True if the effects of the last step report the failure of worker `r`. */
+static bool reports_failure(const struct agent_effect *effects, int r)
+{
+    bool found = false;
+    for (size_t i = 0; i < n; i++)
+        found = found || (effects[i].type == EFFECT_TELL_FAILED && effects[i].local_rank == r);
+    return found;
+}
+
+Test(agent, of_workers_that_lost_their_peer_the_first_is_reported)
+{
+    struct agent *a = in_state(AGENT_SETTLING); /* worker 0 */
+    at(a, 20, AGENT_EXITED, 1, DDP_EXIT_PEER_LOST);
+    cr_assert(reports_failure(at(a, 20, AGENT_ALONE, 0, 0), 0));
+    agent_free(a);
+}
+
 Test(agent, every_cell_leads_where_it_should)
 {
     enum {

@@ -380,6 +380,24 @@ Test(hang, a_collective_of_one_rank_differs_from_the_line_of_the_others)
               "waits in barrier (train.py:120), while 3 ranks are in step (train.py:90)");
 }
 
+#define COLLECTIVE(function, rank)                                                             \
+    "{\"frames\":[{\"function\":\"" function                                                   \
+    "\",\"file\":\"torch/distributed/distributed_c10d.py\",\"line\":1,"                        \
+    "\"user\":false},{\"function\":\"step\",\"file\":\"train.py\",\"line\":9,\"user\":true}]," \
+    "\"threads\":[" MAIN_OF(rank, "sleeping in futex", 5) "]}"
+
+/* The sentence has room for two places. */
+Test(hang, of_many_places_the_first_two_are_named)
+{
+    const char *rows =
+        "[" SLEEPER
+        "," COLLECTIVE("all_reduce", 0) "," COLLECTIVE("broadcast", 2) "," COLLECTIVE("all_gather", 3) "]";
+    const struct diagnosis d = judge_rows(rows, rows, true);
+    expect_at(&d, 0, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
+              "; rank 0 waits in all_reduce (train.py:9), rank 2 waits in broadcast (train.py:9) and others "
+              "elsewhere");
+}
+
 Test(hang, ranks_that_all_compute_in_one_line_are_at_work)
 {
     const char *all = AT("step", "train.py", 90,

@@ -1,4 +1,5 @@
 /* IDENTIFY and CONTROL: permissions of each role, which claims are accepted, and the answers. */
+#include "hub/job.h"
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "ddp/context.h"
@@ -213,6 +214,20 @@ Test(control, status_counts)
     cJSON_Delete(status);
 }
 
+Test(control, of_a_large_barrier_the_first_ranks_are_shown)
+{
+    sim_job(&sim, 0, 2000);
+    sim_worker(&sim, 0, 0, 2000);
+    sim_barrier(&sim, 0, "a", 1000, NULL);
+    cJSON *answer = ask("{\"op\":\"barriers\"}");
+    const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(answer, "barriers"), 0);
+    cr_assert_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "arrived")), 1);
+    const cJSON *missing = cJSON_GetObjectItem(row, "missing");
+    cr_assert_eq(cJSON_GetArraySize(missing), 1024);
+    cr_assert_eq(cJSON_GetNumberValue(cJSON_GetArrayItem(missing, 1023)), 1024);
+    cJSON_Delete(answer);
+}
+
 Test(control, keys_are_shown_as_text_or_hex)
 {
     sim_feed(&sim, CLIENT,
@@ -423,6 +438,17 @@ static void two_nodes(void)
 }
 
 /* --- joining --------------------------------------------------------------------------------------------------- */
+
+Test(control_rdzv, the_hang_rules_of_the_first_node_count)
+{
+    join(N0, 0, 2, ",\"hang_ms\":50000,\"on_hang\":\"stop\"");
+    join(N1, 1, 2, ",\"hang_ms\":0,\"on_hang\":\"restart\"");
+    const struct job *job = job_find(sim.hub, "demo");
+    cr_assert_not_null(job);
+    cr_expect_eq(job->hang.watch.limit_ms, 50000);
+    cr_expect_not(job->hang.watch.is_off);
+    cr_expect_str_eq(job->hang.action, "stop");
+}
 
 /* The answer and the round come at once: one round trip before the first worker starts. */
 Test(control_rdzv, one_node_starts_after_one_round_trip)

@@ -119,6 +119,16 @@ Test(vouch, its_wait_counts_as_the_rank_s)
     cr_assert_not_null(strstr(status, "{\"rank\":1,\"state\":\"disconnected\""), "%s", status);
 }
 
+Test(vouch, a_wait_for_several_keys_shows_the_first_and_their_number)
+{
+    node(A, "a");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, "06" N(03) KEY_K N(02) "2f6c" N(02) "2f6d");
+    vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":1,\"pid\":77}", "{\"ok\":true}");
+    const char *status = sim_control(&sim, OPERATOR, "{\"op\":\"status\"}");
+    cr_assert_not_null(strstr(status, "\"waits_for\":\"key '/k' and 2 more\""), "%s", status);
+}
+
 Test(vouch, an_agent_speaks_for_its_own_ranks_and_address_only)
 {
     node(A, "a");

@@ -88,7 +88,7 @@ bool procfs_read(const char *path, struct buf *out)
 }
 
 /* Read the beginning of a short file without allocating memory. "" if the file cannot be read. */
-static void read_text(pid_t pid, const char *file, char *to, size_t size)
+static void read_proc_file(pid_t pid, const char *file, char *to, size_t size)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
@@ -101,7 +101,7 @@ static void read_text(pid_t pid, const char *file, char *to, size_t size)
 
 void procfs_line(pid_t pid, const char *file, char *to, size_t size)
 {
-    read_text(pid, file, to, size);
+    read_proc_file(pid, file, to, size);
     to[strcspn(to, "\n")] = '\0';
     for (char *p = to; *p != '\0'; p++)
         if (!isprint((unsigned char)*p))
@@ -112,7 +112,7 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size)
 bool procfs_stat(pid_t pid, struct proc_stat *out)
 {
     char text[512];
-    read_text(pid, "stat", text, sizeof(text));
+    read_proc_file(pid, "stat", text, sizeof(text));
     return proc_stat_parse(text, out);
 }
 

@@ -239,7 +239,7 @@ void node_explain_beats(struct node *n)
 
 /* Create a memory file of a fixed size, so that a program that prints without end gets an error. -1: no descriptor is
  * left. */
-static int open_file(size_t bytes)
+static int open_unlinked(size_t bytes)
 {
     const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 &&
@@ -439,8 +439,8 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     if (h == NULL || !procfs_stat(t->pid, &h->before))
         return NOT_STARTED;
     h->about = *t;
-    h->out = open_file(STACKS_INPUT_MAX);
-    h->err = open_file(ERRORS_MAX);
+    h->out = open_unlinked(STACKS_INPUT_MAX);
+    h->err = open_unlinked(ERRORS_MAX);
     const uint64_t until_ms = clock_ms() + STACKS_PROCESS_MS;
     h->until_ms = until_ms < d->until_ms ? until_ms : d->until_ms;
     if (h->out >= 0 && h->err >= 0 && read_threads(d, t, &h->threads) > 0)

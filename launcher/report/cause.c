@@ -574,7 +574,7 @@ static bool is_import_exception(struct slice line, struct slice before)
 }
 
 /* Return a hash of the line that is never 0. */
-static uint64_t number_of(struct slice line)
+static uint64_t value_in_line(struct slice line)
 {
     const uint64_t hash = hash_bytes(HASH_START, line.data, line.len);
     return hash != 0 ? hash : 1;
@@ -594,7 +594,7 @@ uint64_t hint_import_error(struct slice text)
             found = 0;
         if (is_import_exception(line, before) ||
             (is_last && contains(line, ": No module named ") && found == 0))
-            found = number_of(line);
+            found = value_in_line(line);
         before = line;
         at = newline != NULL ? newline + 1 : end;
     }

@@ -164,7 +164,7 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
 }
 
-static enum auth_result fail(struct auth *a, enum auth_result result)
+static enum auth_result reject_with(struct auth *a, enum auth_result result)
 {
     sodium_memzero(a, sizeof(*a));
     a->state = AUTH_FAILED;
@@ -178,18 +178,19 @@ enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct 
     uint8_t proof[AUTH_HASH_BYTES];
     theirs[0] = '\0';
     if (a->state != AUTH_GREETED)
-        return fail(a, AUTH_OUT_OF_ORDER);
+        return reject_with(a, AUTH_OUT_OF_ORDER);
     if (answer.len != AUTH_ANSWER_BYTES)
-        return fail(a, AUTH_MALFORMED);
+        return reject_with(a, AUTH_MALFORMED);
     print_text(m + AT_PRINT, theirs);
     if (m[AT_RESULT] != AUTH_OK)
-        return fail(a, m[AT_RESULT] <= AUTH_OUT_OF_ORDER ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED);
+        return reject_with(a, m[AT_RESULT] <= AUTH_OUT_OF_ORDER ? (enum auth_result)m[AT_RESULT]
+                                                                : AUTH_MALFORMED);
     if (m[AT_VERSION] != AUTH_VERSION)
-        return fail(a, AUTH_OTHER_VERSION);
+        return reject_with(a, AUTH_OTHER_VERSION);
     memcpy(a->talk + AUTH_HELLO_BYTES, m, AUTH_OFFER_BYTES);
     make_proof(a, secret, "ddprun store", proof);
     if (sodium_memcmp(proof, m + AUTH_OFFER_BYTES, sizeof(proof)) != 0)
-        return fail(a, AUTH_BAD_PROOF);
+        return reject_with(a, AUTH_BAD_PROOF);
     make_proof(a, secret, "ddprun client", out);
     make_keys(a, secret, a->out.key, a->in.key);
     a->state = AUTH_PROVEN;
@@ -239,7 +240,7 @@ enum auth_result auth_answer(struct auth *a, const struct secret *secret, const 
     const enum auth_result result = check_hello(a, secret, hello, out + AT_PRINT);
     out[AT_RESULT] = (uint8_t)result;
     if (result != AUTH_OK)
-        return fail(a, result);
+        return reject_with(a, result);
     memcpy(out + AT_INSTANCE, instance, n < AUTH_INSTANCE_BYTES ? n : AUTH_INSTANCE_BYTES);
     memcpy(out + AT_STORE_NONCE, nonce, AUTH_NONCE_BYTES);
     memcpy(a->talk, hello.data, AUTH_HELLO_BYTES);
@@ -255,11 +256,11 @@ enum auth_result auth_answer(struct auth *a, const struct secret *secret, const 
 enum auth_result auth_check(struct auth *a, struct slice proof)
 {
     if (a->state != AUTH_GREETED)
-        return fail(a, AUTH_OUT_OF_ORDER);
+        return reject_with(a, AUTH_OUT_OF_ORDER);
     if (proof.len != AUTH_PROOF_BYTES)
-        return fail(a, AUTH_MALFORMED);
+        return reject_with(a, AUTH_MALFORMED);
     if (sodium_memcmp(proof.data, a->expected, AUTH_PROOF_BYTES) != 0)
-        return fail(a, AUTH_BAD_PROOF);
+        return reject_with(a, AUTH_BAD_PROOF);
     a->state = AUTH_PROVEN;
     return AUTH_OK;
 }
@@ -307,7 +308,7 @@ bool auth_open(struct auth *a, uint8_t kind, struct slice *frame)
     const struct slice bare = slice_of(frame->data, frame->len - AUTH_TAG_BYTES);
     make_tag(&a->in, kind, bare, tag);
     if (sodium_memcmp(tag, (const uint8_t *)frame->data + bare.len, sizeof(tag)) != 0) {
-        fail(a, AUTH_BAD_PROOF);
+        reject_with(a, AUTH_BAD_PROOF);
         return false;
     }
     *frame = bare;

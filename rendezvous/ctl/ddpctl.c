@@ -31,7 +31,7 @@
 enum { DUMP_MAX = 64 << 20, EVENTS_MAX = 1 << 30, READ_BYTES = 64 << 10 };
 
 /* Open a file without waiting, because a FIFO without a writer would block all other files. */
-static int open_file(const char *name)
+static int open_output(const char *name)
 {
     const int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0)
@@ -41,7 +41,7 @@ static int open_file(const char *name)
 
 static bool read_file(const char *name, size_t most, struct buf *text)
 {
-    const int fd = open_file(name);
+    const int fd = open_output(name);
     ssize_t n = fd >= 0 ? 1 : -1;
     errno = fd >= 0 ? 0 : errno;
     while (n > 0 && text->len < most) {

@@ -76,7 +76,7 @@ static void give_up(struct hub *hub, struct session *s)
 }
 
 /* Both lines together have at most PENDING_MAX strangers, so the walk is short. */
-static void make_room(struct hub *hub, const struct session *newest)
+static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
     unsigned n = 0;
@@ -105,7 +105,7 @@ void gate_meet(struct hub *hub, struct session *s)
         return;
     }
     enter_line(hub, s, STRANGER_GREETING);
-    make_room(hub, s);
+    drop_oldest_stranger(hub, s);
 }
 
 void gate_agent_joined(struct hub *hub, const struct session *agent)
@@ -148,7 +148,8 @@ static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
-static enum gate_verdict compare(struct slice bytes, const uint8_t *fixed, size_t n, enum gate_verdict whole)
+static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed, size_t n,
+                                       enum gate_verdict whole)
 {
     if (memcmp(bytes.data, fixed, bytes.len < n ? bytes.len : n) != 0)
         return GATE_HOLD;
@@ -161,12 +162,12 @@ enum gate_verdict gate_look(const struct session *s, struct slice bytes)
     if (bytes.len == 0)
         return GATE_MORE;
     if (!s->wire.greeted)
-        return compare(bytes, validate, sizeof(validate), GATE_PASS);
+        return compare_fixed(bytes, validate, sizeof(validate), GATE_PASS);
     if (s->wire.dialect != DIALECT_C)
         return GATE_HOLD;
     if (b[0] == op_table[OP_AUTH].code[DIALECT_C] || b[0] == op_table[OP_PING].code[DIALECT_C])
         return GATE_PASS;
-    return compare(bytes, hello, sizeof(hello), GATE_HELLO);
+    return compare_fixed(bytes, hello, sizeof(hello), GATE_HELLO);
 }
 
 bool gate_count(struct hub *hub, struct session *s, size_t bytes)

@@ -84,8 +84,8 @@ static bool add_row(struct listing *list, cJSON *row)
 }
 
 /* Adds bytes as a JSON text, in one of text.h's two forms. */
-static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
-                     bool (*put)(struct buf *out, struct slice bytes, size_t max))
+static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
+                            bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
     struct buf text = { 0 };
     if (put(&text, bytes, max) && buf_append(&text, "", 1))
@@ -251,12 +251,12 @@ bool inspect_status(struct hub *hub, struct session *s, const union message *m, 
 static bool add_key(struct listing *list, struct slice key, struct slice value)
 {
     cJSON *row = cJSON_CreateObject();
-    add_text(row, "key", key, KEY_SHOWN, text_put);
+    add_shown_bytes(row, "key", key, KEY_SHOWN, text_put);
     cJSON_AddNumberToObject(row, "size", (double)value.len);
     if (text_is_plain(value))
-        add_text(row, "value", value, VALUE_SHOWN, text_put);
+        add_shown_bytes(row, "value", value, VALUE_SHOWN, text_put);
     else
-        add_text(row, "hex", value, VALUE_SHOWN / 2, text_put_hex);
+        add_shown_bytes(row, "hex", value, VALUE_SHOWN / 2, text_put_hex);
     return add_row(list, row);
 }
 
@@ -392,7 +392,7 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
     {
         const struct barrier *barrier = LIST_ENTRY(node, struct barrier, open);
         cJSON *row = cJSON_CreateObject();
-        add_text(row, "name", barrier_name(barrier), KEY_SHOWN, text_put);
+        add_shown_bytes(row, "name", barrier_name(barrier), KEY_SHOWN, text_put);
         add_ranks(row, "arrived", barrier, true);
         add_ranks(row, "missing", barrier, false);
         cJSON_AddNumberToObject(row, "age_ms", (double)(hub->now_ms - barrier->began_ms));
@@ -415,10 +415,10 @@ static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
     cJSON_AddStringToObject(row, "source", r->source);
     cJSON_AddStringToObject(row, "kind", reject_kind_word(r->kind));
     if (r->job[0] != '\0')
-        add_text(row, "job", slice_str(r->job), REJECT_WHY_MAX, text_put);
+        add_shown_bytes(row, "job", slice_str(r->job), REJECT_WHY_MAX, text_put);
     if (r->n_first > 0)
-        add_text(row, "first", slice_of(r->first, r->n_first), REJECT_WHY_MAX, text_put_hex);
-    add_text(row, "why", slice_str(r->why), REJECT_WHY_MAX, text_put);
+        add_shown_bytes(row, "first", slice_of(r->first, r->n_first), REJECT_WHY_MAX, text_put_hex);
+    add_shown_bytes(row, "why", slice_str(r->why), REJECT_WHY_MAX, text_put);
     cJSON_AddNumberToObject(row, "times", r->times);
     cJSON_AddNumberToObject(row, "first_ms", (double)(now_ms - r->first_ms));
     cJSON_AddNumberToObject(row, "last_ms", (double)(now_ms - r->last_ms));

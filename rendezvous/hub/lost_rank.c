@@ -80,7 +80,7 @@ static void put_why(const struct session *s, const struct torch_key *key, struct
 }
 
 /* Returns the text, or "" if memory is short. */
-static const char *text_of(struct buf *text)
+static const char *end_text(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
@@ -97,8 +97,8 @@ static void give_up_said(struct session *s, const struct torch_key *key, uint64_
     torch_key_put_setup(key, &setup);
     torch_key_put(key, &what);
     put_why(s, key, &why);
-    finding_make(&job->given_up, FINDING_INIT_ABANDONED, text_of(&who), "setup", text_of(&setup), "time",
-                 duration(time, waited_ms), "what", text_of(&what), "why", text_of(&why), NULL);
+    finding_make(&job->given_up, FINDING_INIT_ABANDONED, end_text(&who), "setup", end_text(&setup), "time",
+                 duration(time, waited_ms), "what", end_text(&what), "why", end_text(&why), NULL);
     buf_free(&who);
     buf_free(&setup);
     buf_free(&what);

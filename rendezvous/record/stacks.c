@@ -473,7 +473,7 @@ static int sort_ranks(int *ranks, int n)
 }
 
 /* Append "rank 1" or "ranks 0,2-5". */
-static bool put_ranks(const struct shown *shown, struct buf *out)
+static bool put_shown_ranks(const struct shown *shown, struct buf *out)
 {
     const cJSON *thread;
     int n = 0, *ranks = calloc((size_t)shown->threads, sizeof(*ranks));
@@ -550,9 +550,9 @@ static bool put_row(const struct shown *shown, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames");
     if (shown->kind == OF_NOTES)
-        return put_ranks(shown, out) && buf_printf(out, ": %s\n", text_of(shown->row, "note"));
-    return put_ranks(shown, out) && put_where(shown, out) && buf_printf(out, ":") && put_state(shown, out) &&
-           buf_printf(out, "\n") && put_frames(frames, out);
+        return put_shown_ranks(shown, out) && buf_printf(out, ": %s\n", text_of(shown->row, "note"));
+    return put_shown_ranks(shown, out) && put_where(shown, out) && buf_printf(out, ":") &&
+           put_state(shown, out) && buf_printf(out, "\n") && put_frames(frames, out);
 }
 
 /* Print all rows. The texts are made harmless, because `rows` may be from a store that is as untrusted as py-spy. */
@@ -575,8 +575,8 @@ static bool put_summary(const struct shown *shown, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;
     if (shown->kind == OF_NOTES)
-        return put_ranks(shown, out) && buf_printf(out, ": %s", text_of(shown->row, "note"));
-    bool ok = put_ranks(shown, out) && buf_printf(out, ":");
+        return put_shown_ranks(shown, out) && buf_printf(out, ": %s", text_of(shown->row, "note"));
+    bool ok = put_shown_ranks(shown, out) && buf_printf(out, ":");
     if (first == NULL)
         return ok && put_state(shown, out);
     ok = ok && buf_printf(out, " ") && put_frame(first, " (", ")", out);

@@ -19,7 +19,7 @@ static uint8_t *put_number(uint8_t *to, uint64_t value, int bytes)
     return to;
 }
 
-static uint64_t take_number(const uint8_t **from, int bytes)
+static uint64_t get_number(const uint8_t **from, int bytes)
 {
     uint64_t value = 0;
     for (int i = 0; i < bytes; i++)
@@ -29,7 +29,7 @@ static uint64_t take_number(const uint8_t **from, int bytes)
 
 static int32_t take_i32(const uint8_t **from)
 {
-    return (int32_t)(uint32_t)take_number(from, 4);
+    return (int32_t)(uint32_t)get_number(from, 4);
 }
 
 /* --- hello ---------------------------------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ void net_encode_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer)
 enum net_answer net_decode_answer(const uint8_t bytes[NET_ANSWER])
 {
     const uint8_t *from = bytes + sizeof(answer_magic);
-    uint64_t number = take_number(&from, 4);
+    uint64_t number = get_number(&from, 4);
     return memcmp(bytes, answer_magic, sizeof(answer_magic)) == 0 && number < NET_ANSWERS
                ? (enum net_answer)number
                : NET_ANSWERS;
@@ -140,11 +140,11 @@ bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t 
     const uint8_t *from = bytes + sizeof(head_magic);
 
     *rank = take_i32(&from);
-    *seq = take_number(&from, 8);
-    *call = (struct call){ .n = take_number(&from, 8) };
-    call->kind = (enum call_kind)take_number(&from, 4);
-    call->dtype = (ddp_dtype)take_number(&from, 4);
-    call->op = (ddp_op)take_number(&from, 4);
+    *seq = get_number(&from, 8);
+    *call = (struct call){ .n = get_number(&from, 8) };
+    call->kind = (enum call_kind)get_number(&from, 4);
+    call->dtype = (ddp_dtype)get_number(&from, 4);
+    call->op = (ddp_op)get_number(&from, 4);
     call->root = take_i32(&from);
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }

@@ -146,7 +146,7 @@ static ddp_status copy(struct compute *base, float *to, const float *from, size_
 /* --- updates ------------------------------------------------------------------------------------------------------------------ */
 
 /* Return where join_squares writes the norm: after the totals. */
-static float *norm_of(struct cuda *c)
+static float *norm_slot(struct cuda *c)
 {
     return (float *)(void *)(c->total + TOTALS);
 }
@@ -160,7 +160,7 @@ static void squares(struct compute *base, double *leaf, const float *x, size_t n
 static void join_squares(struct compute *base, const double *leaf, size_t leaves, double most, double unscale)
 {
     struct cuda *c = cuda_of(base);
-    struct join_squares_args args = { norm_of(c), leaf, leaves, (float)most, (float)unscale };
+    struct join_squares_args args = { norm_slot(c), leaf, leaves, (float)most, (float)unscale };
     cuda_launch(c, KERNEL_join_squares, 1, 1, &args);
 }
 
@@ -188,7 +188,7 @@ static void norm(struct compute *base, float *const grad[], const size_t count[]
 static ddp_status norm_now(struct compute *base, double *out, struct ddp_err *err)
 {
     float found = NAN;
-    ddp_status status = copy(base, &found, norm_of(cuda_of(base)), 1, err);
+    ddp_status status = copy(base, &found, norm_slot(cuda_of(base)), 1, err);
     *out = (double)found;
     return status;
 }
@@ -199,7 +199,7 @@ static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_
                                     .m = u->m,
                                     .w = u->w,
                                     .g = u->g,
-                                    .factor = norm_of(c) + 1,
+                                    .factor = norm_slot(c) + 1,
                                     .n = u->n,
                                     .lr = (float)o->lr,
                                     .decay = (float)o->weight_decay,
@@ -224,7 +224,7 @@ static void update(struct compute *base, const ddp_optim *o, const struct comput
                                      .v = u->v,
                                      .w = u->w,
                                      .g = u->g,
-                                     .factor = norm_of(c) + 1,
+                                     .factor = norm_slot(c) + 1,
                                      .n = u->n,
                                      .step_size = (float)(o->lr / (1 - pow(o->beta1, (double)o->step))),
                                      .root_bias2 = (float)sqrt(1 - pow(o->beta2, (double)o->step)),

@@ -315,7 +315,7 @@ static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct
 /* --- tokens ------------------------------------------------------------------------------------------------ */
 
 /* Return how many of `n` items belong to file `i` of `files`. */
-static uint64_t share(uint64_t n, uint64_t files, uint64_t i)
+static uint64_t records_of_file(uint64_t n, uint64_t files, uint64_t i)
 {
     return n / files + (i < n % files);
 }
@@ -352,8 +352,8 @@ static ddp_status make_tokens_part(const struct maker_order *o, const struct spe
     for (uint64_t i = 0; i < files && status == DDP_OK; i++) {
         char name[40];
         token_file_name(name, training, i);
-        status = write_tokens(o, name, at, share(n, files, i), err);
-        at += share(n, files, i);
+        status = write_tokens(o, name, at, records_of_file(n, files, i), err);
+        at += records_of_file(n, files, i);
     }
     free(text);
     return status;

@@ -95,7 +95,8 @@ static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_M
 }
 
 /* Read the header and the values. One byte more is requested, to detect a file that is too long. */
-static ddp_status read_all(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], struct ddp_err *err)
+static ddp_status read_records(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS],
+                               struct ddp_err *err)
 {
     size_t total = 0;
     ddp_status status = read_header(f, dims, dim, &total, err);
@@ -113,7 +114,7 @@ ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err 
     ddp_status status = whole_file_open(&f, path, err);
     if (status != DDP_OK)
         return status;
-    status = read_all(&f, dims, idx->dim, err);
+    status = read_records(&f, dims, idx->dim, err);
     whole_file_close(&f);
     idx->file = f.bytes;
     idx->len = f.len;

@@ -11,9 +11,9 @@
  *                 if (go) update `master` from master_grad (optim.h), ddp_round_f32(master, param, DDP_F16, n)
  *                 ddp_scaler_update(&scaler, &err)
  *
- * The float32 copy ("master weights") exists because an update is often smaller than half a unit in the
- * last place of a 16-bit parameter, and would be lost there. It is the true parameter: save it in
- * checkpoints. Pure arithmetic. */
+ * The float32 copy ("master weights") exists because an update is often smaller than half a unit in the last place of
+ * a 16-bit parameter, and would be lost there. The copy is the true parameter: save the copy in checkpoints. Pure
+ * arithmetic. */
 #ifndef DDP_AMP_H
 #define DDP_AMP_H
 
@@ -23,24 +23,24 @@
 extern "C" {
 #endif
 
-/* Convert n elements of F32, F16 or BF16 to float32, exactly; for making the master copy. With F32, `from` may be
- * `to`. DDP_ERR_ARG: another type. */
+/* Convert n elements of F32, F16 or BF16 to float32, exactly. Use this function to make the master copy. With F32,
+ * `from` may be `to`. Return DDP_ERR_ARG for another type. */
 DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
 
 /* Round n elements of float32 to `dtype`: to the nearest, ties to even; too large values become infinite, a NaN stays
- * a NaN. For copying the master copy back to the parameters. Errors as for ddp_widen_f32. */
+ * a NaN. Use this function to copy the master copy back to the parameters. Errors as for ddp_widen_f32. */
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
 /* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of F32, F16 or BF16, with GradScaler's arithmetic
  * and subnormals flushed (context.h). With F32, `to` may be `from`. Return 1 if an element of `from` or 1 / scale is
- * infinite or NaN, otherwise 0; -1 for another type. */
+ * infinite or NaN, otherwise 0. Return -1 for another type. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
-/* torch.cuda.amp.GradScaler for one optimizer: its constants and its state. Plain data. It stays equal on all ranks
- * if all pass the same found_inf. After averaging with SUM or AVG they do, because infinities and NaN survive a
- * sum. */
+/* torch.cuda.amp.GradScaler for one optimizer: its constants and its state. Plain data. The struct stays equal on all
+ * ranks if all ranks pass the same found_inf. After averaging with SUM or AVG all ranks have the same found_inf,
+ * because infinities and NaN survive a sum. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this; finite, above 0 */
     double growth;    /* factor after `interval` good steps, above 1 */
@@ -63,17 +63,18 @@ typedef struct ddp_scaler {
  *     step        error          -> STEPPED       error
  *     update      error          -> READY         -> READY
  *
- * torch's step unscales by itself if needed. This function cannot, because it does not have the gradients. */
+ * torch's step unscales by itself if needed. ddp_scaler_step cannot, because it does not have the gradients. */
 
-/* Report that this step's gradients have been unscaled. found_inf != 0: a gradient on any rank was not finite. */
+/* Report that this step's gradients have been unscaled. Pass found_inf != 0 if a gradient on any rank was not
+ * finite. */
 DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err);
 
 /* Set *go to 1 if the parameters may be updated, or to 0 if the update must be skipped, because the gradients are not
  * usable. */
 DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err);
 
-/* Set the scale of the next step. It is multiplied by `backoff` after a bad step, and by `growth` (if the result is
- * finite) after `interval` good steps in a row. */
+/* Set the scale of the next step. The scale is multiplied by `backoff` after a bad step, and by `growth` (if the
+ * result is finite) after `interval` good steps in a row. */
 DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
 /* The state in a checkpoint: scale, growth, backoff, interval, tracker. */

@@ -2,10 +2,10 @@
  *
  * There are two forms. ddp_ckpt_save and ddp_ckpt_load use one file, written before the call returns. ddp_ckpts is a
  * directory of checkpoints, one per saved step, which a separate thread writes while training continues; old
- * checkpoints are removed, damaged ones skipped. In both forms a block is whole, never a rank's part, so a run may
- * continue with any number of ranks.
+ * checkpoints are removed, and damaged checkpoints are skipped. In both forms a block is whole, never a rank's part,
+ * so a run may continue with any number of ranks.
  *
- * The single file has named blocks of bytes, each with its length and CRC-32, and a CRC-32 of the header. It is
+ * The single file has named blocks of bytes, each with its length and CRC-32, and a CRC-32 of the header. The file is
  * written under a temporary name, flushed to the disk (fsync of file and directory) and renamed. So a crash or a full
  * disk leaves the previous file unchanged. Only one rank writes; the caller chooses it. */
 #ifndef DDP_CKPT_H
@@ -35,7 +35,7 @@ DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks,
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Write any other file in the same way: `path` has either the whole new content or the old one. */
+/* Write any other file in the same way: `path` has either the whole new content or the whole old content. */
 DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err);
 
 /* --- a directory of checkpoints -------------------------------------------------------------------
@@ -49,9 +49,9 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  *     all ranks resume:  ddp_ckpts_resume(ckpts, world, blocks, n, &point, &found)
  *                        ddp_sampler_resume(sampler, point.epoch, point.samples)
  *
- * A checkpoint is made under a name that begins with a dot, flushed to the disk, and renamed. After kill -9,
- * a full disk or a power cut the earlier checkpoints are unchanged, and the next save removes the rest. One
- * writer per directory. */
+ * A checkpoint is made under a name that begins with a dot, flushed to the disk, and renamed. After kill -9, a full
+ * disk or a power cut the earlier checkpoints are unchanged, and the next save removes the unfinished checkpoint.
+ * Only one rank may write to a directory. */
 
 /* The position of a run: name, meaning; whole numbers up to 10^15. */
 #define DDP_CKPT_POINT_LIST(X)                                            \
@@ -95,17 +95,17 @@ DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **
 
 /* Copy the blocks and return; the thread writes them as step point->step and then removes old checkpoints. An earlier
  * checkpoint of the same step is replaced. There is at most one copy: if the previous checkpoint is still being
- * written, this call waits. If that write has failed, its error is returned and *this checkpoint is not saved*; call
- * again to continue. */
+ * written, this call waits. If the previous write has failed, this call returns the error of that write and does *not
+ * save this checkpoint*; call again to continue. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 
-/* Wait until all saved checkpoints are on the disk. Return the error of the last save, once. DDP_ERR_TIMEOUT: the
- * last one is still being written. */
+/* Wait until all saved checkpoints are on the disk. Return the error of the last save, once. Return DDP_ERR_TIMEOUT
+ * if the last checkpoint is still being written. */
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
-/* Fill the blocks from the newest undamaged checkpoint. The caller passes all its blocks, in any order. *found = 0:
- * the directory has no checkpoint; blocks and *point are unchanged.
+/* Fill the blocks from the newest undamaged checkpoint. The caller passes all its blocks, in any order. If the
+ * directory has no checkpoint, *found becomes 0, and the blocks and *point are unchanged.
  *
  * Damaged checkpoints are skipped with a warning and kept; if all are damaged, DDP_ERR_CORRUPT describes the newest.
  * DDP_ERR_MISMATCH: other names or sizes; the text has both sides. DDP_ERR_UNSUPPORTED: written by a later version.
@@ -114,15 +114,15 @@ DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks, size_t n,
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 
-/* Load on rank 0 and send to all ranks; collective. `ckpts` is rank 0's, NULL on the others. All ranks get blocks,
- * point and found from rank 0, or its error. Every rank passes blocks of the same sizes in the same order. The other
- * ranks wait while rank 0 reads; that time, and each broadcast of a block, must fit into the step timeout
- * (ddp_options). ddp_last_error() returns the text of an error. */
+/* Load a checkpoint on rank 0 and send the blocks to all ranks; collective. Rank 0 passes `ckpts`, and the other
+ * ranks pass NULL. All ranks get blocks, point and found from rank 0, or its error. Every rank passes blocks of the
+ * same sizes in the same order. The other ranks wait while rank 0 reads; that time, and each broadcast of a block,
+ * must fit into the step timeout (ddp_options). ddp_last_error() returns the text of an error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 
-/* Wait, then free everything, even if the last save failed (then its error is returned). DDP_ERR_TIMEOUT: the disk
- * hangs, and nothing is freed. NULL is allowed. */
+/* Wait for the last save, then free everything, even if the last save failed. Return the error of that save.
+ * DDP_ERR_TIMEOUT means that the disk hangs and that nothing was freed. NULL is allowed. */
 DDP_API ddp_status ddp_ckpts_close(ddp_ckpts *ckpts, struct ddp_err *err);
 
 #ifdef __cplusplus

@@ -7,15 +7,20 @@
  *     ddp_finalize(ctx);
  *
  * A worker is started by ddprun (or torchrun, or by hand) with RANK, WORLD_SIZE, MASTER_ADDR ... in its environment;
- * without them it is a world of one, so every program also runs without a launcher.
+ * without these variables the worker is a world of one, so every program also runs without a launcher.
  *
- * Rules: every call that can fail returns a status, and none exits; NULL for a handle or for the place of a result is
- * DDP_ERR_ARG in all headers, unless they allow it; option structs start with their size; contexts share no state; no
- * signal handlers, except for SIGUSR1 if the environment requests a flight recorder (DDP_FLIGHT_RECORDER) and the
- * program has no handler; one thread at a time may use a context and everything made from it, but any thread may call
- * ddp_abort. A program whose call failed may exit with ddp_exit_code(status), so that the launcher reports the rank
- * that failed first. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or DDP_ERR_MISMATCH in a collective
- * the context is broken: later collectives return the same error at once. */
+ * Rules:
+ *   - Every call that can fail returns a status. No call exits.
+ *   - NULL for a handle or for the place of a result is DDP_ERR_ARG, unless the comment of a function allows NULL.
+ *   - Option structs start with their size.
+ *   - Contexts share no state.
+ *   - The library installs no signal handler, with one exception: a handler for SIGUSR1, if the environment requests a
+ *     flight recorder (DDP_FLIGHT_RECORDER) and the program has no handler.
+ *   - One thread at a time may use a context and everything made from the context. Any thread may call ddp_abort.
+ *
+ * A program whose call failed may exit with ddp_exit_code(status), so that the launcher reports the rank that failed
+ * first. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or DDP_ERR_MISMATCH in a collective the context is
+ * broken: later collectives return the same error at once. */
 #ifndef DDP_CONTEXT_H
 #define DDP_CONTEXT_H
 
@@ -78,20 +83,20 @@ DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Give up and make every waiting peer's call return DDP_ERR_ABORTED with `why`. Writes {"message": ...} to
- * TORCHELASTIC_ERROR_FILE if that is set. Returns at once; with ranks on other hosts, the store is notified first,
- * which takes at most half a second. May be called on any thread. The caller then exits with `code`. NULL is allowed
- * and does nothing. */
+ * TORCHELASTIC_ERROR_FILE if that variable is set. Returns at once; with ranks on other hosts, the store is notified
+ * first, which takes at most half a second. May be called on any thread. The caller then exits with `code`. NULL is
+ * allowed and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 /* Subnormal numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute with them many times
  * more slowly, and a model that converges produces many.
  *
- * The library's arithmetic on the host treats them as zero, as operands and as results: SUM, AVG, PROD, the reducer,
- * optimizers, norms, ddp_unscale, batch normalization. f16 loses nothing, because it is computed in f32. Copies, MIN,
- * MAX, the scale of a ddp_scaler and conversions between types are exact. A call sets the mode of its thread (x86:
- * FTZ and DAZ, Arm: FZ), also for a communication hook and for a loader's `fill`, and restores it: results have the
- * same bits whatever the caller's mode. Processors without such a mode compute with subnormals. On a GPU, NCCL and
- * the program decide.
+ * The library's arithmetic on the host treats subnormals as zero, as operands and as results: SUM, AVG, PROD, the
+ * reducer, optimizers, norms, ddp_unscale, batch normalization. f16 loses nothing, because it is computed in f32.
+ * Copies, MIN, MAX, the scale of a ddp_scaler and conversions between types are exact. A call sets the mode of its
+ * thread (x86: FTZ and DAZ, Arm: FZ), also for a communication hook and for a loader's `fill`, and restores it:
+ * results have the same bits whatever the caller's mode. Processors without such a mode compute with subnormals. On a
+ * GPU, NCCL and the program decide.
  *
  * ddp_flush_subnormals sets the mode for the rest of this thread and for the threads that it creates afterwards. Call
  * it first in main if your program computes on the CPU. PyTorch calls it torch.set_flush_denormal(True). */
@@ -107,14 +112,14 @@ DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
 /* Report to the launcher that step `step` is done, counted over all attempts (like a checkpoint's number). With
  * --max_restarts the launcher ends a job whose attempts make no progress. Call this after every step. Each call reads
- * the clock. At most five times a second it sends a few bytes, without waiting (in a world of one the first call
+ * the clock. At most five times a second a call sends a few bytes, without waiting (in a world of one the first call
  * connects). Without ddprun the call does nothing. An error may be ignored. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* How a job grows. Nodes that join a running elastic job (--nnodes=MIN:MAX) wait. With ddprun's --grow=agreed, the
- * default, they take part after every rank has agreed. Then the launcher stops all workers (SIGTERM) and starts a
- * larger number of them with an empty store; this is not counted as a restart. A program should agree when a restart
- * costs nothing, right after a checkpoint, and continue until it is stopped:
+ * default, the waiting nodes take part after every rank has agreed. Then the launcher stops all workers (SIGTERM) and
+ * starts a larger number of workers with an empty store. This start is not counted as a restart. A program should
+ * agree when a restart costs nothing, right after a checkpoint, and continue until it is stopped:
  *
  *     uint32_t nodes = 0;                                  // rank 0 asks, all do the same
  *     if (rank == 0) ddp_grow_waiting(ctx, &nodes);
@@ -126,14 +131,14 @@ DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
 DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
 
-/* Return the connection to the store at MASTER_ADDR:MASTER_PORT (store.h), which the context owns. NULL in a world of
- * one, or for a NULL ctx. */
+/* Return the context's connection to the store at MASTER_ADDR:MASTER_PORT (store.h). The context owns the connection.
+ * Return NULL in a world of one, or for a NULL ctx. */
 struct ddp_store;
 DDP_API struct ddp_store *ddp_context_store(ddp_ctx *ctx);
 
 /* Wait at a named barrier of all ranks. Each name can be used only once (see ddp_store_barrier). Other stores than
- * ddprun's have no barriers; there a counter is used, and a timeout only reports how many ranks arrived. timeout_ms 0
- * = the step timeout. */
+ * ddprun's have no barriers. With such a store this function uses a counter, and a timeout only reports how many
+ * ranks arrived. timeout_ms 0 = the step timeout. */
 DDP_API ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms);
 
 #ifdef __cplusplus

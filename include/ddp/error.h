@@ -44,14 +44,15 @@ typedef enum ddp_status {
 #undef X
 } ddp_status;
 
-/* Return "DDP_ERR_TIMEOUT"; "DDP_STATUS_?" for a value that is not in the list. Never NULL, never freed. */
+/* Return the name of `status`, such as "DDP_ERR_TIMEOUT", or "DDP_STATUS_?" for a value that is not in the list. The
+ * result is never NULL and never freed. */
 DDP_API const char *ddp_status_name(ddp_status status);
 
-/* Return "deadline passed". Never NULL, never freed. */
+/* Return the text of `status`, such as "deadline passed". The result is never NULL and never freed. */
 DDP_API const char *ddp_status_text(ddp_status status);
 
 /* The exit code of a worker that ends only because another rank has died or given up. The launcher then looks for
- * that rank and reports it as the cause, even if it ends later. (sysexits.h: EX_TEMPFAIL) */
+ * that other rank and reports that rank as the cause, even if that rank ends later. (sysexits.h: EX_TEMPFAIL) */
 #define DDP_EXIT_PEER_LOST 75
 
 /* Return the sentence of the last failure on this thread: rank, operation, sequence number, expected value. "" if

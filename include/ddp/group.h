@@ -9,13 +9,13 @@
  *
  * Without a device `stream` is NULL, and a call is finished when it returns.
  *
- * A group with a device (ddp_options.device) takes buffers in the host's memory, for which all of the above
- * holds, and in the device's. Both buffers of a call are in the same kind of memory, on all ranks alike.
- * `stream` is a cudaStream_t (NULL = the default one). The call begins when that stream reaches it, and runs
- * on a stream of the library, so the program's stream continues.
+ * A group with a device (ddp_options.device) takes buffers in the host's memory, for which all of the above holds,
+ * and in the device's memory. Both buffers of a call are in the same kind of memory, on all ranks alike. `stream` is
+ * a cudaStream_t (NULL = the default one). The call begins when that stream reaches it, and runs on a stream of the
+ * library, so the program's stream continues.
  *
  *     work NULL     later operations on `stream` wait for the call
- *     *work         ddp_work_wait() does that later: gradients are reduced while the backward pass continues
+ *     *work         ddp_work_wait() makes `stream` wait later: gradients are reduced while the backward pass continues
  *
  * In both cases the host does not wait. Buffers must live until the call is done. A failure on the way (a
  * timeout, a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits forever;
@@ -71,7 +71,7 @@ DDP_API size_t ddp_dtype_size(ddp_dtype dtype);      /* bytes; 0 for a value tha
 DDP_API const char *ddp_dtype_name(ddp_dtype dtype); /* "f32" */
 DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
 
-/* Return the group of all ranks. It belongs to the context; NULL for a NULL ctx. */
+/* Return the group of all ranks, which the context owns. Return NULL for a NULL ctx. */
 DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 
 /* Allocate zeroed memory; collective. Every rank requests the same number of bytes and gets a separate block.
@@ -105,14 +105,14 @@ DDP_API ddp_status ddp_scatter(ddp_group *group, const void *in /* root only */,
 DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank,
                                       ddp_dtype dtype, ddp_op op, void *stream, ddp_work **work);
 
-/* Wait until all ranks of the group have called this. timeout_ms 0 = the step timeout. An error names the ranks that
- * did not arrive. */
+/* Wait until all ranks of the group have called this function. timeout_ms 0 = the step timeout. An error names the
+ * ranks that did not arrive. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
 /* Make the call's stream wait for the work; the host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* Wait on the host for at most timeout_ms. 0 = until the call is done or has failed, which its own deadline limits.
- * DDP_IN_PROGRESS: the call is still running. */
+/* Wait on the host for at most timeout_ms. With timeout_ms 0, wait until the call is done or has failed; the call's
+ * own deadline limits this wait. Return DDP_IN_PROGRESS if the call is still running. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
 /* Return 1 if the call is done or has failed. */
 DDP_API int ddp_work_done(const ddp_work *work);

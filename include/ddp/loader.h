@@ -95,26 +95,26 @@ typedef struct ddp_batch {
     const unsigned char *is_pad;
 } ddp_batch;
 
-/* Allocate memory and start threads; no sample is read yet. DDP_ERR_ARG names an invalid option. DDP_ERR_LIMIT: no
- * more threads are allowed. */
+/* Allocate memory and start threads; no sample is read yet. DDP_ERR_ARG names an invalid option. DDP_ERR_LIMIT means
+ * that the system allows no more threads. */
 DDP_API ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out);
 
 /* Begin epoch `epoch` after its first `done` samples (counted over all ranks, see ddp_sampler_resume). Allowed also
- * in the middle of an epoch, or after an error. Threads begin to read. DDP_ERR_TIMEOUT: a thread is still reading for
- * the previous epoch. */
+ * in the middle of an epoch, or after an error. Threads begin to read. DDP_ERR_TIMEOUT means that a thread is still
+ * reading for the previous epoch. */
 DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done);
 
-/* Wait for the next batch and return it; batches have a fixed order. *out is NULL at the end of the epoch.
- * DDP_ERR_TIMEOUT names the missing sample. An error of fill is returned with its text after the sample's number.
- * After an error all further calls return the same error, until ddp_loader_start. */
+/* Wait for the next batch and return the batch in *out. Batches have a fixed order. *out is NULL at the end of the
+ * epoch. DDP_ERR_TIMEOUT names the missing sample. An error of fill is returned with its text after the sample's
+ * number. After an error all further calls return the same error, until ddp_loader_start. */
 DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 
-/* Return the number of batches of the whole epoch, including those already returned. */
+/* Return the number of batches of the whole epoch, including the batches that were already returned. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
-/* Free the loader, even in the middle of an epoch. Waits only for samples that are being read. DDP_ERR_TIMEOUT: a
- * thread is still in `fill`, and nothing has been freed; call again, or never free the loader and the data of `user`.
- * NULL is allowed. */
+/* Free the loader, even in the middle of an epoch. Waits only for samples that are being read. DDP_ERR_TIMEOUT means
+ * that a thread is still in `fill` and that nothing has been freed; call again, or never free the loader and the data
+ * of `user`. NULL is allowed. */
 DDP_API ddp_status ddp_loader_free(ddp_loader *loader);
 
 #ifdef __cplusplus

@@ -6,11 +6,11 @@
  *                 ddp_optim_begin(&optim)
  *                 ddp_optim_update(&optim, param[i], grad[i], s0[i], s1[i], count[i])   for each parameter i
  *
- * Pure arithmetic: every rank computes the same bits from the same averaged gradients, for any split of the
- * model into arrays. Formulas, defaults and order of operations are those of torch.optim (1.13 to 2.x,
- * single-tensor path). Factors of a step are computed in double and elements in float32. Results agree with
- * torch to a few units in the last place, as torch's own builds do with each other. Subnormals are flushed
- * (context.h). Parameters of 16 bits have a float32 copy: see amp.h. */
+ * Pure arithmetic: every rank computes the same bits from the same averaged gradients, for any split of the model
+ * into arrays. Formulas, defaults and order of operations follow torch.optim (1.13 to 2.x, single-tensor path).
+ * Factors of a step are computed in double and elements in float32. Results agree with torch to a few units in the
+ * last place, as torch's own builds do with each other. Subnormals are flushed (context.h). Parameters of 16 bits
+ * have a float32 copy: see amp.h. */
 #ifndef DDP_OPTIM_H
 #define DDP_OPTIM_H
 
@@ -70,7 +70,7 @@ typedef struct ddp_optim {
  * without dampening. DDP_ERR_ARG names the number and its limits. */
 DDP_API ddp_status ddp_optim_check(const ddp_optim *optim, struct ddp_err *err);
 
-/* Return "adamw"; "?" for a rule that is not in the list. */
+/* Return the name of `rule`, such as "adamw", or "?" for a rule that is not in the list. */
 DDP_API const char *ddp_rule_name(ddp_rule rule);
 
 /* Return how many state arrays this optimizer keeps: 0 (SGD without momentum), 1 or 2. */
@@ -78,18 +78,19 @@ DDP_API int ddp_optim_states(const ddp_optim *optim);
 
 /* Begin a step; call this before the first update of each step. `step` then applies to all parameters, while torch
  * counts the steps of each parameter separately. If some parameters are skipped in some steps (find_unused in
- * reducer.h), give each parameter its own ddp_optim, and call this only if that parameter is updated. */
+ * reducer.h), give each parameter its own ddp_optim. Then call ddp_optim_begin for a parameter only in the steps that
+ * update this parameter. */
 DDP_API void ddp_optim_begin(ddp_optim *optim);
 
-/* Update n parameters in place. s0 and s1 (n floats each, zero at the start, owned by the caller) are the
- * rule's state arrays; those beyond ddp_optim_states are not used and may be NULL. The arrays must not
- * overlap. */
+/* Update n parameters in place. s0 and s1 (n floats each, zero at the start, owned by the caller) are the rule's
+ * state arrays; arrays beyond ddp_optim_states are not used and may be NULL. The arrays must not overlap. */
 DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float *grad, float *s0, float *s1,
                               size_t n);
 
 /* Return the square root of the sum of all squares of n arrays; array i has counts[i] elements. Squares are added in
  * double and in a fixed binary tree over blocks of 256 elements of each array. So the result has the same bits in
- * every run, and the same as ddp_zero1_clip for any world size. Infinite or NaN if an element is. */
+ * every run, and the same as ddp_zero1_clip for any world size. The result is infinite or NaN if an element is
+ * infinite or NaN. */
 DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n);
 
 /* Multiply all gradients by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. The factor is

@@ -9,21 +9,21 @@
  * Buckets follow PyTorch's rule (c10d reducer, compute_bucket_assignment_by_size): parameters are assigned in order,
  * a bucket is closed as soon as it has at least its limit, 1 MiB for the first and 25 MiB for the others, and the
  * list is reversed, because gradients become ready from the last layer back. The second ddp_reducer_forward replaces
- * this by the order in which they really became ready in the first step, rank 0's for all ranks. Full buckets are
- * launched strictly in order, so ranks never disagree. Gradients live in shared memory that the reducer owns: the
- * reduction copies nothing.
+ * this order by the order in which the gradients of rank 0 became ready in the first step. Full buckets are launched
+ * strictly in order, so ranks never disagree. Gradients live in shared memory that the reducer owns: the reduction
+ * copies nothing.
  *
  * If each rank has a spare core, a thread of the library reduces while the program continues with the backward pass.
  * From the first ddp_reducer_ready to ddp_reducer_finish a rank then must not write a gradient that it has marked
  * ready. Other collectives wait for the buckets in progress. Because full buckets are launched at once, call a
- * collective in between only where all ranks have marked the same gradients; otherwise it would be matched with a
- * bucket of another rank (DDP_ERR_MISMATCH). With find_unused and, say, batch normalisation over all ranks: mark
- * unused parameters before the backward pass begins.
+ * collective in between only where all ranks have marked the same gradients; otherwise the collective would be
+ * matched with a bucket of another rank (DDP_ERR_MISMATCH). With find_unused and, say, batch normalisation over all
+ * ranks: mark unused parameters before the backward pass begins.
  *
- * With a device (ddp_options.device) gradients are in its memory, and parameters and buffers may be. The host never
- * waits: ddp_reducer_ready means that the gradient is complete when `stream` reaches that point, and work on `stream`
- * after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients on the
- * host.
+ * With a device (ddp_options.device) gradients are in the device's memory, and parameters and buffers may be there.
+ * The host never waits: ddp_reducer_ready means that the gradient is complete when `stream` reaches that point, and
+ * work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need
+ * gradients on the host.
  *
  * Accumulation: ddp_reducer_set_sync(reducer, 0) before a forward makes its step local; the program accumulates
  * gradients (+=), and the first step with sync averages the sum. */
@@ -61,10 +61,10 @@ typedef struct ddp_bucket {
     void *stream;   /* ddp_reducer_options.stream */
 } ddp_bucket;
 
-/* Replaces the reducer's all-reduce. It is called for each bucket in order, on the reducing thread, with subnormals
- * flushed (context.h). The bucket must be finished on return; for an average the hook divides the sum itself. The
- * hook may call collectives of `group`, the same on every rank, and must keep the zeros between gradients zero. An
- * error ends the step; ddp_reducer_finish returns it. */
+/* Replaces the reducer's all-reduce. The reducer calls the hook for each bucket in order, on the reducing thread,
+ * with subnormals flushed (context.h). The bucket must be finished on return; for an average the hook divides the sum
+ * itself. The hook may call collectives of `group`, the same on every rank, and must keep the zeros between gradients
+ * zero. An error ends the step; ddp_reducer_finish returns it. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
@@ -113,12 +113,13 @@ DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params,
                                       const ddp_reducer_options *options, ddp_reducer **out);
 
 /* Return the memory of parameter i's gradient, 256-byte aligned and zero at the start. ddp_reducer_forward may move
- * it once, with its contents, so call this again after each forward. NULL: there is no parameter i. */
+ * this memory once, with its contents, so call ddp_reducer_grad again after each forward. Return NULL if there is no
+ * parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
 /* Begin a step. Collective if buffers are broadcast, buckets rebuilt (at the second step with sync), or inputs
- * uneven. DDP_ERR_ARG if the last step was not finished; names parameters and buckets. A program without buffers and
- * uneven inputs may leave this call out; then buckets are not rebuilt. */
+ * uneven. Return DDP_ERR_ARG, which names parameters and buckets, if the last step was not finished. A program
+ * without buffers and uneven inputs may leave this call out; then buckets are not rebuilt. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
 /* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG, which names
@@ -144,11 +145,12 @@ DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* Report that this rank has no more batches. `uneven` must be set, and steps must begin with ddp_reducer_forward. The
  * rank takes part with zeros in the steps of the other ranks. The call returns when all ranks have joined, with the
- * parameters and buffers of the rank that joined last (if there are several, the highest). Then all may begin again.
- * DDP_UNEVEN_STOP: DDP_ERR_ARG here and in the next forward of the other ranks, naming the rank. */
+ * parameters and buffers of the rank that joined last (the highest rank, if several joined last). Then all ranks may
+ * begin again. With DDP_UNEVEN_STOP this call and the next forward of the other ranks return DDP_ERR_ARG, which names
+ * the rank. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
-/* Return the number of buckets; the bytes of bucket b; the bucket of parameter i. */
+/* Return the number of buckets, the bytes of bucket `b`, and the index of the bucket of parameter `i`. */
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer);
 DDP_API size_t ddp_reducer_bucket_bytes(const ddp_reducer *reducer, size_t b);
 DDP_API size_t ddp_reducer_bucket_of(const ddp_reducer *reducer, size_t i);

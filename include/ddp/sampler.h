@@ -35,7 +35,7 @@ DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
  * or more (with padding), nothing is left. */
 DDP_API void ddp_sampler_resume(ddp_sampler *sampler, uint64_t epoch, uint64_t done);
 
-/* Return the number of this rank's samples in an epoch; after ddp_sampler_resume, in the rest of it. */
+/* Return the number of this rank's samples in an epoch; after ddp_sampler_resume, in the rest of the epoch. */
 DDP_API uint64_t ddp_sampler_len(const ddp_sampler *sampler);
 
 /* Return 1 and the next sample in *index, or 0 at the end. *is_pad (may be NULL) becomes 1 if padding repeats the

@@ -1,8 +1,9 @@
 /* store.h -- a blocking client of the key-value store.
  *
- * It speaks PyTorch's TCPStore protocol, so it works with ddprun, ddp-rendezvous and the TCPStore of torch 1.13 or
- * newer; it detects the dialect while it connects. Keys are byte strings. Like PyTorch's clients, this client puts a
- * '/' in front of each key, so ddp_store_get(s, "a") and TCPStore.get("a") mean the same key.
+ * The client uses PyTorch's TCPStore protocol, so the client works with ddprun, ddp-rendezvous and the TCPStore of
+ * torch 1.13 or newer. The client detects the dialect of the server while connecting. Keys are byte strings. Like
+ * PyTorch's clients, this client puts a '/' in front of each key, so ddp_store_get(s, "a") and TCPStore.get("a") mean
+ * the same key.
  *
  * Every call has a deadline. A connection carries one call at a time, so several threads that share a handle take
  * turns. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, the handle returns DDP_ERR_CLOSED from every call until
@@ -31,7 +32,8 @@ typedef struct ddp_store_options {
     uint32_t connect_timeout_ms; /* 0 = 60 000; refused connections are retried with growing pauses */
     uint32_t timeout_ms;         /* deadline of each call without a timeout argument; 0 = 300 000 */
     /* The identity of the caller, sent to a ddprun store (opcode IDENTIFY) so that a diagnosis can name this
-     * connection. It is sent only if `role` is not NULL, because PyTorch's TCPStore would close the connection. */
+     * connection. The identity is sent only if `role` is not NULL, because PyTorch's TCPStore would close the
+     * connection. */
     const char *role; /* "worker", "agent", "ctl" */
     const char *job;  /* job id, NULL = "none" */
     int rank;         /* -1 = none */

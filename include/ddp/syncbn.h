@@ -10,9 +10,9 @@
  *
  * Arrays are float32 with the channel in the middle: x[(sample * channels + c) * spatial + i], as torch's (N, C, H,
  * W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double; subnormals are
- * flushed (context.h). The algorithm is that of torch.nn.SyncBatchNorm: mean, squares and count of each rank are
- * gathered and merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds two sums per
- * channel over the ranks.
+ * flushed (context.h). The algorithm is torch.nn.SyncBatchNorm's: mean, squares and count of each rank are gathered
+ * and merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds two sums per channel over
+ * the ranks.
  *
  * Every rank calls with the same channels (else DDP_ERR_MISMATCH), even when its batch is empty. ddp_last_error()
  * returns the text of an error. If only this rank fails (DDP_ERR_ARG for its description, DDP_ERR_NOMEM), the others

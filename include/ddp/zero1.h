@@ -8,12 +8,12 @@
  *                 ddp_zero1_step(zero)                          update my share, gather all parameters
  *                 ddp_zero1_zero_grad(zero)
  *
- * Each rank keeps the moments and the float32 copy of only 1/world of the model; the traffic is that of an
+ * Each rank keeps the moments and the float32 copy of only 1/world of the model. A step sends as many bytes as an
  * all-reduce. Parameters lie in flat buckets of one type each (25 MiB, then the next), padded with zeros so that
  * every bucket splits into equal shares, whatever the sizes. The result has the same bits as ddp_reducer followed by
  * ddp_optim_update on every rank, for every number of ranks that does not change the bits of the averages.
  *
- * It works only in host memory: a group with a device is rejected (DDP_ERR_UNSUPPORTED).
+ * The optimizer works only in host memory: a group with a device is rejected (DDP_ERR_UNSUPPORTED).
  *
  * Parameters are F32, F16 or BF16. Gradients have the parameter's type and are summed in float32; the update
  * is made on a float32 copy. All calls but _grad, _zero_grad, _optim and _import are collective.
@@ -51,10 +51,11 @@ DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, s
                                     const ddp_zero1_options *options, ddp_zero1 **out);
 
 /* Return where parameter i's gradient is accumulated: 256-byte aligned, and zero after create and zero_grad. The
- * address never changes. NULL: i is out of range. */
+ * address never changes. Return NULL if `i` is out of range. */
 DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 
-/* Average all gradients over the ranks; each rank gets its share. DDP_ERR_ARG if called twice without zero_grad. */
+/* Average all gradients over the ranks; each rank gets its share. Return DDP_ERR_ARG if the program calls this
+ * function twice without zero_grad. */
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
 /* Divide by the scaler's scale after reduce, detect non-finite values on any rank, and report them to the scaler
@@ -73,14 +74,14 @@ DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 DDP_API void ddp_zero1_zero_grad(ddp_zero1 *zero);
 
 /* Return the rule and its numbers, to change lr, and for `step` in a checkpoint; all ranks must make the same change.
- * Owned by `zero`. A change that needs more state arrays than at create (a first momentum) makes the next step return
- * DDP_ERR_ARG. */
+ * `zero` owns the struct. A change that needs more state arrays than at create (a first momentum) makes the next step
+ * return DDP_ERR_ARG. */
 DDP_API ddp_optim *ddp_zero1_optim(ddp_zero1 *zero);
 
 /* Save and restore the state, independently of the world size. Slot 0 is the float32 copy of the parameters, slots 1
  * and 2 are the optimizer's state arrays. Export writes whole arrays, out[i] with params[i].count floats; a rank that
  * does not need them passes out = NULL. Import reads whole arrays and keeps this rank's share; the caller restores
- * the parameters themselves (ddp_round_f32). DDP_ERR_ARG: the optimizer does not have that slot. */
+ * the parameters themselves (ddp_round_f32). Return DDP_ERR_ARG if the optimizer has no such slot. */
 DDP_API ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[]);
 DDP_API ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[]);
 

@@ -60,7 +60,7 @@ double bench_busbw(enum bench_kind kind, int world, double algbw)
     }
 }
 
-/* Return the next size. The check for overflow is needed, because the loop over sizes would otherwise never end. */
+/* Return the next size. Check for overflow, because the loop over sizes would otherwise never end. */
 size_t bench_next(size_t bytes, size_t step, size_t factor)
 {
     size_t next;
@@ -113,7 +113,7 @@ void bench_fill(const struct bench_case *c, int rank, void *in)
         one_value_put(in, i, c->dtype, value_of(c, rank, i));
 }
 
-/* Return the number of binary digits after the first one; 0 for integers, which are exact. */
+/* Return the number of binary digits after the first digit. Return 0 for integers, which are exact. */
 static int digits(ddp_dtype dtype)
 {
     return dtype == DDP_F64 ? 52 : dtype == DDP_F32 ? 23 : dtype == DDP_F16 ? 10 : dtype == DDP_BF16 ? 7 : 0;
@@ -172,7 +172,7 @@ static ddp_status parse_factor(const char *value, void *to, struct ddp_err *err)
     return read_size(value, 2, &o->factor, err);
 }
 
-/* Parse a type by its name here or in nccl-tests. */
+/* Parse a type by libddp's name or by nccl-tests' name. */
 static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;

@@ -56,20 +56,24 @@ struct bench_case {
  * elements for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
-/* Return the bytes of a case's larger buffer, which are printed; the elements of its input; of its output. */
+/* Return the bytes of a case's larger buffer (which ddp-bench prints), the elements of its input, and the elements of
+ * its output. */
 size_t bench_bytes(const struct bench_case *c);
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 
-/* Return the bandwidth in GB/s (1e9) of `bytes` in `us` microseconds; the same times the factor. */
+/* bench_algbw returns the bandwidth in GB/s (1e9) of `bytes` in `us` microseconds. bench_busbw returns `algbw` times
+ * the factor of the collective. */
 double bench_algbw(size_t bytes, double us);
 double bench_busbw(enum bench_kind kind, int world, double algbw);
 
-/* Return the next size: `bytes` plus `step`, or with step 0 `bytes` times `factor`. SIZE_MAX if that does not fit. */
+/* Return the next size: `bytes` plus `step`, or with step 0 `bytes` times `factor`. Return SIZE_MAX if the result
+ * does not fit. */
 size_t bench_next(size_t bytes, size_t step, size_t factor);
 
-/* Fill the input of rank `rank`; count the wrong elements of its output. Sums are exact in every type up to a world
- * of 64. An average may be off by two units in the last place, because NCCL divides before it adds. */
+/* bench_fill fills the input of rank `rank`, and bench_wrong returns the number of wrong elements in its output. Sums
+ * are exact in every type up to a world of 64. An average may be off by two units in the last place, because NCCL
+ * divides before it adds. */
 void bench_fill(const struct bench_case *c, int rank, void *in);
 uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 

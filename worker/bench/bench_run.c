@@ -1,8 +1,8 @@
 /* bench_run.c -- see bench_run.h.
  *
- * As in nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can queue calls, there is
- * no wait between them. The result is the slowest rank's time for the batch, divided by the number of calls. Values
- * are compared afterwards in a separate call. */
+ * As in nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can queue calls, the rank
+ * does not wait between the calls of a batch. The result is the slowest rank's time for the batch, divided by the
+ * number of calls. Afterwards a separate call checks the values. */
 #include "bench/bench_run.h"
 
 #include "ddp/context.h"
@@ -46,7 +46,8 @@ ddp_status bench_buffers_close(struct bench_buffers *b)
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* The buffers of a call. In place, the smaller buffer is the rank's part of the larger one, or both are the same. */
+/* The buffers of a call. In place, the smaller buffer is the rank's part of the larger buffer, or both buffers are
+ * the same. */
 struct places {
     void *in, *out;
 };
@@ -86,7 +87,7 @@ static ddp_status call(ddp_group *g, const struct bench_case *c, struct places p
     }
 }
 
-/* Call several times, and wait only for the last call. */
+/* Run the collective several times, and wait only for the last call. */
 static ddp_status call_often(ddp_group *g, const struct bench_case *c, struct places p, int times)
 {
     ddp_work *work = NULL;
@@ -183,7 +184,7 @@ void bench_print_head(FILE *to, const struct bench_run *run, enum bench_kind kin
             "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
-/* Print a result. "N/A" if the values were not compared, because 0 would mean that they are correct. */
+/* Print a result. Print "N/A" if the values were not compared, because 0 would mean that all values are correct. */
 static void print_result(FILE *to, const struct bench_run *run, const struct bench_case *c,
                          const struct bench_result *r)
 {

@@ -1,5 +1,5 @@
-/* main.c -- ddp-bench measures the speed of collectives and prints nccl-tests' columns. It is a worker: `ddprun
- * --nproc_per_node=4 ddp-bench`. */
+/* main.c -- ddp-bench measures the speed of collectives and prints nccl-tests' columns. ddp-bench is a worker:
+ * `ddprun --nproc_per_node=4 ddp-bench`. */
 #include "bench/bench_run.h"
 
 #include "base/buf.h"
@@ -31,7 +31,7 @@ static int fail(const char *words)
     return 1;
 }
 
-/* Return the context's options: a GPU is used, except by the cpu backend on host memory. */
+/* Return the context's options. Use no GPU with private memory, or with the cpu backend on host memory. */
 static ddp_options context_options(const struct bench_options *o)
 {
     ddp_options options = DDP_OPTIONS_INIT;

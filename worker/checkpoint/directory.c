@@ -1,8 +1,8 @@
 /* directory.c -- see directory.h.
  *
- *     .tmp-step-00001200/   a checkpoint that is being written; renamed after it is flushed
+ *     .tmp-step-00001200/   a checkpoint that is being written; write_in renames it after the flush
  *     step-00001200/        a whole checkpoint
- *     .old-step-00001200/   a checkpoint that is being removed; renamed before its files are removed
+ *     .old-step-00001200/   a checkpoint that is being removed; remove_step renames it before removing its files
  *
  * So a name without a dot always belongs to a whole checkpoint, even if the process ends at any moment. A load reads
  * each file twice: first through a small buffer to check every block, then into the caller's blocks. So damage near
@@ -45,8 +45,7 @@ static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const
 
 /* --- listing -------------------------------------------------------------------------------------------- */
 
-/* Parse the step of a checkpoint's name. Only names that this file writes itself are accepted: "step-7" has too few
- * digits. */
+/* Parse the step of a checkpoint's name. Accept only names that this module writes: "step-7" has too few digits. */
 static bool step_of(const char *name, uint64_t *step)
 {
     char ours[NAME];
@@ -63,7 +62,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Append a step. The array grows by doubling, when its length is a power of two. */
+/* Append a step. The array doubles when its length is a power of two. */
 static bool append(uint64_t **steps, size_t *n, uint64_t step)
 {
     if ((*n & (*n - 1)) == 0) {
@@ -76,8 +75,8 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
-/* Return the next name, or NULL: at the end with errno 0, after a failure with another errno. A directory that cannot
- * be read to its end must not look like one without checkpoints, because the run would start from the beginning. */
+/* Return the next name. Return NULL with errno 0 at the end, and NULL with another errno after a failure. A failure
+ * must not look like an empty directory, because the run would then start from the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;
@@ -85,7 +84,7 @@ static const char *next_name(DIR *there)
     return entry != NULL ? entry->d_name : NULL;
 }
 
-/* List the steps. They are sorted here, because readdir returns names in any order. */
+/* List the steps. Sort them, because readdir returns names in any order. */
 ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err)
 {
     uint64_t step;
@@ -112,8 +111,8 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-/* Remove a directory and its files. If it contains a directory, which this file never makes, rmdir reports the error.
- * A missing directory is no error. */
+/* Remove a directory and its files. If it contains a directory, which this module never makes, rmdir fails. A missing
+ * directory is no error. */
 static int remove_tree(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -131,7 +130,8 @@ static int remove_tree(int parent, const char *name)
     return unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Remove a checkpoint. It is renamed first, so that a half-removed checkpoint is not mistaken for a damaged one. */
+/* Remove a checkpoint. Rename the checkpoint first, so that a half-removed checkpoint is not mistaken for a damaged
+ * one. */
 static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
 {
     char name[NAME], old[NAME];
@@ -144,14 +144,15 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     }
 }
 
-/* Return true for hidden names that this file makes. Other hidden files belong to the user. */
+/* Return true for hidden names that this module makes. Other hidden files belong to the user. */
 static bool is_leftover(const char *name)
 {
     uint64_t step;
     return (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".old-", 5) == 0) && step_of(name + 5, &step);
 }
 
-/* Remove directories that an interrupted process left. There is only one writer, so none of them is in use. */
+/* Remove directories that an interrupted process left. There is only one writer, so none of these directories is in
+ * use. */
 static void remove_leftovers(const struct ckpt_dir *dir, int fd)
 {
     DIR *there = opendir(dir->path);
@@ -167,7 +168,8 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     closedir(there);
 }
 
-/* Remove old checkpoints. The loop goes from the newest to the oldest, so that it can count the last ones. */
+/* Remove old checkpoints. The loop goes from the newest to the oldest, so that it can count the newest `last`
+ * checkpoints. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every)
 {
     uint64_t *steps;
@@ -190,7 +192,8 @@ void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uin
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Flush and close. The result of close matters too, because network file systems report a full disk only there. */
+/* Flush and close the file. The result of close matters too, because network file systems report a full disk only
+ * there. */
 static int flush_and_close(int fd)
 {
     int bad = fsync(fd);
@@ -254,10 +257,10 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
     return status;
 }
 
-/* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two, so that a checkpoint of
- * this step exists at any moment. NFS cannot exchange; there the old directory is moved away first, and moved back if
- * the rename fails. A failure to remove the old directory is not an error, because ckpt_dir_tidy removes it later or
- * warns. */
+/* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two directories, so that a
+ * checkpoint of this step exists at any moment. NFS cannot exchange directories. There this function moves the old
+ * directory away first, and back if the rename fails. A failure to remove the old directory is not an error, because
+ * ckpt_dir_tidy removes it later or warns. */
 static int appear(int fd, const char *temporary, const char *name)
 {
     char old[NAME];
@@ -282,8 +285,8 @@ static int appear(int fd, const char *temporary, const char *name)
     return 0;
 }
 
-/* Write the checkpoint into the directory open as `fd`. After a failure the temporary directory is removed, if the
- * disk allows it. */
+/* Write the checkpoint into the directory open as `fd`. After a failure remove the temporary directory, if the disk
+ * allows the removal. */
 static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_point *point,
                            const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -303,15 +306,15 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     return status;
 }
 
-/* Flush the directory above `fd`. Before that, a power cut may remove the directory that was just created. */
+/* Flush the directory above `fd`. Before this flush, a power cut may remove the directory that was just created. */
 static int flush_parent(int fd)
 {
     int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return parent < 0 ? -1 : flush_and_close(parent);
 }
 
-/* Write a checkpoint; create the directory if needed. All operations are relative to the open directory, so the user
- * may move it meanwhile. */
+/* Write a checkpoint. Create the directory if needed. All operations are relative to the open directory, so the user
+ * may move the directory meanwhile. */
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -341,7 +344,7 @@ struct reader {
 };
 
 /* Report that a file could not be opened. Every checkpoint has both files as plain files, so a missing file is
- * damage. Other reasons (for example no permission) say nothing about the file. */
+ * damage. Other reasons (for example no permission) do not prove damage. */
 static ddp_status not_opened(const struct reader *r)
 {
     const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
@@ -368,8 +371,9 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     return DDP_OK;
 }
 
-/* Read and check the manifest. The size is limited before memory is allocated. The step must be equal to the
- * directory's, because a user may have renamed the directory. On DDP_OK the caller calls manifest_free. */
+/* Read and check the manifest. The size is limited before memory is allocated. The step in the manifest must equal
+ * the step in the directory's name, because a user may have renamed the directory. On DDP_OK the caller calls
+ * manifest_free. */
 static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struct manifest *m,
                                 struct ddp_err *err)
 {

@@ -18,18 +18,18 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err);
  * fails. */
 ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err);
 
-/* Write the checkpoint of step point->step, whole or not at all. After DDP_OK it is on the disk. */
+/* Write the checkpoint of step point->step, whole or not at all. After DDP_OK the checkpoint is on the disk. */
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err);
 
-/* Read step `step` into the blocks, which must have passed ckpt_check_blocks. All of it is verified before the first
- * block changes. DDP_ERR_CORRUPT: the checkpoint is damaged; DDP_ERR_MISMATCH: its blocks are not those of the
- * caller. */
+/* Read step `step` into the blocks, which must have passed ckpt_check_blocks. Verify the whole checkpoint before the
+ * first block changes. Return DDP_ERR_CORRUPT if the checkpoint is damaged, and DDP_ERR_MISMATCH if its blocks differ
+ * from the caller's blocks. */
 ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
                          ddp_ckpt_point *point, struct ddp_err *err);
 
-/* Remove leftovers of interrupted runs, then old checkpoints. Of the checkpoints up to `step`, the newest `last` and
- * the multiples of `every` are kept. Later ones are kept too: they belong to an abandoned run or are damaged.
+/* Remove leftovers of interrupted runs, then old checkpoints. Of the checkpoints up to `step`, keep the newest `last`
+ * and the multiples of `every`. Keep later checkpoints too, because these belong to an abandoned run or are damaged.
  * Failures are only warnings. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every);
 

@@ -17,8 +17,8 @@
  *                 data of the blocks, one after the other, up to the end of the file
  *
  * Exactly one check covers each byte, and zeros are compared, so every flipped bit is detected. A load first compares
- * the number of blocks and their lengths with the caller's. Then it reads into separate memory, so a file that is
- * damaged near its end cannot leave half a model. */
+ * the number of blocks and their lengths with the caller's blocks. Then the load reads into separate memory, so a
+ * file that is damaged near its end cannot leave half a model. */
 #include "checkpoint/file.h"
 
 #include "base/not_null.h"
@@ -47,8 +47,8 @@ int file_write(int fd, const void *data, size_t len)
     return 0;
 }
 
-/* Read up to `len` bytes at offset `at`. Return their number, which is less than `len` only at the end of the file,
- * or -1 with errno. */
+/* Read up to `len` bytes at offset `at`. Return the number of bytes, which is less than `len` only at the end of the
+ * file. Return -1 with errno if the read fails. */
 static ssize_t pread_all(int fd, uint64_t at, void *to, size_t len)
 {
     char *into = to;
@@ -78,21 +78,21 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 
 /* --- a file that appears whole ------------------------------------------------------------------------------ */
 
-/* A file that is being replaced. The order of calls is atomic_open, atomic_write ..., atomic_commit. If one of them
- * fails, it removes the temporary file and frees everything. */
+/* A file that is being replaced. The order of calls is atomic_open, atomic_write ..., atomic_commit. A call that
+ * fails removes the temporary file and frees everything. */
 struct atomic_file {
     int fd;
     char *path;      /* owned, like `temporary`, until commit or a failure */
     char *temporary; /* NULL: `path` is a device or a pipe and is written to directly */
 };
 
-/* Return the name of the file that is open, for errors. Borrowed from `file`. */
+/* Return the name of the file that is open, for errors. The result belongs to `file`. */
 static const char *written_name(const struct atomic_file *file)
 {
     return file->temporary != NULL ? file->temporary : file->path;
 }
 
-/* Free the names. Every struct atomic_file ends here. */
+/* Free the names. Every use of a struct atomic_file ends with this function. */
 static void atomic_forget(struct atomic_file *file)
 {
     free(file->path);
@@ -110,7 +110,7 @@ static void atomic_discard(struct atomic_file *file)
     atomic_forget(file);
 }
 
-/* Report that `what` failed with errno, then clean up. The order matters, because the clean-up changes errno. */
+/* Report that `what` failed with errno, then clean up. Report first, because the clean-up changes errno. */
 static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct ddp_err *err)
 {
     ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", written_name(file), what, strerror(errno));
@@ -202,8 +202,8 @@ static int sync_data(const struct atomic_file *file)
     return failed != 0 && file->temporary == NULL && errno == EINVAL ? 0 : failed;
 }
 
-/* Flush and rename. An error after the rename means that the file was replaced, but a power cut may still restore the
- * old one. */
+/* Flush and rename the file. An error after the rename means that the file was replaced, but a power cut may still
+ * restore the old file. */
 static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
 {
     if (sync_data(file) != 0)
@@ -298,8 +298,8 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     return head;
 }
 
-/* Write a checkpoint. Header and table come first although they contain the checksums of all blocks; this is possible
- * because all blocks are in memory. */
+/* Write a checkpoint. Header and table come first although they contain the checksums of all blocks. This order is
+ * possible because all blocks are in memory. */
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);
@@ -348,7 +348,7 @@ static ddp_status damaged_at(struct reader *r, uint64_t offset, const char *what
     return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);
 }
 
-/* Read the next `len` bytes, and advance. */
+/* Read the next `len` bytes, and advance r->at. */
 static ddp_status read_next(struct reader *r, void *to, size_t len)
 {
     ddp_status status = file_read(r->path, r->fd, r->at, to, len, r->err);
@@ -388,7 +388,8 @@ static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_
     return DDP_OK;
 }
 
-/* Read the table. It is compared with its checksum, then with the caller's blocks, then with the size of the file. */
+/* Read the table. Compare the table with its checksum, then with the caller's blocks, then with the size of the
+ * file. */
 static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, const ddp_ckpt_block *blocks,
                              size_t n)
 {
@@ -423,7 +424,8 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
     return DDP_OK;
 }
 
-/* Copy the data into the caller's blocks, after everything that can fail. An empty block may be NULL. */
+/* Copy the data into the caller's blocks. This step comes last, because it cannot fail. The pointer of an empty block
+ * may be NULL. */
 static void hand_over(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -464,7 +466,7 @@ static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size
     return status;
 }
 
-/* Load a checkpoint. The size is that of the open file, so another program may replace the path meanwhile. */
+/* Load a checkpoint. fstat returns the size of the open file, so another program may replace the path meanwhile. */
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);

@@ -2,8 +2,8 @@
  * and removes one checkpoint.
  *
  * There is at most one job. The lock protects `state` and `outcome`. The caller's thread owns the copy of the blocks
- * while the state is IDLE, the writer owns it while the state is BUSY. So neither thread copies under the lock. The
- * copy's memory is allocated at the first save and reused until the close. */
+ * while the state is IDLE, and the writer owns the copy while the state is BUSY. So neither thread copies under the
+ * lock. The copy's memory is allocated at the first save and reused until the close. */
 #include "base/clock.h"
 #include "base/not_null.h"
 #include "checkpoint/directory.h"
@@ -28,7 +28,7 @@ enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31
 /* IDLE: no job; BUSY: the writer has a job; STOP: the writer must end. */
 enum state { IDLE, BUSY, STOP };
 
-/* A copy of the blocks, so that the program can continue while they are written. */
+/* A copy of the blocks, so that the program can continue while the thread writes. */
 struct copy {
     ddp_ckpt_point point;
     ddp_ckpt_block *blocks; /* names in `names`, data in `data` */
@@ -52,8 +52,8 @@ struct ddp_ckpts {
 
 /* --- the writer ----------------------------------------------------------------------------------------- */
 
-/* Write one checkpoint and remove old ones. Old ones are removed only after success, so a full disk never costs the
- * last good checkpoint. */
+/* Write one checkpoint and remove old checkpoints. Remove old checkpoints only after success, so that a full disk
+ * never costs the last good checkpoint. */
 static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point,
                                  const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -103,7 +103,7 @@ static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Wait until the writer has no job. Return the error of the last job; later calls do not return it again. */
+/* Wait until the writer has no job. Return the error of the last job. Later calls do not return this error again. */
 static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
 {
     const struct timespec until = clock_after_us((uint64_t)c->options.timeout_ms * 1000);
@@ -144,7 +144,7 @@ ddp_status ddp_ckpts_wait(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-/* Copy the caller's options and fill in defaults. An older caller passes a shorter struct; members that it lacks are
+/* Copy the caller's options and fill in defaults. An older caller passes a shorter struct; the missing members are
  * 0. */
 static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_options *out,
                                      struct ddp_err *err)
@@ -211,7 +211,8 @@ static void free_copy(struct copy *copy)
     *copy = (struct copy){ .blocks = NULL };
 }
 
-/* Free the struct; no other function does. After a timeout everything is kept, because the writer still uses it. */
+/* Free the struct. No other function frees it. After a timeout keep everything, because the writer still uses the
+ * struct. */
 ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c == NULL)
@@ -264,7 +265,7 @@ static bool reserve_copy(struct copy *copy, size_t n, size_t total)
     return true;
 }
 
-/* Copy the blocks. Names are copied too, because the caller may free its names before the thread reads them. */
+/* Copy the blocks. Copy the names too, because the caller may free its names before the thread reads the copy. */
 static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     char *to = copy->data;
@@ -306,8 +307,8 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
 /* --- loading -------------------------------------------------------------------------------------------- */
 
 /* Load the newest checkpoint that is not damaged. Other errors end the search, because an older checkpoint must not
- * replace a good one that cannot be read at the moment. If all are damaged, the call fails, because a silent start
- * from the beginning would look like success. */
+ * replace a good checkpoint that is unreadable at the moment. If all checkpoints are damaged, fail, because a silent
+ * start from the beginning would look like success. */
 static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t n_steps,
                               const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                               struct ddp_err *err)
@@ -329,7 +330,8 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
                     c->dir.path, n_steps, newest.msg);
 }
 
-/* Load the newest checkpoint. If one is being written, wait for it. If that write has failed, return its error. */
+/* Load the newest checkpoint. If the writer is writing a checkpoint, wait until that write ends. If that write
+ * failed, return its error. */
 ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                           int *found, struct ddp_err *err)
 {
@@ -360,7 +362,8 @@ struct news {
     char words[1024];
 };
 
-/* Load on rank 0. The result is sent even after an error, because the other ranks would otherwise wait for blocks. */
+/* Load a checkpoint on rank 0. Send the result even after an error, because the other ranks would otherwise wait for
+ * blocks. */
 static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct news *news)
 {
     struct ddp_err err = { 0 };
@@ -371,7 +374,8 @@ static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, s
     memcpy(news->words, err.msg, sizeof(news->words));
 }
 
-/* Load on rank 0 and broadcast. Blocks are sent one by one, so that no rank needs memory for a second model. */
+/* Load a checkpoint on rank 0 and broadcast the blocks. Blocks are sent one by one, so that no rank needs memory for
+ * a second model. */
 ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
                             ddp_ckpt_point *point, int *found)
 {

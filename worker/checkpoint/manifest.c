@@ -67,7 +67,7 @@ static bool add_blocks(cJSON *json, const struct manifest *m)
     return list != NULL;
 }
 
-/* Add all members. The checksum must be the first one, so that its place in the text is known. */
+/* Add all members. The checksum must be the first member, so that its place in the text is known. */
 static bool add_members(cJSON *json, const struct manifest *m)
 {
     bool ok = cJSON_AddStringToObject(json, "crc32c", "00000000") != NULL &&
@@ -82,7 +82,8 @@ static bool add_members(cJSON *json, const struct manifest *m)
            cJSON_AddNumberToObject(json, "bytes", (double)m->bytes) != NULL && add_blocks(json, m);
 }
 
-/* Return the text. The checksum's digits are zeros at first, because the checksum covers the whole text. */
+/* Return the manifest's text. The checksum's digits are zeros at first, because the checksum covers the whole
+ * text. */
 char *manifest_write(const struct manifest *m)
 {
     cJSON *json = cJSON_CreateObject();
@@ -129,7 +130,7 @@ static bool get_number(const cJSON *json, const char *key, uint64_t *to)
     return true;
 }
 
-/* Return a member's text, or "" if it is missing, so that the caller can compare the result. */
+/* Return a member's text, or "" if the member is missing, so that the caller can compare the result. */
 static const char *get_text(const cJSON *json, const char *key)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
@@ -219,8 +220,8 @@ void manifest_free(struct manifest *m)
 
 /* --- requests of callers -------------------------------------------------------------------------------- */
 
-/* Return the block with that name, or NULL. The guess is usually right, because programs read blocks in the order of
- * writing. */
+/* Return the block named `block`, or NULL. The position `guess` is usually right, because programs read blocks in the
+ * order of writing. */
 static const struct manifest_block *find_block(const struct manifest *m, const char *block, size_t guess)
 {
     if (guess < m->n && strcmp(m->blocks[guess].name, block) == 0)

@@ -21,7 +21,7 @@ enum { MANIFEST_NAME = 64, MANIFEST_BLOCKS = 4096, MANIFEST_BYTES = 4 << 20 };
 
 struct manifest_block {
     char name[MANIFEST_NAME];
-    uint64_t at, bytes; /* offset in the file, the sum of the sizes before; size. In bytes */
+    uint64_t at, bytes; /* bytes: offset in the file (the sum of the earlier sizes), and size */
     uint32_t crc;
 };
 
@@ -32,11 +32,11 @@ struct manifest {
     size_t n;
 };
 
-/* Return the text, which ends with a NUL; the caller frees it. NULL if memory is short. */
+/* Return the manifest's text, which ends with a NUL and which the caller frees. Return NULL if memory is short. */
 char *manifest_write(const struct manifest *m);
 
-/* Parse `len` bytes, at most MANIFEST_BYTES. `name` is the file's name for errors. DDP_ERR_CORRUPT: damage;
- * DDP_ERR_UNSUPPORTED: another version. After DDP_OK the caller calls manifest_free. */
+/* Parse `len` bytes, at most MANIFEST_BYTES. `name` is the file's name for errors. Return DDP_ERR_CORRUPT for a
+ * damaged manifest, and DDP_ERR_UNSUPPORTED for an unknown version. After DDP_OK the caller calls manifest_free. */
 ddp_status manifest_read(struct manifest *m, const char *name, const char *text, size_t len,
                          struct ddp_err *err);
 void manifest_free(struct manifest *m);

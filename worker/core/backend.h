@@ -3,7 +3,8 @@
  *
  * A backend joins the ranks (open), runs calls that call_check has passed (run), allocates memory that suits its
  * collectives (shared_alloc), and can be stopped from any thread (give_up). A blocking backend keeps no pointer of a
- * call after run has returned. A backend that does not block puts the call on a stream and assigns a ticket. */
+ * call after run has returned. A backend that does not block puts the call on a stream and assigns a ticket, which is
+ * a number that identifies the call for follow and await. */
 #ifndef WORKER_CORE_BACKEND_H
 #define WORKER_CORE_BACKEND_H
 
@@ -61,9 +62,10 @@ struct comm_ops {
     /* Free the communicator; not collective. */
     void (*close)(struct comm *comm);
 
-    /* Make later work on `stream` wait for the call with that ticket. NULL in backends that block. */
+    /* Make later work on `stream` wait for the call with number `ticket`. NULL in backends that block. */
     ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
-    /* Wait until the call is done, or return DDP_IN_PROGRESS after `timeout_ms`. NULL in backends that block. */
+    /* Wait until the call with number `ticket` is done, or return DDP_IN_PROGRESS after `timeout_ms`. NULL in
+     * backends that block. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
 
     /* Copy and clear memory of shared_alloc in the order of `stream`. NULL if shared_alloc returns host memory. */
@@ -99,7 +101,7 @@ struct comm_host {
 
 struct cuda_entry {
     const char *version; /* DDP_VERSION */
-    /* Return how many GPUs this process may use. If there are none, the error contains the reason. */
+    /* Set *count to the number of GPUs that this process may use. If there are none, `err` contains the reason. */
     ddp_status (*devices)(const struct comm_paths *paths, int *count, struct ddp_err *err);
     const struct comm_ops *nccl;
     const struct comm_ops *staged; /* the cpu backend, for buffers in device memory */

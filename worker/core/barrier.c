@@ -1,8 +1,8 @@
-/* barrier.c -- ddp_barrier_named of include/ddp/context.h: all ranks, through the store.
+/* barrier.c -- ddp_barrier_named of include/ddp/context.h: a barrier of all ranks through the store.
  *
  * ddprun's store has named barriers and reports missing ranks. With PyTorch's TCPStore each rank adds one to a
- * counter, and the last rank sets a key. The other ranks poll that key instead of waiting, because a TCPStore never
- * reports a dead peer: each rank checks its peers between two polls. */
+ * counter, and the last rank sets a key. The other ranks poll that key instead of waiting, so that each rank can
+ * check its peers between two polls. A TCPStore never reports a dead peer. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"

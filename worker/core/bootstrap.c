@@ -18,7 +18,7 @@
 /* SLACK_MS: the other ranks wait a little longer than rank 0, so that rank 0 can still send the reason. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
-/* At least 1, because 0 means "no limit" to the store. */
+/* Return at least 1, because 0 means "no limit" to the store. */
 uint32_t bootstrap_remaining_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
@@ -68,8 +68,8 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Set `key` unless another process has set it. Then that process's value stays, and *theirs is a copy that the caller
- * frees. */
+/* Set `key` if no other process has set the key. Otherwise keep the other process's value and set *theirs to a copy
+ * of that value, which the caller frees. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -109,8 +109,8 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 
 /* --- the others' cards ---------------------------------------------------------------------------------- */
 
-/* List the ranks whose card is missing, as "1, 3", and return how many they are. The list ends early if the store
- * stops answering. */
+/* List the ranks whose card is missing, as "1, 3", and return the number of these ranks. The list ends early if the
+ * store stops answering. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -133,8 +133,8 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* Fail with the ranks that have not joined. A ddprun store already reports them in its barrier's answer, so this is
- * for other stores. */
+/* Fail with a list of the ranks that have not joined. Only other stores need this function, because a ddprun store
+ * lists these ranks in its barrier's answer. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
@@ -238,7 +238,7 @@ void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what
     ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
 }
 
-/* Decode "-4 reason": rank 0's status and reason become those of this rank. */
+/* Decode "-4 reason", and fail with this status and this reason. */
 static ddp_status read_refusal(const char *message, struct ddp_err *err)
 {
     char *words;

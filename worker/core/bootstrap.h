@@ -40,9 +40,9 @@ struct bootstrap_card {
     char host[64];
 };
 
-/* Write this rank's card and wait until all ranks have written theirs. Rank 0 passes `cards` (world_size of them) and
- * gets all cards; the other ranks pass NULL. DDP_ERR_TIMEOUT names the missing ranks, DDP_ERR_MISMATCH a rank that
- * another process uses. */
+/* Write this rank's card and wait until all ranks have written theirs. Rank 0 passes an array of world_size `cards`
+ * and gets all cards. The other ranks pass NULL. DDP_ERR_TIMEOUT names the missing ranks, DDP_ERR_MISMATCH a rank
+ * that another process uses. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err);
 
@@ -50,15 +50,16 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
 ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
                           struct ddp_err *err);
 
-/* Publish `len` bytes for all ranks that fetch `what`. bootstrap_publish_error() makes each of these
- * bootstrap_fetch() fail with `reason` instead. Only one rank may publish: rank 0, or another rank that all ranks
- * agree on. DDP_ERR_MISMATCH: the key already had another value. */
+/* Publish `len` bytes for all ranks that fetch `what`. bootstrap_publish_error() makes bootstrap_fetch() fail with
+ * `reason` on these ranks instead. Only one rank may publish: rank 0, or another rank that all ranks agree on. Return
+ * DDP_ERR_MISMATCH if the key already had another value. */
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err);
 void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,
                              const struct ddp_err *reason);
 
-/* Read exactly `len` bytes that another rank published into `data`, or get that rank's reason. */
+/* Read into `data` exactly `len` bytes that another rank published. If the other rank published an error, fail with
+ * that error. */
 ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
                            struct ddp_err *err);
 

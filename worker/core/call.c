@@ -1,7 +1,7 @@
 /* call.c -- see call.h.
  *
- * The common parts of all kinds of calls are here, driven by the rows of the table; a new collective is a new row, a
- * public function in collectives.c, and an implementation in each backend. */
+ * The functions here serve all kinds of calls and read the differences from the table in call.h. A new collective
+ * needs a new row, a public function in collectives.c, and an implementation in each backend. */
 #include "core/call.h"
 
 #include <inttypes.h>
@@ -34,7 +34,7 @@ static const char *const ops[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Values outside the enums may come from users' casts and from peers, so every lookup is limited. */
+/* Values outside the enums may come from users' casts and from peers, so every lookup checks the range. */
 size_t ddp_dtype_size(ddp_dtype dtype)
 {
     return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].bytes : 0;
@@ -71,7 +71,8 @@ static size_t side_bytes(const struct call *call, enum call_side side, int rank,
     return 0;
 }
 
-/* The product cannot overflow, because check_values() has rejected sizes above half of the address space. */
+/* Return the size of the input of `rank`. The product cannot overflow, because check_values() has rejected sizes
+ * above half of the address space. */
 size_t call_in_bytes(const struct call *call, int rank, int world)
 {
     return side_bytes(call, call_rules[call->kind].in, rank, world);

@@ -55,7 +55,7 @@ struct call {
     uint32_t timeout_ms; /* 0 = the context's step timeout */
 };
 
-/* Return how many bytes this rank passes or gets; 0 if it has no buffer on that side. */
+/* Return how many bytes `rank` passes (in) or gets (out). Return 0 if `rank` has no buffer on that side. */
 size_t call_in_bytes(const struct call *call, int rank, int world);
 size_t call_out_bytes(const struct call *call, int rank, int world);
 
@@ -66,11 +66,12 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
 enum { CALL_TEXT = 96 };
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq);
 
-/* Encode an error as text for the store, where ddpctl shows it: "-<status> text". Return the text's length. */
+/* Encode an error as the text "-<status> text" for a key of the store, which ddpctl can show. Return the text's
+ * length. */
 enum { CALL_REASON = 1100 };
 size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 
-/* Decode that text. If `text` is malformed, `reason` becomes DDP_ERR_CORRUPT. */
+/* Decode a text of call_encode_reason. If `text` is malformed, `reason` becomes DDP_ERR_CORRUPT. */
 void call_decode_reason(const char *text, struct ddp_err *reason);
 
 /* --- division of elements among ranks --- */

@@ -87,7 +87,7 @@ ddp_status collective_check_compare(const struct call_record *a, const struct ca
     return DDP_OK;
 }
 
-/* True if a call of that kind leaves the same values on all ranks. */
+/* Return true if a call of `kind` leaves the same values on all ranks. */
 static bool collective_check_leaves_same(enum call_kind kind)
 {
     return kind == CALL_ALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_ALL_GATHER;
@@ -128,7 +128,7 @@ static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
     }
 }
 
-/* Decode the verdict about the call: "+", or the reason against the call. */
+/* Decode the verdict. Return DDP_OK for "+", otherwise fail with the reason that the verdict contains. */
 static ddp_status read_verdict(const char *go, struct ddp_err *err)
 {
     if (go[0] != '-')
@@ -138,8 +138,8 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
 }
 
 /* Publish `err` as the verdict, unless another rank has published a verdict before. Two ranks may decide at the same
- * moment, and all must follow the first verdict. DDP_OK: the call goes on. Otherwise *err is the verdict, or this
- * rank's own error if the store does not answer. */
+ * moment, and all must follow the first verdict. Return DDP_OK if the first verdict allows the call. Otherwise *err
+ * is the first verdict, or this rank's own error if the store does not answer. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -154,7 +154,7 @@ static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err 
     return status;
 }
 
-/* Publish "+", because this rank is the last to arrive. Another rank may have given up a moment earlier; then its
+/* Publish "+", because this rank is the last to arrive. If another rank has given up a moment earlier, the earlier
  * verdict applies. */
 static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
@@ -183,7 +183,7 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
     return refuse_call(ctx, seq, err);
 }
 
-/* Wait for the verdict in slices. Only ddprun's store detects the end of a rank; with other stores the backend must
+/* Wait for the verdict in slices. Only ddprun's store detects the end of a rank. With other stores the backend must
  * check its peers between slices. */
 static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
@@ -220,8 +220,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
 }
 
-/* Compare this rank's record with the first one, which may be its own. A difference is reported here even if another
- * rank has published another reason. */
+/* Compare this rank's record with the first published record, which may be this rank's own. Report a difference even
+ * if another rank has published another reason. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -270,9 +270,9 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Store a checksum of the result for the next comparison. Only the cpu backend's memory is readable here; others keep
- * results on a device. All ranks have passed the last call, so its keys are deleted here: no later call would delete
- * them. */
+/* Store a checksum of the result for the next comparison. Only the results of the cpu backend are readable here,
+ * because the other backends keep results on a device. After the last call rank 0 deletes the keys of that call,
+ * because no later call deletes them. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

@@ -3,7 +3,7 @@
  *
  *     <prefix>/detail/<number>/first     the record of the first rank to arrive; the other ranks compare theirs with it
  *     <prefix>/detail/<number>/count     number of ranks that agree
- *     <prefix>/detail/<number>/go        "+" from the last rank that agrees, or "-7 reason" from a rank that differs
+ *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
  *
  * So ranks that differ report both calls instead of hanging, with every backend. A call costs a few round trips to
  * the store and waits for all ranks, so use this mode to find a mistake, not for training. The cpu backend always

@@ -133,7 +133,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
     return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
-/* Free a shared block. NULL is allowed as with free(), but then on all ranks, because the call is collective. */
+/* Free a shared block; collective. `block` may be NULL as with free(), but then all ranks must pass NULL. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
     NOT_NULL(group, NULL);

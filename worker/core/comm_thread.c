@@ -55,7 +55,7 @@ static void *run_jobs(void *user)
 
 /* --- owner ----------------------------------------------------------------------------------------------- */
 
-/* Free a thread's struct, whether the thread has started or not. No other function frees one. */
+/* Free a thread's struct, whether the thread has started or not. No other function frees such a struct. */
 static void comm_thread_free(struct comm_thread *thread)
 {
     pthread_cond_destroy(&thread->posted);

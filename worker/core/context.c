@@ -85,8 +85,8 @@ static const char *lookup(void *user, const char *name)
     return getenv(name);
 }
 
-/* Copy the caller's options. A program that was compiled against an older header passes a shorter struct; members
- * that it lacks become 0. */
+/* Copy the caller's options. A program that was compiled against an older header passes a shorter struct; the missing
+ * members keep their defaults. */
 static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
@@ -99,8 +99,8 @@ static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, s
     return DDP_OK;
 }
 
-/* Open the backend, which is where the ranks meet. The flight recorder has an entry for this, as for a call, because
- * a missing rank makes it hang. */
+/* Open the backend, which waits for all ranks. The flight recorder gets an entry as for a call, because the opening
+ * hangs if a rank is missing. */
 static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
                                struct ddp_err *err)
 {
@@ -183,8 +183,8 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
     return DDP_OK;
 }
 
-/* Free a context; no other function does. If a signal handler is still writing from the context, the memory is
- * kept. */
+/* Free a context. No other function frees a context. If a signal handler is still writing from the context, the
+ * memory is kept. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
     comm_thread_close(ctx->thread);
@@ -264,7 +264,7 @@ static ddp_status run_call(struct comm *comm, const struct call *call, struct dd
 }
 
 /* Compare the call with the other ranks' (DDPRUN_DEBUG=detail). The check has its own connection, because another
- * thread may use the context's. */
+ * thread may be using the context's connection. */
 static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct collective_check *check = &ctx->check;
@@ -313,8 +313,8 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
     return status;
 }
 
-/* Give up and make all ranks fail. The file is written first: once the peers are released, the launcher's SIGKILL may
- * come before the write. This function may run on any thread, so it takes no lock and changes no data of the owning
+/* Give up and make all ranks fail. The files are written first, because the launcher may kill this process as soon as
+ * the peers have failed. This function may run on any thread, so it takes no lock and changes no data of the owning
  * thread. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {

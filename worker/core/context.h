@@ -54,7 +54,7 @@ ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err
  * step. */
 ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call);
 
-/* Break the context by the same rule after a collective step that did not use ctx_run. */
+/* Break the context by the rule of ctx_run after a collective step that did not use ctx_run. */
 ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err);
 
 #endif

@@ -127,8 +127,8 @@ static ddp_status check_below(const struct reader *r, const char *name, int valu
                     limit_name, limit, limit - 1);
 }
 
-/* Complete the local rank and local world size. Without LOCAL_* all ranks are assumed to be on this host; the start
- * of the context checks that. */
+/* Complete the local rank and local world size. Without LOCAL_* all ranks are assumed to be on this host. The start
+ * of the context checks this assumption. */
 static ddp_status settle_local(const struct reader *r)
 {
     struct worker_env *e = r->out;
@@ -143,8 +143,8 @@ static ddp_status settle_local(const struct reader *r)
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
 }
 
-/* Read all variables. The four main ones are checked first, because "MASTER_PORT is missing" helps more than an error
- * about another variable. */
+/* Read all variables. The four main variables are checked first, because "MASTER_PORT is missing" helps more than an
+ * error about another variable. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
 {
     const struct reader r = { out, lookup, user, err };

@@ -38,7 +38,7 @@ const char *ddp_last_error(void)
     return last_error;
 }
 
-/* Return the error file's JSON, which cJSON escapes; NULL if memory is short. */
+/* Return the JSON text of the error file, or NULL if memory is short. cJSON escapes the strings. */
 static char *render_error_file(int code, const char *why)
 {
     char seconds[32];

@@ -7,8 +7,9 @@
  * a model converges. The mode belongs to the thread: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. Other processors
  * have no such mode, so the macro does nothing there. A new thread inherits the mode (POSIX: pthread_create).
  *
- * The end of the block restores only these bits, so a callback may change the rounding mode or raise exception flags.
- * The memory clobbers prevent the compiler from moving loads, stores and their computations out of the block. */
+ * The end of the block restores only the bits of the mode, so a callback may change the rounding mode or raise
+ * exception flags. The memory clobbers prevent the compiler from moving loads, stores and their computations out of
+ * the block. */
 #ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
 #define WORKER_CORE_FLUSH_SUBNORMALS_H
 
@@ -74,7 +75,7 @@ static inline void flush_subnormals_set(uint64_t bits)
         flush_subnormals_write(wanted);
 }
 
-/* Return the bits that the thread had before. */
+/* Set the mode and return the bits that the thread had before. */
 static inline uint64_t flush_subnormals_begin(bool flush)
 {
     const uint64_t before = flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
@@ -87,7 +88,7 @@ static inline void flush_subnormals_end(const uint64_t *before)
     flush_subnormals_set(*before);
 }
 
-/* Declares variables, so a block may contain only one. */
+/* A block may contain only one FLUSH_SUBNORMALS, because the macro declares a variable. */
 #define FLUSH_SUBNORMALS(flush)                                                                           \
     __attribute__((cleanup(flush_subnormals_end), unused)) const uint64_t flush_subnormals_before_block = \
         flush_subnormals_begin(flush)

@@ -63,8 +63,8 @@ void sigusr1_listen(struct sigusr1 *listener)
 }
 
 /* Remove a listener. The handler stays installed, because a late signal would otherwise end the program. A handler on
- * another thread may still use the listener's memory, so wait for that handler to end, but not forever, because its
- * disk may hang. */
+ * another thread may still use the listener's memory, so wait for that handler to end. The wait has a limit, because
+ * the disk that the handler writes to may hang. */
 bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
@@ -78,8 +78,7 @@ bool sigusr1_leave(struct sigusr1 *listener)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Return true if `fd` is the launcher's file, has room for this worker's page, and is sealed, so that it cannot
- * shrink. */
+/* Return true if `fd` is the launcher's file, has room for this worker's page, and is sealed against shrinking. */
 static bool is_meant(int fd, const struct flight_page *page)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -235,7 +234,8 @@ void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
     flight_settle(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
 }
 
-/* Mark calls as done. Tickets rise with the entries, so the loop stops at the first entry that was marked earlier. */
+/* Mark all calls up to `ticket` as done. Tickets rise with the entries, so the loop stops at the first entry that was
+ * marked earlier. */
 void recorder_settle(struct recorder *r, uint64_t ticket)
 {
     if (r == NULL || r->flight == NULL)

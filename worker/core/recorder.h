@@ -1,7 +1,7 @@
 /* recorder.h -- the flight recorder of one context: its memory (record/flight.h) and its file.
  *
- * A recorder is active only in two cases: under ddprun, which shares memory with each worker (DDPRUN_PAGE), or if a
- * file is requested (DDP_FLIGHT_RECORDER). Otherwise `flight` is NULL, and every function below does nothing.
+ * A recorder is active only in two cases: under ddprun, which shares a page of memory with each worker (DDPRUN_PAGE),
+ * or if a file is requested (DDP_FLIGHT_RECORDER). Otherwise `flight` is NULL, and every function below does nothing.
  * Recording a call costs two readings of the clock and a dozen plain stores.
  *
  * The file is written after a collective has failed and left ranks out of step, by ddp_abort, and at SIGUSR1 (ddprun
@@ -22,10 +22,10 @@ struct sigusr1 {
     void (*received)(struct sigusr1 *listener);
 };
 
-/* Call listener->received at each SIGUSR1 from now on. Only the first eight listeners are called. */
+/* Call listener->received at each later SIGUSR1. Only the first eight listeners are called. */
 void sigusr1_listen(struct sigusr1 *listener);
 
-/* Remove the listener. False: a handler is still running, so the listener's memory must not be freed. */
+/* Remove the listener. Return false if a handler is still running; then the listener's memory must not be freed. */
 bool sigusr1_leave(struct sigusr1 *listener);
 
 struct recorder {
@@ -50,18 +50,18 @@ struct recorder_setup {
 /* Open the recorder. Failures are not reported, because a job also runs without a record. */
 void recorder_open(struct recorder *r, const struct recorder_setup *setup);
 
-/* Close the recorder. False: a signal handler is still writing the file to a disk that hangs and uses `r`, so `r`
- * must not be freed. */
+/* Close the recorder. Return false if a signal handler is still writing the file to a disk that hangs. That handler
+ * uses `r`, so `r` must not be freed then. */
 bool recorder_close(struct recorder *r);
 
 /* Return the present time, for `posted_ns`; 0 without a recorder. */
 uint64_t recorder_now(const struct recorder *r);
 
-/* Record that call number `seq` begins. `blocks`: the call is over when it returns; otherwise it is only
- * scheduled. */
+/* Record that call number `seq` begins. With `blocks` the call is over when the backend returns. Otherwise the
+ * backend only schedules the call. */
 void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, uint32_t timeout_ms,
                     bool blocks);
-/* Record that the call has returned. With a ticket (0 = none) the call is only scheduled; recorder_settle later
+/* Record that the call has returned. A call with a ticket (0 = none) is only scheduled, and recorder_settle later
  * records its end. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket);
 
@@ -71,8 +71,8 @@ void recorder_settle(struct recorder *r, uint64_t ticket);
 /* Record that step `step` is done. */
 void recorder_step(struct recorder *r, uint64_t step);
 
-/* Write the whole file or nothing. False if no file is requested, the write failed, or another thread is writing.
- * Safe on any thread and in signal handlers. */
+/* Write the whole file or nothing. Return false if no file is requested, the write failed, or another thread is
+ * writing. Safe on any thread and in signal handlers. */
 bool recorder_write(struct recorder *r, const char *why);
 
 #endif

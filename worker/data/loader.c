@@ -10,8 +10,8 @@
  * struct queue has these four numbers and decides which batch comes next, without threads. There is one mutex with
  * two conditions: `work` (a batch may begin) and `done` (a batch is ready, or a thread has stopped). A thread takes a
  * batch and draws its samples under the mutex, in the order of batches, then reads the samples without the mutex. So
- * the order in which threads finish affects only when a batch is ready, not its contents. An error is returned when
- * its batch is requested and not when it occurs, so every run reports it at the same point.
+ * the order in which threads finish affects only when a batch is ready, not its contents. ddp_loader_next returns an
+ * error when the program requests the failed batch and not earlier, so every run reports the error at the same point.
  *
  * `stopping` is read between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each
  * thread. */
@@ -82,7 +82,7 @@ static ddp_status check_options(const ddp_loader_options *o, struct ddp_err *err
     return check_numbers(o, err);
 }
 
-/* Replace each 0 that means a default. */
+/* Replace each 0 that stands for a default by that default. */
 static void complete_options(ddp_loader_options *o)
 {
     o->streams = o->streams == 0 ? 1 : o->streams;
@@ -130,7 +130,7 @@ static ddp_status make_samplers(struct queue *queue, struct ddp_err *err)
     return status;
 }
 
-/* Free the samplers. May be called again, and after any failure. */
+/* Free the samplers. A second call is allowed, and so is a call after any failure. */
 static void queue_close(struct queue *queue)
 {
     for (int i = 0; queue->sampler != NULL && i < queue->options.streams; i++)
@@ -158,8 +158,8 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Begin an epoch at sample `done`. Streams take turns, so all have as many batches as the longest one. The first
- * stream is never shorter than a later one. With NO_PAD the last batch of another stream may be empty. */
+/* Begin an epoch at sample `done`. Streams take turns, so every stream has as many batches as the longest stream. The
+ * first stream is never shorter than a later stream. With NO_PAD the last batch of another stream may be empty. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -225,8 +225,8 @@ static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batc
 
 /* --- threads and memory ------------------------------------------------------------------------------------ */
 
-/* One batch in the ring. Except `reading`, its owner is the thread that reads while `ready` is false, then the
- * program. */
+/* One batch in the ring. While `ready` is false the reading thread owns every member except `reading`, then the
+ * program owns them. */
 struct slot {
     ddp_batch batch;
     uint64_t *index;
@@ -277,7 +277,7 @@ static void fill_slot(ddp_loader *loader, struct slot *slot)
     }
 }
 
-/* Begin a batch and return its slot, or NULL if none may begin now. The caller holds the mutex. */
+/* Begin a batch and return its slot, or NULL if no batch may begin now. The caller holds the mutex. */
 static struct slot *begin_batch(ddp_loader *loader)
 {
     uint64_t number;
@@ -343,7 +343,7 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
 }
 
 /* Wait until no thread reads. The caller holds the mutex. No further batch begins. If a thread does not stop in time,
- * the loader keeps the error, so a half-read batch is never returned later. */
+ * the loader keeps the error, so a later call never returns a half-read batch. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
@@ -379,8 +379,8 @@ static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct
 
 /* --- the program's calls ----------------------------------------------------------------------------------- */
 
-/* Wait for a batch, or read it here if there are no threads. Otherwise *err is the reason. The caller holds the
- * mutex. */
+/* Wait for a batch, or read the batch here if there are no threads. If that fails, *err has the reason. The caller
+ * holds the mutex. */
 static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -395,7 +395,7 @@ static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *
     return status;
 }
 
-/* Set *out to the next batch, or leave it NULL at the end of the epoch. The caller holds the mutex. */
+/* Set *out to the next batch, or leave *out NULL at the end of the epoch. The caller holds the mutex. */
 static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 {
     uint64_t number;
@@ -507,7 +507,7 @@ static ddp_status start_threads(ddp_loader *loader, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Free the loader; no other function does. All threads have ended. */
+/* Free the loader. No other function frees it. All threads have ended before this call. */
 static void free_loader(ddp_loader *loader)
 {
     const ddp_loader_options *o = &loader->queue.options;
@@ -537,7 +537,7 @@ static void init_locks(ddp_loader *loader)
     pthread_condattr_destroy(&attr);
 }
 
-/* End the threads. None is reading, so each sees `closing` when it wakes. */
+/* End the threads. No thread is reading, so each thread sees `closing` when it wakes. */
 static void end_threads(ddp_loader *loader)
 {
     pthread_mutex_lock(&loader->mutex);

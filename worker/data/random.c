@@ -19,8 +19,8 @@ static uint32_t twist(uint32_t high, uint32_t low)
     return (mixed >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
 }
 
-/* Compute the next 624 words. Each depends on itself, the next word and the word 397 places later; the places form a
- * ring. */
+/* Compute the next 624 words. Each new word depends on the old word, the next word and the word 397 places later. The
+ * places form a ring. */
 static void twister_block(ddp_random *random)
 {
     uint32_t *w = random->word;
@@ -29,7 +29,7 @@ static void twister_block(ddp_random *random)
     random->at = 0;
 }
 
-/* Return the next number. The shifts are the paper's tempering: without it, the raw words depend linearly on each
+/* Return the next number. The shifts are the paper's tempering. Without tempering, the words depend linearly on each
  * other. */
 uint32_t ddp_random_next(ddp_random *random)
 {

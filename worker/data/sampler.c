@@ -1,6 +1,6 @@
 /* sampler.c -- see ddp/sampler.h.
  *
- * The whole order of an epoch is computed at its beginning and takes 4 bytes per sample. torch's shuffle is
+ * ddp_sampler_resume computes the whole order of an epoch, which takes 4 bytes per sample. torch's shuffle is
  * sequential, so the k-th index depends on all earlier draws. Padding is not stored: position p of the padded list is
  * position p modulo n of the order. */
 #include "ddp/sampler.h"
@@ -43,7 +43,7 @@ static uint64_t samples_of_rank(const ddp_sampler *s)
 }
 
 /* Shuffle as torch.randperm(n): step i draws from [i, n). torch uses the remainder, so small indices are slightly
- * more likely; the same order is more important here. */
+ * more likely. This function does the same, because the order must equal torch's order. */
 static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
 {
     ddp_random random;
@@ -74,7 +74,7 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
     ddp_sampler_resume(s, epoch, 0);
 }
 
-/* Check the arguments. Longer lists are rejected: torch may draw them with 64-bit numbers, but an index has 32 bits
+/* Check the arguments. Reject longer lists: torch may shuffle them with 64-bit numbers, but an index has 32 bits
  * here. */
 static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
@@ -125,7 +125,7 @@ uint64_t ddp_sampler_len(const ddp_sampler *s)
 }
 
 /* Return 1 and the next sample, or 0 at the end. Rank r has the positions r, r + world, r + 2 world ... of the padded
- * list, counted from where the epoch began. Positions from n on are padding. */
+ * list, counted from where the epoch began. Positions n and above are padding. */
 int ddp_sampler_next(ddp_sampler *s, uint64_t *index, int *is_pad)
 {
     if (s->next == s->len)

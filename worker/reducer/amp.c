@@ -1,8 +1,8 @@
 /* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss.
  *
- * Each type has its own loop without branches, so that the compiler can vectorize it. A table defines which call is
- * allowed at which stage of the scale. Functions that compute with the scale keep subnormals, because a scale that
- * small is still above 0. */
+ * Each type has its own loop without branches, so that the compiler can vectorize the loop. A table defines which
+ * call is allowed at which stage of the scale. Functions that compute with the scale keep subnormals, because even a
+ * subnormal scale is above 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
@@ -45,7 +45,7 @@ static void round_bf16(const float *restrict from, uint16_t *restrict to, size_t
         to[i] = f32_to_bf16(from[i]);
 }
 
-/* memmove, because source and target may be the same array. */
+/* Use memmove for f32, because source and target may be the same array. */
 ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err)
 {
     if (dtype == DDP_F16)
@@ -72,9 +72,9 @@ ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n,
     return DDP_OK;
 }
 
-/* Multiply and return 1 if a gradient is infinite or NaN. As in torch, the check comes before the multiplication,
- * because 1 / scale may hide or create an infinity. It compares bits, because the compiler does not vectorize
- * isfinite. */
+/* Multiply n gradients by `factor` and return 1 if a gradient is infinite or NaN. As in torch, the check comes before
+ * the multiplication, because 1 / scale may hide or create an infinity. The check compares bits, because the compiler
+ * does not vectorize isfinite. */
 static int multiply(float *x, float factor, size_t n)
 {
     uint32_t worst = 0;
@@ -86,8 +86,8 @@ static int multiply(float *x, float factor, size_t n)
     return worst >= 0x7f800000u;
 }
 
-/* Divide by the scale. As in torch, the reciprocal is computed in double, because a compiler may estimate one in
- * float. The reciprocal of a tiny scale is infinite, which makes every gradient unusable. */
+/* Divide by the scale. As in torch, the reciprocal is computed in double, because a compiler may only estimate a
+ * reciprocal in float. The reciprocal of a tiny scale is infinite, which makes every gradient unusable. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -103,7 +103,7 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* Why a call (row) is not allowed at a stage (column); NULL = the call is allowed. */
+/* The reason why a call (row) is not allowed at a stage (column). NULL means that the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
     [UNSCALED] = { NULL, "the gradients of this step have already been unscaled",
@@ -114,7 +114,7 @@ static const char *const refusal[3][3] = {
                  NULL },
 };
 
-/* Check that the call is allowed. The stage is checked too, because it may come from uninitialised memory. */
+/* Check that the call is allowed. Check the stage itself too, because the struct may be uninitialised. */
 static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, struct ddp_err *err)
 {
     if ((unsigned)scaler->stage > DDP_SCALER_STEPPED)
@@ -170,7 +170,7 @@ static void grow_or_back_off(ddp_scaler *s)
     s->tracker = 0;
 }
 
-/* Finish the step. As in torch, this is also allowed without ddp_scaler_step, for a caller that abandons the step. */
+/* Finish the step. As in torch, a caller that abandons the step may call this function without ddp_scaler_step. */
 ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);

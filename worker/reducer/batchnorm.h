@@ -1,12 +1,12 @@
-/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without other ranks. Pure; the caller has checked all sizes. */
+/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without other ranks. Pure. The caller has checked all sizes. */
 #ifndef WORKER_REDUCER_BATCHNORM_H
 #define WORKER_REDUCER_BATCHNORM_H
 
 #include "ddp/syncbn.h"
 
 /* The statistics of one rank's batch: for each channel the mean and the sum of squared distances from the mean, then
- * the number of values in a channel. Ranks exchange them as one array of doubles: mean[channels], squares[channels],
- * count. */
+ * the number of values in a channel. Ranks exchange the statistics as one array of doubles: mean[channels],
+ * squares[channels], count. */
 static inline size_t batch_words(size_t channels)
 {
     return 2 * channels + 1;

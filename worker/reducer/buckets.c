@@ -8,10 +8,10 @@
  *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
  *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
  *
- * The small bucket is last on purpose: it is reduced after the backward pass, when no computation hides its time. A
- * bucket gets its number when its first parameter opens it, so buckets are sorted by first parameter. Every rank
- * computes the same plan from the same list, so plans are never sent. If a rank has sent an order of readiness, the
- * same passes use that order. */
+ * The small bucket is last on purpose: its reduction comes after the backward pass, when no computation hides its
+ * time. A bucket gets its number when its first parameter opens it, so buckets are sorted by first parameter. Every
+ * rank computes the same plan from the same list, so plans are never sent. If a rank has sent an order of readiness,
+ * the same passes use that order. */
 #include "reducer/buckets.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static size_t nth(const struct bucket_rule *rule, size_t k)
     return rule->order != NULL ? rule->order[k] : k;
 }
 
-/* Return the open bucket of the type; open a new one if needed. */
+/* Return the open bucket of type `dtype`. Open a new bucket if needed. */
 static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
 {
     if (open->number == NONE) {
@@ -69,9 +69,9 @@ static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_d
 }
 
 /* Assign each parameter to a bucket: bucket_of[] has the bucket's number in order of opening. closed[] lists the
- * buckets in order of closing, then those that stayed open. A bucket has only one type, because one call reduces
- * the whole bucket. So each type has its own open bucket, and the small limit applies to the first bucket of each
- * type. */
+ * buckets in order of closing, then the buckets that stayed open. A bucket has only one type, because one call
+ * reduces the whole bucket. So each type has its own open bucket, and the small limit applies to the first bucket of
+ * each type. */
 static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *params, size_t n,
                    const struct bucket_rule *rule)
 {
@@ -155,8 +155,8 @@ static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t
     return enough ? DDP_OK : no_memory(n, err);
 }
 
-/* Make a plan. calloc gets one element more than needed: calloc(0) may return NULL, which would look like a lack of
- * memory. */
+/* Make a plan. Request one element more than needed, because calloc(0) may return NULL, which would look like a lack
+ * of memory. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err)
 {

@@ -1,9 +1,10 @@
-/* buckets.h -- the plan of which gradients are reduced together. Pure. The plan is the same on every rank, because it
- * depends only on data that the ranks have compared before.
+/* buckets.h -- the plan of which gradients are reduced together. Pure. The plan is the same on every rank, because
+ * the plan depends only on data that the ranks have compared before.
  *
  * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Parameters
  * are added in order to the open bucket. The bucket is closed when it has reached its limit, so it may exceed the
- * limit by one parameter. The first bucket of a type has the first limit, all later ones the second.
+ * limit by one parameter. The first bucket of a type has the first limit, and all later buckets have the second
+ * limit.
  *
  * Buckets are sorted by their first parameter, then the list is reversed, because gradients become ready from the
  * last layer to the first. So the first bucket of the list is full early, and is reduced while other gradients are
@@ -52,8 +53,8 @@ struct bucket_rule {
 };
 
 /* Make a plan for `n` parameters, of which only `count` and `dtype` are read. The arena has the same size for every
- * order. DDP_OK: free the plan with bucket_plan_free. DDP_ERR_ARG names a parameter that is too large;
- * DDP_ERR_NOMEM. */
+ * order. After DDP_OK the caller frees the plan with bucket_plan_free. DDP_ERR_ARG names a parameter that is too
+ * large. Return DDP_ERR_NOMEM if memory is short. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err);
 void bucket_plan_free(struct bucket_plan *plan);

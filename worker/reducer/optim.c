@@ -31,7 +31,7 @@ const char *ddp_rule_name(ddp_rule rule)
     return (unsigned)rule < RULES ? rules[rule].word : "?";
 }
 
-/* Return the number of state arrays. As in torch, SGD with momentum 0 needs none. */
+/* Return the number of state arrays. As in torch, SGD with momentum 0 needs no state array. */
 int ddp_optim_states(const ddp_optim *optim)
 {
     if ((unsigned)optim->rule >= RULES || (optim->rule == DDP_SGD && optim->momentum == 0))
@@ -138,8 +138,8 @@ struct scale {
     float shrink; /* AdamW: factor of the parameter */
 };
 
-/* Compute those numbers. In double, as in torch, because in float 1 - 0.999^1000 would have only three correct
- * digits. */
+/* Compute the numbers of a struct scale. Compute in double, as in torch, because in float 1 - 0.999^1000 would have
+ * only three correct digits. */
 static struct scale scale_of(const ddp_optim *o)
 {
     const double bias1 = 1.0 - pow(o->beta1, (double)o->step);
@@ -173,7 +173,8 @@ static void adam(const ddp_optim *o, float *restrict param, const float *restric
     }
 }
 
-/* Begin a step. This is separate from the update, because a step has one update for each array of the model. */
+/* Begin a step. This function is separate from the update, because a step has one update for each array of the
+ * model. */
 void ddp_optim_begin(ddp_optim *optim)
 {
     optim->step++;
@@ -193,7 +194,7 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
 /* --- the norm of all gradients --------------------------------------------------------------------------- */
 
 /* The square of a float is exact in double, so only sums are rounded. A leaf has eight running sums to fill the
- * processor's vector units; they are added in a fixed order. */
+ * processor's vector units. norm_leaf adds these sums in a fixed order. */
 enum { LANES = 8 };
 
 /* Sum the squares of a leaf. Elements after the last group of eight go into the lanes that they would have if zeros
@@ -221,7 +222,7 @@ void norm_push(struct norm_tree *tree, double leaf)
     tree->leaves++;
 }
 
-/* Return the sum of all parts. The smallest part is the last one in order; a missing neighbour adds 0. */
+/* Return the sum of all parts. The smallest part comes last in the order of leaves. A missing neighbour adds 0. */
 double norm_root(const struct norm_tree *tree)
 {
     double sum = 0;
@@ -255,7 +256,7 @@ float norm_clip_factor(double norm, double max_norm)
     return factor > 1 ? 1 : factor;
 }
 
-/* Multiply, even if the factor is 1, because torch does so and a branch would save no measurable time. */
+/* Multiply n elements, even if the factor is 1, because torch does so and a branch would save no measurable time. */
 void norm_multiply(float *x, float factor, size_t n)
 {
     for (size_t i = 0; i < n; i++)

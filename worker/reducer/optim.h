@@ -1,5 +1,5 @@
-/* optim.h -- the norm of gradients: the sum of squares of many numbers, added in an order that depends only on their
- * positions. Pure.
+/* optim.h -- the norm of gradients: the sum of squares of many numbers, added in an order that depends only on the
+ * positions of the numbers. Pure.
  *
  * A leaf is the sum over a block of NORM_LEAF elements. No block spans two arrays, so the last block of an array may
  * be shorter. Leaves are pushed in order and added as a binary tree, ((l0+l1)+(l2+l3))+... So ranks that each hold
@@ -25,7 +25,8 @@ struct norm_tree {
 void norm_push(struct norm_tree *tree, double leaf);
 double norm_root(const struct norm_tree *tree); /* Return the sum of all leaves. */
 
-/* Return torch's factor for clipping, computed in float32 as in torch; at most 1. A NaN stays a NaN. */
+/* Return torch's factor for clipping, which is at most 1. Compute the factor in float32, as torch does. If the norm
+ * is a NaN, so is the factor. */
 float norm_clip_factor(double norm, double max_norm);
 
 /* Multiply n elements by `factor`. */

@@ -8,7 +8,7 @@
  * The loops are plain C that gcc -O3 vectorizes. `ivdep` asserts that an element depends only on elements with the
  * same index, which gcc cannot prove.
  *
- * Sums and products flush subnormals; minima and maxima keep them, in any mode of the calling thread. */
+ * Sums and products flush subnormals; minima and maxima keep subnormals, in any mode of the calling thread. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"
@@ -50,7 +50,7 @@ typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
         }                                                              \
     }
 
-/* Keep a NaN: every comparison with a NaN is false, so the first test keeps a NaN in y, and the second one keeps a
+/* Keep a NaN: every comparison with a NaN is false, so the first test keeps a NaN in y, and the second test keeps a
  * NaN in x. */
 JOIN(sum_f32, float, x + y)
 JOIN(min_f32, float, ((x < y) | (x != x)) ? x : y)
@@ -60,7 +60,7 @@ JOIN(sum_f64, double, x + y)
 JOIN(min_f64, double, ((x < y) | (x != x)) ? x : y)
 JOIN(max_f64, double, ((x > y) | (x != x)) ? x : y)
 JOIN(prod_f64, double, (x * y))
-/* Unsigned, because signed overflow is undefined. */
+/* Compute sums and products unsigned, because signed overflow is undefined. */
 JOIN(sum_i32, uint32_t, x + y)
 JOIN(min_i32, uint32_t, (int32_t)x < (int32_t)y ? x : y)
 JOIN(max_i32, uint32_t, (int32_t)x > (int32_t)y ? x : y)
@@ -97,7 +97,8 @@ static bool is_power_of_two(size_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Divide. Multiplying by 1/2^k is exact and faster than division; multiplying by any other 1/n would round twice. */
+/* Divide n values by `world`. Multiplying by 1/2^k is exact and faster than division; multiplying by any other 1/n
+ * would round twice. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \
     {                                                            \
@@ -166,7 +167,7 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
 /* --- the tree ------------------------------------------------------------------------------------------- */
 
 /* Return how many ranks the left part of a node has: the largest power of two below `count`. Each level of the
- * recursion keeps one tile of 4 KiB on the stack; the 1024 ranks that may share a host need 11 tiles. The tree of six
+ * recursion keeps one tile of 4 KiB on the stack; a host may have 1024 ranks, which need 11 tiles. The tree of six
  * ranks:
  *
  *                 +
@@ -263,7 +264,7 @@ INLINE void fused_strip(const struct fused *f, size_t at, size_t n)
             ((float *)f->out[o])[at + i] = sum[i];
 }
 
-/* Reduce whole strips, whose length is a compile-time constant, then the rest. */
+/* Reduce whole strips, whose length is a compile-time constant, then the remaining elements. */
 INLINE void fused_strips(const struct fused *f, size_t at, size_t n)
 {
     size_t end = at + n;
@@ -301,13 +302,13 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
 /* Return whether subnormal numbers are treated as zero because they may slow the operation down. MIN and MAX only
- * compare their inputs, which is never slow, and copy one of them unchanged. */
+ * compare their inputs, which is never slow, and copy one input unchanged. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;
 }
 
-/* Store the result in all outputs. It is rounded once and then copied as bytes, so that all outputs get the same
+/* Store the result in all outputs. Round the result once and then copy the bytes, so that all outputs get the same
  * bits. */
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {

@@ -7,7 +7,7 @@
  * NaN.
  *
  * A tree has two advantages over ((x0+x1)+x2)+x3. Rounding errors grow with the logarithm of the number of ranks
- * instead of the number. And a sum over half of the ranks is a subtree, so a smaller job computes the same sum. */
+ * instead of the number. A sum over half of the ranks is a subtree, so a smaller job computes the same sum. */
 #ifndef WORKER_REDUCER_REDUCE_H
 #define WORKER_REDUCER_REDUCE_H
 
@@ -21,8 +21,9 @@ void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t wor
                   void *const out[], size_t outs);
 
 /* One host's part of a reduction, for ranks that do not share memory. A piece is a whole node of the tree: ranks
- * [first, first + count). The host of these ranks combines them into unfinished elements in the tree's type. A rank
- * that has all pieces joins and finishes them. The result has the same bits as that of reduce_range. */
+ * [first, first + count). The host of these ranks combines their values into unfinished elements in the tree's type.
+ * A rank that has all pieces joins the pieces and finishes the elements. The result has the same bits as the result
+ * of reduce_range. */
 struct reduce_piece {
     uint32_t first, count;
 };
@@ -30,11 +31,11 @@ struct reduce_piece {
 /* Return the bytes of an unfinished element: 4 for f16, bf16 and u8, otherwise the size of the type. */
 size_t reduce_partial_size(ddp_dtype dtype);
 
-/* Combine elements [0, n) of the `count` ranks of one piece into `partial`, which must not overlap them. */
+/* Combine elements [0, n) of the `count` ranks of one piece into `partial`, which must not overlap an input. */
 void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial);
 
 /* Join the pieces of a world of `world` ranks, in order. partials[p] has n unfinished elements of pieces[p]. `out`
- * must not overlap them. */
+ * must not overlap `partials`. */
 void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, size_t world,
                  const void *const partials[], size_t n, void *out);
 

@@ -1,8 +1,9 @@
 /* reducer.c -- see include/ddp/reducer.h.
  *
  * Gradients are never copied: ddp_reducer_grad points into the arena, and the backend reduces all ranks' arenas in
- * place. step.c decides which call is allowed and which bucket comes next; this file executes the decisions. All
- * collectives happen in the same order on all ranks, because step.c uses only data that is equal on all ranks. */
+ * place. step.c decides which call is allowed and which bucket comes next. This file executes the decisions of
+ * step.c. All collectives happen in the same order on all ranks, because step.c uses only data that is equal on all
+ * ranks. */
 #include "core/context.h"
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -17,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for the rebuild, freed after it; all NULL if there will be no rebuild. */
+/* Memory for the rebuild of the buckets, which the rebuild frees. All pointers are NULL if there will be no
+ * rebuild. */
 struct sync_spare {
     int64_t *sent;
     size_t *order;
@@ -41,8 +43,8 @@ struct ddp_reducer {
     struct comm_job *jobs; /* for each bucket */
     bool threaded;         /* buckets are reduced on the communication thread */
     ddp_work *last;        /* owned; the last bucket's call, if calls do not block; NULL = none in progress */
-    /* The error that makes further steps impossible: of the first bucket that was not reduced, or of a rebuild.
-     * Written by the thread that reduces, read after a drain. */
+    /* The error that makes further steps impossible: the error of the first bucket that was not reduced, or of a
+     * rebuild. The thread that reduces writes this member, and the program's thread reads it after a drain. */
     struct ddp_err failed;
 
     int32_t *used; /* find_unused: how many ranks used each parameter in the last step */
@@ -69,7 +71,7 @@ static bool reducer_on_device(const ddp_reducer *reducer)
     return reducer->group->comm->ops->copy != NULL;
 }
 
-/* Set `failed`, unless an earlier failure is there. */
+/* Set `failed`, unless `failed` has an earlier failure. */
 static void keep_failure(ddp_reducer *reducer, ddp_status status, struct ddp_err *err)
 {
     if (status != DDP_OK && reducer->failed.code == DDP_OK)
@@ -122,8 +124,8 @@ struct averaging {
     ddp_op op;
 };
 
-/* Return the number that sums are divided by. The roll call ends before the step's first bucket is launched, so a job
- * may read its result on any thread. */
+/* Return the divisor of an average. The roll call (see call_roll) ends before the step's first bucket is launched, so
+ * a job may read the result of the roll call on any thread. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
     return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->roll.active
@@ -131,7 +133,7 @@ static size_t divisor_of(const ddp_reducer *reducer)
 }
 
 /* Return the factors. Without predivide the backend divides by the world size, so that sums of 16-bit types do not
- * overflow; the factor after it corrects for another divisor. */
+ * overflow. If the divisor is not the world size, the factor `after` corrects the result. */
 static struct averaging averaging_of(const ddp_reducer *reducer)
 {
     double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
@@ -142,7 +144,7 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
 }
 
 /* Reduce values. If calls do not block, keep only the last call: calls run in order, so the stream needs to wait only
- * for that one. */
+ * for the last call. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -155,8 +157,8 @@ static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_d
     return status;
 }
 
-/* Reduce a bucket without compression. The gaps between gradients are zero and stay zero; skipping them would cost
- * more time than including them. */
+/* Reduce a bucket without compression. The gaps between gradients are zero and stay zero. Skipping the gaps would
+ * cost more time than reducing them. */
 static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, void *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -211,7 +213,8 @@ static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
     return reduce_plain(reducer, b, grads, n);
 }
 
-/* Write a text for DDPRUN_DEBUG=detail: the bucket, its first parameter, and a hash of all names. */
+/* Write the purpose of the next call for DDPRUN_DEBUG=detail: the bucket, its first parameter, and a hash of all
+ * names. */
 static void note_bucket(ddp_reducer *reducer, size_t index)
 {
     struct collective_check *check = &reducer->group->ctx->check;
@@ -295,7 +298,7 @@ static ddp_status bucket_launch(ddp_reducer *reducer)
     return reducer->threaded ? DDP_OK : buckets_failed(reducer);
 }
 
-/* Allocate the buffer for compression. Buckets are reduced one by one, so room for the largest one is enough. */
+/* Allocate the buffer for compression. Buckets are reduced one by one, so room for the largest bucket is enough. */
 static ddp_status bucket_wire_open(ddp_reducer *reducer)
 {
     size_t most = BUCKET_ALIGN;
@@ -324,7 +327,7 @@ static size_t param_bytes(const ddp_param *p)
     return p->count * ddp_dtype_size(p->dtype);
 }
 
-/* Send the model from rank `root`, in the program's own memory. This happens once in a run, so a barrier for each
+/* Send the model from rank `root`, in the program's own memory. A run sends the model once, so a barrier for each
  * parameter costs little. */
 static ddp_status sync_model(ddp_reducer *reducer, int root)
 {
@@ -337,8 +340,8 @@ static ddp_status sync_model(ddp_reducer *reducer, int root)
     return status;
 }
 
-/* Send the buffers from rank `root`. Buffers are small and many, so packing them costs less than a barrier for
- * each. */
+/* Send the buffers from rank `root`. Buffers are small and many, so packing the buffers costs less than a barrier for
+ * each buffer. */
 static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
@@ -369,8 +372,8 @@ static void sync_spare_close(struct sync_spare *spare)
     *spare = (struct sync_spare){ NULL, NULL, NULL, NULL };
 }
 
-/* Allocate memory for a rebuild, which happens at most once. Large blocks cost nothing until they are written to,
- * which happens only in one forward. */
+/* Allocate memory for a rebuild, which happens at most once. A large block costs nothing until the first write, and
+ * only one forward writes to these blocks. */
 static bool get_spare(ddp_reducer *reducer)
 {
     struct sync_spare *spare = &reducer->spare;
@@ -383,7 +386,7 @@ static bool get_spare(ddp_reducer *reducer)
     return spare->sent != NULL && spare->order != NULL && spare->seen != NULL && spare->copy != NULL;
 }
 
-/* Allocate memory for `kept` and `blank`. calloc, so that pages of parameters that are always used are never
+/* Allocate memory for `kept` and `blank`. Use calloc, so that pages of parameters that are always used are never
  * touched. */
 static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
 {
@@ -396,7 +399,7 @@ static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
 }
 
 /* Make a plan from the order that a rank has sent. Equal orders give equal plans. The order comes from a peer, so
- * check it before its use as an index. */
+ * check the order before using its numbers as indices. */
 static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, struct ddp_err *err)
 {
     const struct sync_spare *r = &reducer->spare;
@@ -410,7 +413,8 @@ static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, stru
     return bucket_plan_make(plan, reducer->params, reducer->n, &rule, err);
 }
 
-/* Move the gradients to their new places. They keep their values, because the program may be accumulating. */
+/* Move the gradients to their new places. The gradients keep their values, because the program may be
+ * accumulating. */
 static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
 {
     char *copy = reducer->spare.copy;
@@ -424,7 +428,7 @@ static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
     reducer->plan = *to;
 }
 
-/* Use the new order. The arena is kept, because a plan in another order needs the same amount. */
+/* Use the new order. Keep the arena, because a plan in another order needs the same number of bytes. */
 static ddp_status adopt_order(ddp_reducer *reducer)
 {
     struct bucket_plan plan;
@@ -454,8 +458,8 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
     return status;
 }
 
-/* Replace a gradient by zeros. The copy in `kept` has the same offset as in the arena, so no second table is
- * needed. */
+/* Replace a gradient by zeros. The copy in `kept` has the same offset as the gradient in the arena, so no second
+ * table is needed. */
 static void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);
@@ -464,8 +468,9 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* Count on how many ranks each parameter was used. As in PyTorch, this is a sum and not a maximum: only 0 matters,
- * but the count may help to find a mistake. This collective follows the last bucket, so it delays no bucket. */
+/* Count on how many ranks each parameter was used. As in PyTorch, the operation is a sum and not a maximum: only 0
+ * matters, but the count may help to find a mistake. This collective follows the last bucket, so it delays no
+ * bucket. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -504,7 +509,7 @@ static ddp_status sync_end(ddp_reducer *reducer)
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
-/* Free a reducer; no other function does. The backend owns the shared memory. */
+/* Free a reducer. No other function frees a reducer. The backend owns the shared memory. */
 static void reducer_release(ddp_reducer *reducer)
 {
     ddp_work_free(reducer->last);
@@ -564,8 +569,8 @@ static bool wants_thread(const ddp_reducer *reducer)
     return ddp_world_size(ctx) > 1 && cores_allowed() >= 2 * ddp_local_world_size(ctx);
 }
 
-/* Start the communication thread if the backend blocks. If the program did not request the thread, a failure to start
- * it is ignored, because the reducer works without one. */
+/* Start the communication thread if the backend blocks. If the program did not request the thread, ignore a failure
+ * to start the thread, because the reducer works without a thread. */
 static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
@@ -611,7 +616,7 @@ static ddp_status alloc_packed(ddp_reducer *reducer)
     return status;
 }
 
-/* Free all shared blocks, the last one first. */
+/* Free all shared blocks, the last block first. */
 static ddp_status free_shared(ddp_reducer *reducer)
 {
     ddp_status status = ddp_shared_free(reducer->group, reducer->wire);
@@ -621,7 +626,7 @@ static ddp_status free_shared(ddp_reducer *reducer)
 }
 
 /* Allocate shared memory for the gradients and the buffers. All ranks learn whether every rank succeeded. So after an
- * error all ranks free their blocks; the text of that error is kept. */
+ * error all ranks free their blocks. Keep the text of that error. */
 static ddp_status alloc_shared(ddp_reducer *reducer)
 {
     void *arena = NULL;
@@ -681,7 +686,8 @@ ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t 
     return DDP_OK;
 }
 
-/* Free the reducer. Collective, because the shared memory is: a rank that frees alone waits for the others. */
+/* Free the reducer. The call is collective, because freeing shared memory is collective: a rank that frees alone
+ * waits for the other ranks. */
 ddp_status ddp_reducer_free(ddp_reducer *reducer)
 {
     if (reducer == NULL)
@@ -695,11 +701,11 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
 /* A rank with a batch answers the roll call in ddp_reducer_forward and then computes. A rank without a batch answers
- * in ddp_reducer_join, then runs the step's collectives with zeros as gradients; it repeats this until no rank has a
- * batch.
+ * in ddp_reducer_join, then runs the step's collectives with zeros as gradients. The rank without a batch repeats
+ * this until no rank has a batch.
  *
  * Every rank receives all answers, so the ranks need to exchange nothing else. The answers determine whether the step
- * has sync, which rank broadcasts buffers (the first that still has a batch), the divisor, and which order of
+ * has sync, which rank broadcasts buffers (the first rank that still has a batch), the divisor, and which order of
  * readiness is used. */
 
 /* Exchange one number of each rank, with the smallest collective, because every forward includes this call. */
@@ -744,7 +750,8 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that join is allowed before the roll call, because after the roll call the others would rely on this rank. */
+/* Check that join is allowed before the roll call, because after the roll call the other ranks would rely on this
+ * rank. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
@@ -787,8 +794,8 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
     reducer->step.next_sync = on != 0;
 }
 
-/* Begin a step. Check for misuse before the roll call, because after it the others would wait for a step that never
- * happens. */
+/* Begin a step. Check for misuse before the roll call, because after the roll call the other ranks would wait for a
+ * step that never happens. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);

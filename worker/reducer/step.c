@@ -58,7 +58,7 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Report a mark without a step. Only with uneven inputs, because other steps may begin without forward. */
+/* Report a mark (a call of ready or unused) without a step. Only steps with uneven inputs must begin with forward. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -124,8 +124,8 @@ void step_close(struct reducer_step *step)
     free(step->order);
 }
 
-/* Begin a step in which nothing is ready or launched. sync is copied here: a change in the middle of a step would let
- * only some ranks reduce a bucket. */
+/* Begin a step in which no parameter is ready and no bucket is launched. Copy next_sync here, because a change in the
+ * middle of a step would let only some ranks reduce a bucket. */
 static void begin_step(struct reducer_step *step, enum step_phase phase)
 {
     memset(step->ready, 0, step->n * sizeof(*step->ready));
@@ -136,8 +136,8 @@ static void begin_step(struct reducer_step *step, enum step_phase phase)
     step->phase = phase;
 }
 
-/* Return true if forward is allowed. Evaluation repeats forward without a backward pass. With uneven inputs that is
- * not allowed, because each forward begins a step on the ranks without a batch. */
+/* Return true if forward is allowed. Evaluation repeats forward without a backward pass. With uneven inputs a
+ * repeated forward is not allowed, because each forward begins a step on the ranks without a batch. */
 static bool may_forward(const struct reducer_step *step)
 {
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
@@ -157,7 +157,7 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
     return DDP_OK;
 }
 
-/* Record the order of readiness. Only in one step, because later steps may have other orders, and each new order
+/* Record the order of readiness. Record only one step, because later steps may have other orders, and each new order
  * would move the gradients. */
 static void record_order(struct reducer_step *step, size_t i)
 {
@@ -204,8 +204,8 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Mark all parameters ready in the order of the list. This order is recorded but not used: the order comes from a
- * rank with a batch. */
+/* Mark all parameters ready in the order of the list. This order is recorded but not used, because a rank with a
+ * batch provides the order. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;
@@ -218,8 +218,8 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Return the next bucket to launch. None between steps, because then `pending` does not belong to a step in
- * progress. */
+/* Return true and the next bucket to launch in *bucket. Return false between steps, because then `pending` does not
+ * belong to a step in progress. */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;
@@ -237,8 +237,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that the step may end. finish between steps is an error; with find_unused it would launch a whole step of
- * zeros. */
+/* Check that the step may end. A finish between steps is an error. With find_unused such a finish would launch a
+ * whole step of zeros. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -285,7 +285,7 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
 
 /* --- the roll call --------------------------------------------------------------------------------------- */
 
-/* Return the first rank with a batch whose answer differs from rank `first`'s; -1 = none. */
+/* Return the first rank with a batch whose answer differs from rank `first`'s, or -1 if there is none. */
 static int other_mind(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)

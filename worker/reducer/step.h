@@ -1,6 +1,6 @@
 /* step.h -- a step of the reducer: the order of calls, when a bucket is launched, which parameters were used, and the
- * result of a roll call of all ranks. Pure: no gradient is read and no rank is called. reducer.c reports events and
- * executes the effects.
+ * result of a roll call of all ranks. In a roll call each rank reports whether the rank has a batch. Pure: no
+ * gradient is read and no rank is called. reducer.c reports events and executes the effects.
  *
  *             forward            ready, unused      finish
  *   IDLE -> FORWARD -> BACKWARD refused: nothing is ready
@@ -49,29 +49,29 @@ struct step_effects {
     bool send_buffers; /* broadcast rank 0's buffers */
 };
 
-/* Begin a step. On error, this function and the next three return DDP_ERR_ARG, name the parameters and buckets in the
- * wrong state, and change nothing. */
+/* Begin a step. On error, step_forward, step_ready, step_unused and step_finish return DDP_ERR_ARG, name the
+ * parameters and buckets in the wrong state, and change nothing. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
-/* Mark a parameter as ready or unused. Call one of these once for each parameter in a step with sync. *blank: this
- * rank has no gradient of the parameter and must use zeros. */
+/* Mark a parameter as ready or unused. Call one of the two functions once for each parameter in a step with sync.
+ * *blank becomes true if this rank has no gradient of the parameter and must use zeros. */
 ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err);
 ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct ddp_err *err);
 
-/* Mark everything ready for a rank without a batch, which uses zeros in this step. Call this after step_forward,
- * instead of step_ready. */
+/* Mark all parameters ready for a rank without a batch, which uses zeros in this step. Call this function after
+ * step_forward, instead of step_ready. */
 void step_shadow(struct reducer_step *step, bool sync);
 
-/* Return true and the next bucket if it can be launched. Call this after every ready. */
+/* Return true and the next bucket in *bucket if that bucket can be launched. Call this function after every ready. */
 bool step_launch(struct reducer_step *step, size_t *bucket);
 
-/* Check that the step may end. Before that, step_missing() returns the parameters that the caller must mark as
- * unused. */
+/* Check that the step may end. Before this check the caller marks as unused all parameters that step_missing()
+ * returns. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err);
 bool step_missing(const struct reducer_step *step, size_t *i);
 
-/* Undo the forward of a step that will not happen. Then the state equals that of ranks that have not begun the
- * step. */
+/* Undo the forward of a step that will not happen. Afterwards the state equals the state of a rank that has not begun
+ * the step. */
 void step_cancel(struct reducer_step *step);
 
 /* End the step after all launched buckets are reduced. */
@@ -95,8 +95,8 @@ struct roll {
     bool sync;
 };
 
-/* Evaluate the answers. DDP_ERR_MISMATCH names a rank that wants to synchronize and one that does not. With
- * DDP_UNEVEN_STOP, DDP_ERR_ARG names the first rank without a batch, except when no rank has one. */
+/* Evaluate the answers. DDP_ERR_MISMATCH names a rank that wants to synchronize and a rank that does not. With
+ * DDP_UNEVEN_STOP, DDP_ERR_ARG names the first rank without a batch, except when no rank has a batch. */
 ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_uneven uneven,
                      struct ddp_err *err);
 

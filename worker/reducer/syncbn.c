@@ -1,8 +1,8 @@
 /* syncbn.c -- see ddp/syncbn.h: the exchange between ranks; batchnorm.c has the arithmetic.
  *
  * The forward pass uses an all-gather instead of an all-reduce, because counts differ, and sums of squares from
- * different means cannot be added. Each rank sends a few hundred numbers. All ranks merge them in the order of ranks,
- * so all get the same bits. */
+ * different means cannot be added. Each rank sends a few hundred numbers. All ranks merge the numbers in the order of
+ * ranks, so all ranks get the same bits. */
 #include "ddp/syncbn.h"
 
 #include "reducer/batchnorm.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keep the error. Without a group there is no rank to print in front of the text. */
+/* Keep the error for ddp_last_error(). Without a group there is no rank number to print in front of the text. */
 static ddp_status syncbn_fail(ddp_group *group, struct ddp_err *err)
 {
     return group != NULL ? ctx_fail(group->ctx, err) : last_error_keep(err);
@@ -54,8 +54,8 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
     return status;
 }
 
-/* Allocate `n` doubles for each of `ranks`; the caller frees the block. NULL with the error in *err if memory is
- * short. */
+/* Allocate `n` doubles for each of `ranks`; the caller frees the block. If memory is short, set *err and return
+ * NULL. */
 static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
@@ -65,8 +65,8 @@ static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
     return room;
 }
 
-/* Gather and merge the statistics of all ranks. `batches` has room for all of them; afterwards the first one is the
- * merged batch. */
+/* Gather and merge the statistics of all ranks. `batches` has room for the statistics of all ranks. Afterwards the
+ * first entry is the merged batch. */
 static ddp_status merge_batches(ddp_group *group, double *batches, size_t channels)
 {
     const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
@@ -79,7 +79,7 @@ static ddp_status merge_batches(ddp_group *group, double *batches, size_t channe
     return status;
 }
 
-/* Check the number of values. All ranks have the same count, so all of them fail together. */
+/* Check the number of values. All ranks have the same count, so all ranks fail together. */
 static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK

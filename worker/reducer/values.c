@@ -25,7 +25,7 @@ static void scale_f64(double *v, size_t n, double factor)
 }
 
 /* Scale values of a real type. Integers never reach this function, because the reducer rejects options that need
- * fractions of them. */
+ * fractions of integers. */
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
 {
     if (factor == 1)
@@ -40,7 +40,7 @@ void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
         scale_f64(values, n, factor);
 }
 
-/* Narrow values. The factor is applied first: a division before the conversion keeps large gradients in the range of
+/* Narrow values. Apply the factor first: a division before the conversion keeps large gradients in the range of
  * f16. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor)
 {

@@ -1,16 +1,16 @@
 /* verify.c -- see verify.h.
  *
- * Usually one all_gather of a count and a hash shows that all models are equal. Only if they differ, the ranks
- * compare rank 0's list card by card to find the rank and the difference. Cards have a fixed size, so no rank
- * allocates memory by a number from a peer.
+ * Usually one all_gather of a count and a hash shows that all models are equal. Only if the models differ, the ranks
+ * compare their lists with rank 0's list, card by card. A card describes one parameter, buffer or option. Cards have
+ * a fixed size, so no rank allocates memory by a number from a peer.
  *
  *     all_gather  (counts, hash)          equal everywhere: done, the usual case
  *     broadcast   card 0, 1, 2 ...        rank 0's parameters, buffers, options; each rank keeps its first difference
  *     all_gather  that card               the lowest rank with a difference is reported
  *     broadcast   rank 0's card for it    so that all ranks can name both sides
  *
- * All ranks take the same path, because all of them have the same summaries. A check that only some ranks make would
- * hang the others. */
+ * All ranks take the same path, because all ranks have the same summaries. A check that only some ranks make would
+ * hang the other ranks. */
 #include "reducer/verify.h"
 
 #include "base/buf.h"
@@ -212,8 +212,8 @@ static void describe_param(struct card *card, const ddp_param *param)
         card->shape[d] = (int64_t)param->shape[d];
 }
 
-/* Fill a card, even for an index that this rank does not have. The padding is zeroed too, because cards are compared
- * and hashed as bytes. */
+/* Fill a card, even for an index that this rank does not have. Zero the padding too, because cards are compared and
+ * hashed as bytes. */
 static void card_of(struct card *card, const struct model *model, int list, size_t i)
 {
     memset(card, 0, sizeof(*card));
@@ -267,7 +267,7 @@ static void shape_text(char *text, size_t room, const struct card *card)
 
 enum { TEXT = 400 };
 
-/* Write "\"fc1.weight\" (f32 x 100)" into `text` and return it. */
+/* Write "\"fc1.weight\" (f32 x 100)" into `text` and return `text`. */
 static const char *card_text(char text[TEXT], const struct card *card)
 {
     char shape[180];
@@ -282,7 +282,8 @@ static const char *card_text(char text[TEXT], const struct card *card)
     return text;
 }
 
-/* Compare with rank 0's cards, all ranks together. Return this rank's first difference, or index NONE. */
+/* Compare this rank's cards with rank 0's cards; collective. *mine becomes this rank's first difference, or a card
+ * with index NONE. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {
@@ -301,7 +302,7 @@ static ddp_status compare_cards(ddp_group *group, const struct model *model, int
     return DDP_OK;
 }
 
-/* Compare the lists one after the other. Rank 0's lengths are used, so that all ranks take part in the same
+/* Compare the lists one after the other. Use the lengths of rank 0's lists, so that all ranks take part in the same
  * broadcasts. */
 static ddp_status find_difference(ddp_group *group, const struct model *model, const struct summary *root,
                                   struct card *mine)
@@ -350,7 +351,8 @@ static ddp_status name_difference(ddp_group *group, const struct model *model, c
     return ctx_fail(group->ctx, &err);
 }
 
-/* Find and report the difference. All ranks call this together, because all of them have the same summaries. */
+/* Find and report the difference. All ranks call this function together, because all ranks have the same
+ * summaries. */
 static ddp_status find_and_name(ddp_group *group, const struct model *model, const struct summary *root)
 {
     struct card mine, *all = calloc((size_t)ddp_world_size(group->ctx), sizeof(*all));
@@ -392,7 +394,7 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 /* --- optimisers of all ranks ----------------------------------------------------------------------------- */
 
 /* A rank with another learning rate would update its share with that rate. No other rank could detect the mistake,
- * because the parameters stay equal. So gather the numbers of all ranks once; then all ranks find the same
+ * because the parameters stay equal. So gather the numbers of all ranks once. Then all ranks find the same
  * difference. */
 
 /* field, and the rules that use it */
@@ -421,7 +423,7 @@ static const char *const field_names[] = {
 #undef X
 };
 
-/* Fill `numbers`; those that the rule does not use become 0. */
+/* Fill `numbers`. Numbers that the rule does not use become 0. */
 static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 {
     const ddp_rule rule = optim->rule;

@@ -9,7 +9,7 @@
 
 /* --- on one rank ----------------------------------------------------------------------------------------- */
 
-/* Read the options; NULL = the defaults. DDP_ERR_ARG names the option and its value. */
+/* Read the options. If `given` is NULL, use the defaults. DDP_ERR_ARG names the option and its value. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err);
 
@@ -30,7 +30,7 @@ enum { MODEL_LISTS = 2 };
 struct model {
     const ddp_param *list[MODEL_LISTS]; /* parameters, buffers */
     size_t count[MODEL_LISTS];
-    const ddp_reducer_options *options; /* options; those that must be equal on all ranks are compared */
+    const ddp_reducer_options *options; /* only the options that must be equal on all ranks are compared */
 };
 
 /* Compare counts, names, shapes and types with rank 0; collective. DDP_ERR_MISMATCH on all ranks names the first
@@ -41,8 +41,8 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model);
  * with both values. */
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 
-/* Compare the decay flags; collective. `no_decay` has a flag for each of n parameters; NULL = all decay.
- * DDP_ERR_MISMATCH on all ranks names the first parameter that differs. */
+/* Compare the decay flags; collective. `no_decay` has a flag for each of n parameters, or is NULL if all parameters
+ * decay. DDP_ERR_MISMATCH on all ranks names the first parameter that differs. */
 ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
                             size_t n);
 

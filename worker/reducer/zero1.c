@@ -27,8 +27,8 @@
  * NORM_LEAF elements, and the size of a share is a multiple too. So a leaf of the norm never spans two parameters or
  * two ranks. A rank's shares, bucket after bucket, are one array: its shard.
  *
- * Parameters are assigned in order, and a bucket is closed when it has reached its limit. Each type has its own open
- * bucket. */
+ * Parameters are assigned in order, and a bucket is closed when it has reached its limit. Each type of element has
+ * its own open bucket. */
 struct zero1_bucket {
     ddp_dtype dtype;
     size_t elements; /* padding included */
@@ -76,8 +76,8 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
     return DDP_OK;
 }
 
-/* Assign each parameter to a bucket. Buckets are numbered in order of opening; `elements` is the sum of the
- * parameters so far. */
+/* Assign each parameter to a bucket. Buckets are numbered in order of opening. While buckets are filled, `elements`
+ * is the sum of the parameters so far. */
 static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
 {
     long open[TYPES];
@@ -192,8 +192,8 @@ static char *flat_of(const ddp_zero1 *zero, size_t i)
     return zero->grads + b->at + zero->plan.at[i] * ddp_dtype_size(b->dtype);
 }
 
-/* Return how many elements of parameter i are in this rank's share. *first is the first of them in the parameter,
- * *shard_at its place in the shard. */
+/* Return how many elements of parameter i are in this rank's share. *first is the index in the parameter of the first
+ * such element, and *shard_at is its index in the shard. */
 static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *shard_at)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
@@ -209,7 +209,7 @@ static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *sh
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
-/* Free the optimizer; no other function does. The backend owns the gradients' memory. */
+/* Free the optimizer. No other function frees it. The backend owns the gradients' memory. */
 static void zero1_release(ddp_zero1 *zero)
 {
     zero1_plan_free(&zero->plan);
@@ -238,8 +238,8 @@ static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_o
     return ddp_optim_check(&out->optim, err);
 }
 
-/* Allocate all memory now, because a step must not fail for lack of memory on only one rank. calloc, because padding
- * must be zero. */
+/* Allocate all memory now, because a step must not fail for lack of memory on only one rank. Use calloc, because
+ * padding must be zero. */
 static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
                                  struct ddp_err *err)
 {
@@ -350,7 +350,7 @@ ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
     return DDP_OK;
 }
 
-/* Free the optimizer; collective, because the gradients' memory is. */
+/* Free the optimizer; collective, because freeing the gradients' shared memory is collective. */
 ddp_status ddp_zero1_free(ddp_zero1 *zero)
 {
     if (zero == NULL)
@@ -413,8 +413,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Divide the gradients by the scale. Each rank has only its share, so the ranks combine what they found. A copy of
- * the scaler is used to check first that the call is allowed, because dividing twice would give wrong gradients. */
+/* Divide the gradients by the scale. Each rank checks only its share, so the ranks combine their results. Try the
+ * call on a copy of the scaler first, because a call at the wrong stage must not divide the gradients. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -469,8 +469,8 @@ ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
     return DDP_OK;
 }
 
-/* Gather the parameters. They are rounded before sending, because 16-bit types have half the bytes, and all ranks get
- * the same values. */
+/* Gather the parameters. Round before sending, because 16-bit types have half the bytes, and all ranks get the same
+ * values. */
 static ddp_status gather_params(ddp_zero1 *zero)
 {
     ddp_status status = DDP_OK;
@@ -562,7 +562,7 @@ static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, f
     return status;
 }
 
-/* Export a slot; collective, because every rank has a share of it. */
+/* Export a slot; collective, because every rank has a share of the slot. */
 ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 {
     NOT_NULL(zero, NULL);

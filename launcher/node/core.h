@@ -28,6 +28,7 @@
 #include "node/spawn.h"
 #include "output/output.h"
 #include "report/evidence.h"
+#include "report/host_checks.h"
 #include "report/user_messages.h"
 #include "tables/signals.h"
 
@@ -104,6 +105,8 @@ struct node_run {
     struct evidence *evidence;     /* NULL = no input */
     struct list dumps;             /* stack dumps in progress */
     struct node_sample sample;
+    struct finding busy_gpus[GPU_FINDINGS_MAX]; /* before the first attempt, for the other nodes */
+    int n_busy_gpus;
     bool holds;    /* effects wait until the sample is taken */
     bool reap;     /* children have ended, or may have ended */
     bool alone;    /* this process has no child left */

@@ -536,6 +536,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     if (status == DDP_OK)
         check_program(n);
     if (status == DDP_OK && !n->ended)
+        n->run.n_busy_gpus = gpu_warn(n->plan, n->run.busy_gpus);
+    if (status == DDP_OK && !n->ended)
         status = join_job(n, err);
     const rlim_t open_files = n->run.spawner.nofile.rlim_cur;
     n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain),

@@ -532,6 +532,13 @@ static void tell_notices(struct node *n)
         store_link_tell(n->meet.link, encode_notice(&found[i]));
 }
 
+/* Send the findings about GPUs, for `ddpctl why` and the reports of hangs. */
+static void send_busy_gpus(struct node *n)
+{
+    for (int i = 0; i < n->run.n_busy_gpus; i++)
+        store_link_tell(n->meet.link, encode_notice(&n->run.busy_gpus[i]));
+}
+
 /* Handle the answer to a join. From now on the store's own time limits apply. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
@@ -539,6 +546,8 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
     node_expect_nothing(n);
     if (n->meet.round == NULL && n->plan->meeting.elsewhere)
         tell_notices(n);
+    if (n->meet.round == NULL)
+        send_busy_gpus(n);
     if (n->out.announce.events != NULL)
         event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms,
                         instance); /* for a store in this process, the clock is the same */

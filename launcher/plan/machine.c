@@ -13,6 +13,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <pwd.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -183,6 +185,13 @@ struct nvml_pci {
     char bus_id[32];
 };
 
+/* Version 2 of the structure, which the functions _v2 and _v3 write. */
+struct nvml_process {
+    unsigned pid;
+    unsigned long long bytes; /* ULLONG_MAX = not known */
+    unsigned gpu_instance, compute_instance;
+};
+
 struct machine {
     char text[FILE_SIZE];
     void *nvml; /* NULL = not available */
@@ -190,6 +199,7 @@ struct machine {
     int (*by_uuid)(const char *uuid, void **device);
     int (*pci_info)(void *device, struct nvml_pci *info);
     int (*shut_down)(void);
+    int (*processes)(void *device, unsigned *count, struct nvml_process *out); /* NULL = an old driver */
 };
 
 static const char *sysfs_read(void *user, const char *path)
@@ -210,14 +220,21 @@ static bool is_number(const char *gpu)
     return gpu[0] != '\0' && gpu[strspn(gpu, "0123456789")] == '\0';
 }
 
-static bool ask_library(struct machine *m, const char *gpu, char out[NUMA_PCI_SIZE])
+/* Return NVML's handle of a GPU, or NULL. */
+static void *find_device(const struct machine *m, const char *gpu)
 {
     void *device = NULL;
-    struct nvml_pci info = { 0 };
     if (m->nvml == NULL)
-        return false;
+        return NULL;
     const int found = is_number(gpu) ? m->by_index((unsigned)atoi(gpu), &device) : m->by_uuid(gpu, &device);
-    if (found != 0 || m->pci_info(device, &info) != 0)
+    return found == 0 ? device : NULL;
+}
+
+static bool ask_library(struct machine *m, const char *gpu, char out[NUMA_PCI_SIZE])
+{
+    void *device = find_device(m, gpu);
+    struct nvml_pci info = { 0 };
+    if (device == NULL || m->pci_info(device, &info) != 0)
         return false;
     snprintf(out, NUMA_PCI_SIZE, "%04x:%02x:%02x.0", info.domain, info.bus, info.device);
     return true;
@@ -256,6 +273,10 @@ static void open_library(struct machine *m)
     m->by_uuid = (int (*)(const char *, void **))dlsym(lib, "nvmlDeviceGetHandleByUUID");
     m->pci_info = (int (*)(void *, struct nvml_pci *))dlsym(lib, "nvmlDeviceGetPciInfo_v3");
     m->shut_down = (int (*)(void))dlsym(lib, "nvmlShutdown");
+    void *processes = dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v3");
+    if (processes == NULL)
+        processes = dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v2");
+    m->processes = (int (*)(void *, unsigned *, struct nvml_process *))processes;
     if (init != NULL && m->by_index != NULL && m->by_uuid != NULL && m->pci_info != NULL &&
         m->shut_down != NULL && init() == 0)
         m->nvml = lib;
@@ -287,16 +308,88 @@ ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err)
     return status;
 }
 
-void numa_look_close(struct numa_look *look)
+static void close_library(struct machine *m)
 {
-    struct machine *m = look->user;
     if (m->nvml != NULL) {
         m->shut_down();
         dlclose(m->nvml);
     }
     free(m);
+}
+
+void numa_look_close(struct numa_look *look)
+{
+    close_library(look->user);
     rank_set_free(&look->allowed);
 }
+
+/* --- users of the GPUs -------------------------------------------------------------------------------------- */
+
+enum { GPU_PROCESSES_MAX = 128 };
+
+/* Return true for the server of CUDA's multi-process service, which computes nothing for itself. The kernel cuts its
+ * name to 15 characters. */
+static bool is_service(int pid)
+{
+    char path[64], name[16] = "";
+    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+    FILE *file = fopen(path, "re");
+    const bool ok = file != NULL && fgets(name, sizeof(name), file) != NULL;
+    if (file != NULL)
+        fclose(file);
+    return ok && strcmp(name, "nvidia-cuda-mps") == 0;
+}
+
+/* Write the name of the owner, or the uid if it has no name. The owner of a process that is hidden is unknown. */
+static void name_owner(int pid, char out[32])
+{
+    char path[64], space[1024];
+    struct stat st;
+    struct passwd entry, *found = NULL;
+    snprintf(path, sizeof(path), "/proc/%d", pid);
+    if (stat(path, &st) != 0)
+        return;
+    if (getpwuid_r(st.st_uid, &entry, space, sizeof(space), &found) == 0 && found != NULL)
+        snprintf(out, 32, "%.31s", found->pw_name);
+    else
+        snprintf(out, 32, "%u", st.st_uid);
+}
+
+static void read_device(const struct machine *m, void *device, struct gpu_users *out)
+{
+    struct nvml_process processes[GPU_PROCESSES_MAX];
+    unsigned n = GPU_PROCESSES_MAX;
+    if (m->processes(device, &n, processes) != 0 || n > GPU_PROCESSES_MAX)
+        return;
+    for (unsigned i = 0; i < n; i++) {
+        const uint64_t bytes = processes[i].bytes == ULLONG_MAX ? 0 : processes[i].bytes;
+        if (is_service((int)processes[i].pid))
+            continue;
+        if (out->count++ == 0 || bytes > out->bytes) {
+            out->pid = (int)processes[i].pid;
+            out->bytes = bytes;
+        }
+    }
+    if (out->count > 0)
+        name_owner(out->pid, out->user);
+}
+
+void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
+{
+    struct machine *m = may_have_driver() ? calloc(1, sizeof(*m)) : NULL;
+    memset(out, 0, (size_t)n * sizeof(*out));
+    if (m == NULL)
+        return;
+    open_library(m);
+    for (int i = 0; i < n && m->processes != NULL; i++) {
+        void *device = find_device(m, gpus[i]);
+        if (device != NULL)
+            read_device(m, device, &out[i]);
+    }
+    close_library(m);
+}
+
+/* --- files ---------------------------------------------------------------------------------------------------- */
 
 /* Return the text of a file, or NULL. Half a list of hosts must not be returned, because it would look like a smaller
  * job. If the file has shrunk meanwhile, return what is left. If it has grown, read up to its old end. */

@@ -177,6 +177,18 @@ bool plan_print_json(const struct plan *plan, struct buf *out);
 /* Return the number of GPUs that the driver shows to this process; 0 without a driver. */
 int gpu_count(void);
 
+/* The processes that compute on a GPU. */
+struct gpu_users {
+    int count;
+    int pid;        /* of the process with the most memory */
+    uint64_t bytes; /* its memory on the GPU; 0 = not known */
+    char user[32];  /* its owner; "" = not known, because the process is hidden */
+};
+
+/* Read the processes on `n` GPUs, by their names in CUDA_VISIBLE_DEVICES. A GPU whose processes cannot be read has
+ * count 0. The driver may need seconds, or hang. */
+void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out);
+
 /* Write the path of the running program, with links resolved. */
 bool own_program(char path[PATH_MAX]);
 

@@ -5,10 +5,13 @@
 #include "report/host_checks.h"
 
 #include "base/log.h"
+#include "output/disk_watch.h"
 #include "tables/text.h"
 
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -119,12 +122,83 @@ int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MA
     return host_findings(&facts, workers, host, out);
 }
 
+static void log_findings(const struct finding *found, int n)
+{
+    for (int i = 0; i < n; i++)
+        log_warn("%s; %s [%s]", found[i].sentence, found[i].advice, finding_code_name(found[i].code));
+}
+
 void host_warn(int workers, const char *host)
 {
     struct finding found[HOST_FINDINGS_MAX];
-    const int n = host_look(workers, host, found);
-    for (int i = 0; i < n; i++)
-        log_warn("%s; %s [%s]", found[i].sentence, found[i].advice, finding_code_name(found[i].code));
+    log_findings(found, host_look(workers, host, found));
+}
+
+/* --- GPUs -------------------------------------------------------------------------------------------------- */
+
+/* Another process on a GPU takes its memory and its time. The driver may hang, so it is asked on a thread. */
+
+enum { GPU_LOOK_MS = 200 };
+
+bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out)
+{
+    char subject[FINDING_SUBJECT_MAX], process[FINDING_SUBJECT_MAX], bytes[SIZE_TEXT_MAX];
+    const bool is_number = gpu[strspn(gpu, "0123456789")] == '\0';
+    if (users->count == 0)
+        return false;
+    snprintf(subject, sizeof(subject), "%s%.40s of %.100s", is_number ? "GPU " : "", gpu, host);
+    size_t n = (size_t)snprintf(process, sizeof(process), "pid %d", users->pid);
+    if (users->user[0] != '\0')
+        n += (size_t)snprintf(process + n, sizeof(process) - n, " (user %s)", users->user);
+    if (users->bytes > 0)
+        n += (size_t)snprintf(process + n, sizeof(process) - n, ", %s", words_size(bytes, users->bytes));
+    if (users->count > 1)
+        snprintf(process + n, sizeof(process) - n, ", and %d more", users->count - 1);
+    finding_make(out, FINDING_GPU_BUSY, subject, "process", process, NULL);
+    return true;
+}
+
+/* The data of the thread, which may outlive the plan. */
+struct gpu_look {
+    int n;
+    char names[GPUS_MAX][GPU_NAME_MAX];
+    struct gpu_users users[GPUS_MAX];
+};
+
+static void gpu_look_run(void *user)
+{
+    struct gpu_look *look = user;
+    const char *names[GPUS_MAX];
+    for (int i = 0; i < look->n; i++)
+        names[i] = look->names[i];
+    gpu_read_users(names, look->n, look->users);
+}
+
+/* Add a GPU, unless another worker shares it. */
+static void gpu_look_add(struct gpu_look *look, const char *gpu)
+{
+    for (int i = 0; i < look->n; i++)
+        if (strcmp(look->names[i], gpu) == 0)
+            return;
+    if (look->n < GPUS_MAX)
+        snprintf(look->names[look->n++], GPU_NAME_MAX, "%s", gpu);
+}
+
+int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
+{
+    struct gpu_look *look = plan->facts->physical_gpus > 0 ? calloc(1, sizeof(*look)) : NULL;
+    int n = 0;
+    for (int i = 0; look != NULL && i < plan->nproc; i++)
+        if (plan->workers[i].gpu != NULL)
+            gpu_look_add(look, plan->workers[i].gpu);
+    if (look == NULL || !aside_run(&(struct aside){ gpu_look_run, free, look }, GPU_LOOK_MS))
+        return 0;
+    for (int i = 0; i < look->n && n < GPU_FINDINGS_MAX; i++)
+        n += gpu_finding(&look->users[i], look->names[i], plan->facts->host, &out[n]);
+    free(look);
+    if (!plan->cli->quiet)
+        log_findings(out, n);
+    return n;
 }
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */

@@ -1,5 +1,5 @@
-/* host_checks.h -- warnings about limits of this machine that a job will exceed. Pure, except host_look and
- * host_warn.
+/* host_checks.h -- warnings about limits of this machine that a job will exceed. Pure, except host_look,
+ * host_warn and gpu_warn.
  *
  * Without a warning, the job would later fail with "too many open files", "cannot allocate memory" or "bus error", in
  * a random place. */
@@ -7,6 +7,7 @@
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
 #include "diagnosis/findings.h"
+#include "plan/plan.h"
 
 #include <stdbool.h>
 
@@ -32,6 +33,16 @@ int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MA
 
 /* Log each finding of this machine as a warning. */
 void host_warn(int workers, const char *host);
+
+enum { GPU_FINDINGS_MAX = 8 };
+
+/* Describe the processes on the GPU `gpu` (its name in CUDA_VISIBLE_DEVICES) of `host`. Return false if there is
+ * none. */
+bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out);
+
+/* Write the findings for the GPUs of this node's workers, and unless --quiet log each as a warning; return how many.
+ * Without an answer of the driver within 200 ms there is none. */
+int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX]);
 
 /* The facts about a node that has lost its store. All texts are borrowed. */
 struct store_loss {

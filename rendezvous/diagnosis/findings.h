@@ -100,6 +100,12 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate. Data loaders and NCCL would die of SIGBUS. "       \
       "Typical cause: Docker's default of 64 MiB.")                                                         \
+    X(GPU_BUSY, WARNING,                                                                                    \
+      "${subject} is used by ${process}",                                                                   \
+      "stop that process if it is a leftover, or set CUDA_VISIBLE_DEVICES for ddprun to other GPUs",        \
+      "GPU 2 of n1 is used by pid 4242 (user ann), 31 GiB",                                                 \
+      "Before the start, NVML listed a process that computes on a GPU of a worker. The workers may run out of "\
+      "GPU memory or wait for that process. Typical cause: a leftover of an earlier job.")                  \
     X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \
       "${subject} and ${other} report the same address ${address}: it is local to each machine "            \
       "(docker0, for example) and cannot connect them",                                                     \

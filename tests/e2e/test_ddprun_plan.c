@@ -217,6 +217,77 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     job_dir_remove(dir);
 }
 
+/* A driver with two GPUs. A process of this test computes on GPU 1; `body` begins the function that lists the
+ * processes. */
+static bool make_busy_nvml(const char *dir, const char *body)
+{
+    char path[320], command[1024];
+    snprintf(path, sizeof(path), "%s/nvml.c", dir);
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fprintf(file,
+            "#include <unistd.h>\n"
+            "int nvmlInit_v2(void) { return 0; }\nint nvmlShutdown(void) { return 0; }\n"
+            "int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }\n"
+            "int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(i + 1L); return 0; }\n"
+            "int nvmlDeviceGetHandleByUUID(const char *u, void **d) { return 1; }\n"
+            "int nvmlDeviceGetPciInfo_v3(void *d, void *i) { return 1; }\n"
+            "struct process { unsigned pid; unsigned long long bytes; unsigned a, b; };\n"
+            "int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, struct process *p) {\n"
+            "  %s\n  *n = (long)d == 2 ? 2 : 0;\n  p[0] = (struct process){ 1, 1ull << 28 };\n"
+            "  p[1] = (struct process){ %d, 31ull << 30 };\n  return 0;\n}\n",
+            body, (int)getpid());
+    fclose(file);
+    snprintf(command, sizeof(command), "cc -w -shared -fPIC -o %s/libnvidia-ml.so.1 %s", dir, path);
+    struct run_result r = run_command((const char *const[]){ "sh", "-c", command, NULL }, NULL);
+    const bool made = r.exit_code == 0;
+    run_free(&r);
+    return made;
+}
+
+static struct run_result run_on_busy_gpus(const char *body, const char *option, const char *script)
+{
+    char *dir = job_dir(), where[300];
+    snprintf(where, sizeof(where), "LD_LIBRARY_PATH=%s", dir);
+    const struct run_options options = { .env = (const char *const[]){ where, NULL } };
+    if (!make_busy_nvml(dir, body)) {
+        job_dir_remove(dir);
+        cr_skip_test("skipped, because there is no C compiler to make a stand-in for libnvidia-ml");
+    }
+    struct run_result r = job_run(
+        (const char *const[]){ "--nproc_per_node=2", "--no_python", option, "sh", "-c", script, NULL },
+        &options);
+    EXPECT(r, 0);
+    job_dir_remove(dir);
+    return r;
+}
+
+Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
+{
+    char pid[40], script[400];
+    snprintf(script, sizeof(script), "until %s why | grep 'GPU_BUSY'; do sleep 0.1; done", bin("ddpctl"));
+    struct run_result r = run_on_busy_gpus("", "--grace=1", script);
+    cr_expect(strstr(r.out, "GPU 1 of ") != NULL, "ddpctl why in a worker: %s", r.out);
+    snprintf(pid, sizeof(pid), " is used by pid %d (user ", (int)getpid());
+    cr_expect(strstr(r.err, "GPU 1 of ") != NULL && strstr(r.err, pid) != NULL, "%s", r.err);
+    cr_expect(strstr(r.err, "), 31 GiB, and 1 more; stop that process") != NULL, "%s", r.err);
+    const char *first = strstr(r.err, "[GPU_BUSY]");
+    cr_expect(first != NULL && strstr(first + 1, "[GPU_BUSY]") == NULL, "%s", r.err);
+    cr_expect(strstr(r.err, "GPU 0 of ") == NULL, "%s", r.err);
+    run_free(&r);
+    r = run_on_busy_gpus("", "--quiet", "true");
+    cr_expect(strstr(r.err, "GPU_BUSY") == NULL, "%s", r.err);
+    run_free(&r);
+}
+
+/* The call of the driver returns after ten minutes. */
+Test(ddprun_plan, a_driver_that_hangs_does_not_delay_the_start)
+{
+    struct run_result r = run_on_busy_gpus("sleep(600);", "--grace=1", "true");
+    cr_expect(strstr(r.err, "GPU_BUSY") == NULL, "%s", r.err);
+    run_free(&r);
+}
+
 /* A table that grows while a thread runs stops the agent for an RCU grace period, about 10 ms. Each worker reads the
  * size of the agent's table at its own start. */
 Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)

@@ -1,8 +1,7 @@
 /* auth.c -- see auth.h.
  *
- * HMAC-SHA256 and SHA-256 are libsodium's; this file implements no cipher and no hash. The keys of the two directions
- * are made with HKDF (RFC 5869), with the hash of both messages as salt. All comparisons of secrets take constant
- * time. */
+ * HMAC-SHA256 and SHA-256 are libsodium's; this file implements no cipher and no hash. HKDF (RFC 5869) makes the keys
+ * of the two directions, with the hash of both messages as salt. All comparisons of secrets take constant time. */
 #include "auth/auth.h"
 
 #include "store/encode.h"
@@ -289,7 +288,8 @@ void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[sta
     make_tag(&a->out, kind, frame, tag);
 }
 
-/* A tag must not be lost, because the other side counts the frames. */
+/* Reserve room for the whole frame before making the tag, because a lost frame would break the count of the other
+ * side. */
 bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
 {
     uint8_t tag[AUTH_TAG_BYTES];

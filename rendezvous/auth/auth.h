@@ -75,11 +75,11 @@ const char *auth_result_text(enum auth_result result);
 /* Format the first bytes of the hash of a secret, so that users can compare two secrets. */
 void auth_fingerprint(const struct secret *secret, char text[static AUTH_PRINT_TEXT]);
 
-/* Return the secret for a job: the one with the longest `jobs` that `job` begins with. NULL = no secret matches. */
+/* Return the secret whose `jobs` is the longest beginning of `job`, or NULL if no secret matches. */
 const struct secret *auth_secret_of(const struct secret *first, const char *job);
 
-/* Return the secret for the job in a first message. An operator without a job gets the secret whose fingerprint it has
- * sent. NULL = no secret matches, or the message is malformed. */
+/* Return the secret for the job in a first message. An operator without a job gets the secret whose fingerprint the
+ * operator has sent. Return NULL if no secret matches, or if the message is malformed. */
 const struct secret *auth_choose(const struct secret *first, struct slice hello);
 
 /* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes. It may be "" for an operator. */
@@ -115,7 +115,7 @@ bool auth_is_job(const struct auth *a, const char *job);
 /* Compute the tag of the next frame to send. `kind` is the opcode of a request, or 0 for a reply or a push. */
 void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES]);
 
-/* Append a frame as a blob with its tag. False: memory is short; then the frame has no number. */
+/* Append a frame as a blob with its tag. Return false if memory is short; the frame then has no number. */
 bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
 /* Check the tag at the end of the next received frame, and remove it from *frame. After false, close the connection. */

@@ -1,7 +1,7 @@
 /* secret.c -- see secret.h.
  *
  * The checks call fstat on the open file, not stat on the name: Kubernetes mounts a Secret as a symlink to a symlink,
- * and another process may replace either. */
+ * and another process may replace either symlink. */
 #include "auth/secret.h"
 
 #include "base/clock.h"
@@ -72,7 +72,7 @@ static bool parse_digits(const char *text, struct secret *secret)
     return true;
 }
 
-/* Parse the secret. The file has `n` bytes; `line` has the first ones, at most LINE_MAX_BYTES + 1. */
+/* Parse the secret. The file has `n` bytes. `line` has its first bytes, at most LINE_MAX_BYTES + 1. */
 static ddp_status parse_line(const char *path, const char *line, size_t n, struct secret **out,
                              struct ddp_err *err)
 {
@@ -160,7 +160,7 @@ static ssize_t read_line(int fd, char *text, size_t room)
 }
 
 /* Read a file, after checking it, or a line of stdin. Return the number of bytes in `text`, or -1 after an error.
- * O_NONBLOCK is set because opening a FIFO would block otherwise. */
+ * O_NONBLOCK is set because the open of a FIFO would block without this flag. */
 static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;
@@ -203,8 +203,8 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Parse a line without its newline. Its last word is the digits. For an empty line or a comment, return DDP_OK with
- * *out NULL. */
+/* Parse a line without its newline. The last word of the line is the digits. For an empty line or a comment, return
+ * DDP_OK with *out NULL. */
 static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, struct ddp_err *err)
 {
     while (n > 0 && is_blank(line[n - 1]))

@@ -1,8 +1,8 @@
 /* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have it.
  *
- * A secret file is one line of 64 hexadecimal digits. No other format is accepted, so a pass phrase, which an attacker
- * could guess from recorded messages, is rejected. The file of ddp-rendezvous has a line for each tenant. In this
- * file, the beginning of the tenant's job names is before the digits. */
+ * A secret file is one line of 64 hexadecimal digits. No other format is accepted, so a pass phrase, which an
+ * attacker could guess from recorded messages, is rejected. The file of ddp-rendezvous has a line for each tenant. In
+ * such a line, the digits follow the beginning of the tenant's job names. */
 #ifndef RENDEZVOUS_AUTH_SECRET_H
 #define RENDEZVOUS_AUTH_SECRET_H
 

@@ -42,8 +42,8 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Format into the free room, which is usually sufficient. If not, format again when the length is known, so that
- * nothing is cut. The NUL of vsnprintf is after `len`, and the next append overwrites it. */
+/* Format into the free room, which is usually sufficient. If the room is too small, format again with the known
+ * length, so that the text is not cut. The NUL of vsnprintf is after `len`, and the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     const size_t room = b->cap - b->len;

@@ -45,17 +45,17 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 }
 
 /* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. The capacity
- * doubles, but only for bytes that exist: callers never reserve a length that a peer has only announced. */
+ * doubles, but only for bytes that exist. Callers never reserve a length that a peer has only announced. */
 struct buf {
     uint8_t *data;
     size_t len; /* bytes in use */
     size_t cap; /* bytes allocated */
 };
 
-/* Reserve `more` bytes after `len`. Return their address, or NULL if memory is short; the buffer is unchanged then. */
+/* Reserve `more` bytes after `len`. Return their address, or NULL, with an unchanged buffer, if memory is short. */
 void *buf_reserve(struct buf *b, size_t more);
 
-/* Append a copy of `len` bytes. Return false if memory is short; the buffer is unchanged then. */
+/* Append a copy of `len` bytes. Return false, with an unchanged buffer, if memory is short. */
 bool buf_append(struct buf *b, const void *data, size_t len);
 
 /* Append formatted text without its final NUL. Return false if memory is short. */
@@ -72,7 +72,7 @@ static inline struct slice buf_slice(const struct buf *b)
     return slice_of(b->data, b->len);
 }
 
-enum { SHARED_MIN = 64 << 10 }; /* from this size on, holding is cheaper than copying */
+enum { SHARED_MIN = 64 << 10 }; /* for at least this many bytes, a reference is cheaper than a copy */
 
 /* Bytes with several holders: a value of the store, and the unsent replies that refer to it.
  *
@@ -85,8 +85,8 @@ struct shared {
 };
 
 /* Return a block of `size` bytes that begins with the first `keep` bytes of `old`, and release `old`. `old` may be
- * NULL. The memory of `old` is reused if it has no other holder. Return NULL if memory is short; `old` is unchanged
- * then. */
+ * NULL. The memory of `old` is reused if `old` has no other holder. Return NULL, with an unchanged `old`, if memory
+ * is short. */
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep);
 
 struct shared *shared_hold(struct shared *s);

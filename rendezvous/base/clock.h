@@ -17,7 +17,7 @@ uint64_t clock_unix_us(void);
 /* Return the time that is `us` in the future, for a pthread_cond_timedwait with the monotonic clock. */
 struct timespec clock_after_us(uint64_t us);
 
-/* Return the earlier of two deadlines; UINT64_MAX = never. */
+/* Return the earlier of two deadlines. UINT64_MAX = never. */
 static inline uint64_t earlier_of(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

@@ -1,9 +1,9 @@
 /* completion.c -- see options.h.
  *
  * A script is made of fixed texts, in which each backquote is replaced by the program's name, and of lists made from
- * the options. The scripts for bash, zsh and fish work alike. They walk over the words before the cursor and skip
- * options with their values. So they find out whether the cursor is at an option, at its value, at the first other
- * word, or after that word. */
+ * the options. The scripts for bash, zsh and fish work alike. Each script walks over the words before the cursor and
+ * skips options with their values. So the script knows whether the cursor is at an option, at its value, at the first
+ * other word, or after that word. */
 #include "base/options.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static bool put_template(struct buf *out, const struct completion *c, const char
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append "--a --b": the options with a value, or those without one. */
+/* Append "--a --b": the options with a value, or the options without a value. */
 static bool put_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -108,8 +108,8 @@ static bool put_cases(struct buf *out, const struct completion *c, const char *b
     return ok;
 }
 
-/* Append "-|a|b": the commands whose arguments are files. "-" keeps the pattern valid if the list is empty; no command
- * has this name. */
+/* Append "-|a|b": the commands whose arguments are files. "-" keeps the pattern valid if the list is empty. No
+ * command has the name "-". */
 static bool put_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");

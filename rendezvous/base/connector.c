@@ -1,8 +1,8 @@
 /* connector.c -- see connector.h.
  *
- * Thread and caller share one object, and the last of the two frees it. libuv's thread pool is not used: with a name
- * server that does not answer, getaddrinfo may hang for half a minute. Four such calls would fill the pool, and the
- * process would wait for them at its end. */
+ * Thread and caller share one object, and the last user frees the object. libuv's thread pool is not used: with a
+ * name server that does not answer, getaddrinfo may hang for half a minute. Four such calls would fill the pool, and
+ * the process would wait for them at its end. */
 #include "base/connector.h"
 
 #include <ctype.h>
@@ -65,9 +65,9 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
         fclose(file);
 }
 
-/* Look up `host` in both families, even if this host has no address of one (no AI_ADDRCONFIG). That flag ignores
- * loopback, so a laptop without a network would find nothing. The order of the resolver (RFC 6724) is kept, because
- * other programs try the same address first. */
+/* Look up `host` in both families, even if this host has an address of only one family (no AI_ADDRCONFIG). With
+ * AI_ADDRCONFIG, which ignores loopback, a laptop without a network would find no address. The order of the resolver
+ * (RFC 6724) is kept, because other programs try the same address first. */
 static void look_up(const char *host, int flags, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
@@ -90,8 +90,8 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
-/* Remove one user of the object and unlock it; the last user frees it. The last user must unlock the mutex before
- * destroying it. This is safe: with 0 users, no other thread can reach the object. */
+/* Remove one user of the object and unlock the object. The last user frees the object. The last user must unlock the
+ * mutex before it destroys the mutex. This is safe, because with 0 users no other thread can reach the object. */
 static void lookup_leave(struct name_lookup *l)
 {
     const bool last = --l->users == 0;
@@ -119,8 +119,8 @@ static void *lookup_main(void *arg)
 }
 
 /* Start a detached thread with all signals blocked, because the caller's threads handle them. Return 0, or an errno.
- * The thread inherits the mask, so the mask is set before the creation. If the thread itself set the mask, it would
- * receive signals before that. */
+ * The thread inherits the mask, so the mask is set before the creation. If the thread itself set the mask, the thread
+ * could receive a signal before. */
 static int start_thread(struct name_lookup *l)
 {
     pthread_t thread;

@@ -1,9 +1,9 @@
 /* connector.h -- opens a TCP connection to a host name without blocking, for the launcher and the store's client.
  *
- *     name_lookup_begin -> addresses -> race.h names the next one -> connector_begin -> writable -> connector_error
+ *     name_lookup_begin -> addresses -> race.h names the next address -> connector_begin -> writable -> connector_error
  *
  * A thread looks up the name with the C library. This may take many seconds and cannot be interrupted. The caller
- * polls the descriptor name_lookup_fd in its loop. It abandons the thread if it no longer needs the answer. */
+ * polls the descriptor name_lookup_fd in its loop. A caller that no longer needs the answer abandons the thread. */
 #ifndef BASE_CONNECTOR_H
 #define BASE_CONNECTOR_H
 
@@ -24,19 +24,19 @@ struct name_lookup;
  * may be called at any time. */
 int name_lookup_begin(const char *host, struct name_lookup **out);
 
-/* Return a descriptor that becomes readable when the answer is there. */
+/* Return a descriptor that becomes readable when the lookup has its answer. */
 int name_lookup_fd(const struct name_lookup *lookup);
 
-/* Copy the answer. Return false if the answer is not there yet. */
+/* Copy the answer. Return false while the lookup has no answer. */
 bool name_lookup_take(struct name_lookup *lookup, struct name_found *found);
 void name_lookup_end(struct name_lookup *lookup); /* NULL is allowed */
 
 /* Resolve a literal address at once, without a name server. Return false if `host` is no literal. The C library
- * defines which texts are literals: 127.1 and scopes ("fe80::1%eth0") are, too. */
+ * defines which texts are literals: 127.1 and scopes ("fe80::1%eth0") are also literals. */
 bool name_is_literal(const char *host, struct name_found *found);
 
-/* Return a socket that connects: non-blocking, close-on-exec, TCP_NODELAY; the caller owns it. Return -errno if the
- * kernel rejects the connect at once. */
+/* Return a socket that connects: non-blocking, close-on-exec, TCP_NODELAY. The caller owns the socket. Return -errno
+ * if the kernel rejects the connect at once. */
 int connector_begin(const char *address, int port);
 
 /* Return the result of the connect once `fd` is writable: 0 or an errno. */

@@ -47,8 +47,8 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
     return DDP_OK;
 }
 
-/* Parse "[host]" or "[host]:port". Colons inside the brackets belong to the address; only the colon after them
- * separates the port. */
+/* Parse "[host]" or "[host]:port". Colons inside the brackets belong to the address. Only the colon after the
+ * brackets separates the port. */
 static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct ddp_err *err)
 {
     const char *end = strchr(text, ']');

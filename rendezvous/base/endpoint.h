@@ -22,7 +22,8 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
 /* Format "host:port", with brackets around an IPv6 address. Return `text`. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX]);
 
-/* Format a socket address as "host:port". An IPv4 address inside an IPv6 one is formatted as IPv4. Return `text`. */
+/* Format a socket address as "host:port". An IPv4 address inside an IPv6 address is formatted as IPv4. Return
+ * `text`. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX]);
 
 /* Return true for an address that only this host reaches. A name is no address. */

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The switches have no default, so that the compiler reports a missing row. For a number that only a newer library
- * defines, each function has a last answer. */
+/* The switches have no default, so that the compiler reports a missing row. Each function has a last return statement
+ * for a number that only a newer library defines. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {

@@ -9,18 +9,18 @@
 #include "base/buf.h"
 
 /* Written by a job's rendezvous. */
-#define EVENTS_OF_RENDEZVOUS(X)                                                                     \
-    X(JOIN, "join")                                                                                 \
-    X(SPARE, "spare") /* the node joined while a round runs, or there are more nodes than needed */ \
-    X(REFUSED, "refused")                                                                           \
-    X(LEAVE, "leave")                                                                               \
-    X(LOST, "lost")                                                                                 \
-    X(LAST_CALL, "last_call")                                                                       \
-    X(ROUND, "round")                                                                               \
-    X(NODE_DONE, "node_done")                                                                       \
-    X(STOP, "stop")                                                                                 \
-    X(NODE_STOPPED, "node_stopped")                                                                 \
-    X(STALE, "stale") /* a message about another round */                                           \
+#define EVENTS_OF_RENDEZVOUS(X)                                                                       \
+    X(JOIN, "join")                                                                                   \
+    X(SPARE, "spare") /* the node joined while a round runs, or the job has more nodes than needed */ \
+    X(REFUSED, "refused")                                                                             \
+    X(LEAVE, "leave")                                                                                 \
+    X(LOST, "lost")                                                                                   \
+    X(LAST_CALL, "last_call")                                                                         \
+    X(ROUND, "round")                                                                                 \
+    X(NODE_DONE, "node_done")                                                                         \
+    X(STOP, "stop")                                                                                   \
+    X(NODE_STOPPED, "node_stopped")                                                                   \
+    X(STALE, "stale") /* a message about another round */                                             \
     X(VERDICT, "verdict")
 
 /* Also written by the store. */
@@ -28,7 +28,7 @@
     X(BARRIER_OPEN, "barrier_open") /* the first member has arrived */ \
     X(BARRIER_END, "barrier_end")   /* with its outcome */             \
     X(FINDING, "finding")           /* of the diagnosis */             \
-    X(EVENTS_LOST, "events_lost")   /* too many events at once: some were dropped */
+    X(EVENTS_LOST, "events_lost")   /* some events were dropped, because too many occurred at once */
 
 /* Written by an agent about itself and its workers. */
 #define EVENTS_OF_AGENT(X)                                                 \
@@ -64,8 +64,8 @@ const char *event_word(enum event_kind kind);
 enum event_kind event_kind_of(const char *word);
 
 /* Append the line of one event. `object` is a JSON object as text, with or without a final newline. The members
- * `more`, such as ",\"ms\":1", are inserted at its end. Return false and append nothing if memory is short or `object`
- * is no object. */
+ * `more`, such as ",\"ms\":1", are inserted at the end of the object. Return false and append nothing if memory is
+ * short or `object` is no object. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
 /* Append ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false if memory

@@ -6,7 +6,7 @@
 enum {
     LIMIT_NODES = 16384, /* nodes of a job */
     LIMIT_NPROC = 4096,  /* workers of a node */
-    LIMIT_LISTED = 256,  /* nodes of a round whose names are sent to each of them */
+    LIMIT_LISTED = 256,  /* number of nodes of a round whose names each node receives */
     LIMIT_TEXT = 256,    /* bytes of a name (host, job), with the NUL */
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
     LIMIT_LAST_LINES = 12,

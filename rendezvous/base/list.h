@@ -32,7 +32,7 @@ static inline bool list_is_empty(const struct list *head)
     return head->next == head;
 }
 
-/* Insert `node`, which is in no list, before `at`. If `at` is the head, `node` becomes the last one. */
+/* Insert `node`, which is in no list, before `at`. If `at` is the head, `node` becomes the last node. */
 static inline void list_insert(struct list *at, struct list *node)
 {
     node->prev = at->prev;

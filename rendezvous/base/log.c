@@ -20,7 +20,8 @@
 
 enum { PATIENCE_MS = 1000 };
 
-/* The only mutable global of this file. It is set once before any thread starts, and only read after that. */
+/* The only mutable global of this file. main sets this variable once before any thread starts. Afterwards it is only
+ * read. */
 static struct {
     const char *program;
     enum log_level level;
@@ -59,9 +60,9 @@ void log_line(enum log_level level, const char *fmt, ...)
 enum { QUEUE_BYTES = 4 << 20 }; /* about 20,000 lines */
 
 struct line_file {
-    int fd; /* only the thread uses it, once it runs */
+    int fd; /* only the writing thread uses this descriptor, once the thread runs */
     pthread_t thread;
-    pthread_mutex_t mutex; /* protects all that follows */
+    pthread_mutex_t mutex; /* protects all following members */
     pthread_cond_t more, done;
     struct buf queue; /* whole lines */
     struct line_file_state state;
@@ -70,8 +71,8 @@ struct line_file {
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write the line in one write. If a full disk has accepted only a part of a line, *torn is set, and the next call
- * first ends that line with a newline. */
+/* Write the line in one write. If a full disk accepts only a part of a line, set *torn. The next call then first ends
+ * the torn line with a newline. */
 static int write_line(int fd, const char *line, size_t len, bool *torn)
 {
     while (*torn) {
@@ -99,8 +100,8 @@ static void note_error(struct line_file *f, int error)
     pthread_mutex_unlock(&f->mutex);
 }
 
-/* Write each line separately: with O_APPEND the kernel appends each write as a whole, so several processes may share a
- * file. */
+/* Write each line separately. With O_APPEND the kernel appends each write as a whole, so several processes may share
+ * a file. */
 static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
 {
     for (size_t at = 0; at < lines->len;) {
@@ -186,7 +187,7 @@ struct line_file *line_file_open(const char *path, int *error)
 }
 
 /* Queue the line. If the queue is full, drop and count the line, because an event log must never delay its job. The
- * thread starts with the first line, because a fork before that would lose it. */
+ * thread starts with the first line, because a fork after the start would lose the thread. */
 void line_file_put(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
@@ -209,7 +210,7 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* Wait until the thread has written all lines; return false after `limit_ms`. Without the limit, a pipe whose reader
+/* Wait until the thread has written all lines. Return false after `limit_ms`. Without the limit, a pipe whose reader
  * has stopped would hang the launcher at its end. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {

@@ -1,5 +1,5 @@
 /* log.h -- writes lines without waiting: single lines on stderr for an operator ("ddprun: warning: ..."), or many
- * lines to a file. Pure modules do not use it; they return text instead.
+ * lines to a file. Pure modules do not use this module and return text instead.
  *
  * main sets the program's name and the level once, before any thread starts. Each line is one write(2), so lines of
  * two processes do not mix. */
@@ -33,8 +33,8 @@ struct gate {
     unsigned left_out;
 };
 
-/* Check whether a line may be written now. If so, *left_out is the number of lines that were left out since the last
- * one. */
+/* Return true if a line may be written now. Then set *left_out to the number of lines that were left out since the
+ * last line. */
 static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < gate->next_ms) {
@@ -51,16 +51,17 @@ static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_
 /* A file to which a separate thread appends whole lines, so that callers never wait.
  *
  * Every line is one write, so several processes may append to the same file, and a concurrent reader sees no partial
- * line. A line is lost and counted if the disk rejects it or is too slow. The first error is kept for the caller's
- * report. Later lines are still written, because the disk may have space again. */
+ * line. A line is lost and counted if the disk rejects the line or is too slow. The first error is kept for the
+ * caller's report. Later lines are still written, because the disk may have space again. */
 
 struct line_file;
 
-/* Open a file for appending. A missing file is created with mode 0600; a pipe must have a reader. Return NULL if this
- * fails; *error is the errno then. The thread starts with the first line. */
+/* Open a file for appending. A missing file is created with mode 0600. A pipe must have a reader. Return NULL, with
+ * the errno in *error, if the file cannot be opened. The thread starts with the first line. */
 struct line_file *line_file_open(const char *path, int *error);
 
-/* Queue a copy of one line or several, each with its newline. Any thread may call it; it never blocks on the file. */
+/* Queue a copy of one line or several lines, each with its newline. Any thread may call this function, which never
+ * blocks on the file. */
 void line_file_put(struct line_file *f, struct slice line);
 
 struct line_file_state {

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* Receives the text of each failure. When libddp is loaded, it sets this function for ddp_last_error()
+/* Receives the text of each failure. libddp sets this function for ddp_last_error() when libddp is loaded
  * (worker/core/error.c). NULL in programs without ddp_last_error(). */
 extern void (*error_keep)(const char *msg);
 

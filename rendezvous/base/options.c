@@ -1,8 +1,8 @@
 /* options.c -- see options.h.
  *
- * getopt_long is not used, because its table has neither help texts nor offsets of values, and it prints errors
- * itself. A default is text, and is parsed like a user's value. So a default cannot exceed its own limits, and the
- * help prints the real default. */
+ * getopt_long is not used, because its table has neither help texts nor offsets of values, and because getopt_long
+ * prints errors itself. A default is text, and is parsed like a user's value. So a default cannot exceed the limits
+ * of its option, and the help prints the real default. */
 #include "base/options.h"
 
 #include <ctype.h>
@@ -246,8 +246,8 @@ static const char *next_word(const struct option_reader *r)
     return r->at != r->end ? *r->at : NULL;
 }
 
-/* Read the next word as the value. With OPTIONS_ARGPARSE, a word that looks like an option is no value; the value is
- * missing then. */
+/* Read the next word as the value. With OPTIONS_ARGPARSE, a word that looks like an option is no value, so the value
+ * is missing. */
 static ddp_status take_value(struct option_reader *r, const struct option_row *row, const char **text,
                              struct ddp_err *err)
 {
@@ -276,7 +276,7 @@ static ddp_status unwanted_value(const struct option_reader *r, const char *valu
     return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but got '%s'", r->spelled, value);
 }
 
-/* Set the option as errors show it: the word as typed with OPTIONS_PLAIN, otherwise the full name. */
+/* Set the name that errors show for the option: with OPTIONS_PLAIN the word as typed, otherwise the full name. */
 static void set_spelled(struct option_reader *r, const struct option_row *row, const char *word)
 {
     if (r->table->style == OPTIONS_PLAIN)
@@ -329,8 +329,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : take_value(r, *row, text, err);
 }
 
-/* Treat a lone "-" as a word, because by convention it means standard input. "--" ends the options, even before a word
- * that looks like an option. */
+/* Treat a lone "-" as a word, because a lone "-" means standard input by convention. "--" ends the options, even
+ * before a word that looks like an option. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {
@@ -442,7 +442,7 @@ bool options_help(const struct option_table *table, struct buf *out)
     return ok;
 }
 
-/* Write a dash as \-, because roff prints a plain one as a hyphen, which users cannot paste into a shell. Protect a
+/* Write a dash as \-, because roff prints a plain dash as a hyphen, which users cannot paste into a shell. Protect a
  * dot or a quote at the beginning of a line. */
 bool options_roff(struct buf *out, const char *text)
 {

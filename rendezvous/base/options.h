@@ -42,8 +42,8 @@ struct option_row {
     char letter;       /* letter of the short form; 0 = none */
     const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = X may follow after '=' */
     enum option_type type;
-    /* Parse `text` ("1" for a switch) into the field, instead of a parser by `type`. NULL = by type. An error has only
-     * the reason; options_store adds the option. */
+    /* Parse `text` ("1" for a switch) into the field, instead of a parser by `type`. NULL = by type. An error has
+     * only the reason, because options_store adds the option. */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field */
     const char *preset; /* default, as a user would type it; NULL = none */
@@ -87,8 +87,8 @@ struct option_reader {
     char spelled[80];
 };
 
-/* Read the next option and its value. At the first word that is no option, *row is NULL; a "--" is consumed.
- * DDP_ERR_ARG with *row NULL means that the option does not exist. */
+/* Read the next option and its value. At the first word that is no option, set *row to NULL. A "--" is consumed.
+ * Return DDP_ERR_ARG with *row NULL if the option does not exist. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -96,8 +96,8 @@ ddp_status options_next(struct option_reader *reader, const struct option_row **
 ddp_status options_store(const struct option_table *table, const struct option_row *row, const char *text,
                          const char *spelled, void *into, struct ddp_err *err);
 
-/* Return the number of entries in the list. options_word returns the index of `text` in the list, or -1 if it is none
- * of the words. */
+/* Return the number of entries in the list. options_word returns the index of `text` in the list, or -1 if `text` is
+ * not in the list. */
 size_t options_word_count(const struct option_words *words);
 int options_word(const struct option_words *words, const char *text);
 
@@ -128,8 +128,8 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 /* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
 /* Names are completed with underscores, or with dashes if the user has typed a dash. If the name of a value in the
- * help is FILE or PATTERN, the value is completed as a file; if it is DIR, as a directory. All other values are
- * completed only by their words. */
+ * help is FILE or PATTERN, the value is completed as a file. If the name is DIR, the value is completed as a
+ * directory. All other values are completed only by their words. */
 
 struct completion_command {
     const char *name, *help;
@@ -146,7 +146,7 @@ struct completion {
 
 enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };
 
-/* For OPTION_WORD: the index of a word is its enum completion_shell. */
+/* The shells, for OPTION_WORD. The index of a word is its enum completion_shell. */
 extern const struct option_words completion_shells;
 
 /* Append the script for `shell`, which is not SHELL_NONE. Return false if memory is short. The script for tcsh only

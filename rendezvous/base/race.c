@@ -49,8 +49,9 @@ void race_failed(struct race *r, int runner)
     r->runners[runner].state = RUNNER_FAILED;
 }
 
-/* Return the deadline of this runner; UINT64_MAX if it does not run. Connect and answer have separate limits, because
- * a dead host exceeds the first, and a foreign service or a hung store the second. */
+/* Return the deadline of this runner, or UINT64_MAX if the runner does not run. Connect and answer have separate
+ * limits. A dead host exceeds the limit of the connect. A foreign service or a hung store exceeds the limit of the
+ * answer. */
 static uint64_t limit_of(const struct race_runner *runner)
 {
     if (runner->state == RUNNER_CONNECTS)
@@ -58,7 +59,7 @@ static uint64_t limit_of(const struct race_runner *runner)
     return runner->state == RUNNER_GREETS ? runner->since_ms + RACE_HELLO_MS : UINT64_MAX;
 }
 
-/* Start the next runner when the head start of the latest one is over, or when no runner is active. */
+/* Start the next runner when the head start of the latest runner is over, or when no runner is active. */
 struct race_step race_next(struct race *r, uint64_t now_ms)
 {
     uint64_t at_ms = UINT64_MAX;

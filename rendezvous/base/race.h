@@ -1,4 +1,4 @@
-/* race.h -- decides when to try which address of a name. Pure.
+/* race.h -- decides when to try which address of a name. A runner is the attempt to connect to one address. Pure.
  *
  * Some addresses of a name may be dead: IPv6 on a host without an IPv6 route, a network card that is down. Each
  * address gets a short head start before the next address is tried in parallel ("happy eyeballs", RFC 8305). So a dead
@@ -13,7 +13,7 @@
 enum {
     RACE_ADDRESSES_MAX = 8,
     RACE_TEXT_MAX = 64,     /* a numeric address, with its scope */
-    RACE_CONNECT_MS = 5000, /* by then, the kernel has sent four SYNs and given up on ARP */
+    RACE_CONNECT_MS = 5000, /* within this time, the kernel sends four SYNs and gives up on ARP */
     RACE_HELLO_MS = 3000
 };
 
@@ -47,7 +47,7 @@ void race_line_up(struct race *r, const char *const *addresses, int n);
 /* Start a new round: all runners wait again. */
 void race_begin(struct race *r, uint64_t now_ms);
 
-/* Return the next action. Call it until it returns RACE_WAIT or RACE_LOST. */
+/* Return the next action. Call this function until it returns RACE_WAIT or RACE_LOST. */
 struct race_step race_next(struct race *r, uint64_t now_ms);
 
 /* Record that the runner is connected. Its peer must answer within RACE_HELLO_MS. */

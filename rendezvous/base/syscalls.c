@@ -19,7 +19,7 @@ int sys_close_range(unsigned first, unsigned last, unsigned flags)
     return (int)syscall(SYS_close_range, first, last, flags);
 }
 
-/* Pass the offset as two words, as the kernel expects. Only 32-bit machines use the second one. */
+/* Pass the offset as two words, as the kernel expects. Only 32-bit machines use the second word. */
 ssize_t sys_preadv2(int fd, const struct iovec *parts, int n, off_t at, int flags)
 {
     return syscall(SYS_preadv2, fd, parts, n, at, 0L, flags);

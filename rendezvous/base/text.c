@@ -80,9 +80,9 @@ void text_copy(char *to, size_t size, const char *text)
     to[len] = '\0';
 }
 
-/* Compute with years that begin in March, so that the leap day is the last day of a year. Then five months from a
- * multiple of five always have 31 + 30 + 31 + 30 + 31 = 153 days. Four centuries always have the same number of
- * days. */
+/* Compute with years that begin in March, so that the leap day is the last day of a year. In such a year, five months
+ * from a multiple of five always have 31 + 30 + 31 + 30 + 31 = 153 days. Four centuries always have the same number
+ * of days. */
 struct date date_of(uint64_t day)
 {
     enum { TO_1970 = 719468, CENTURIES_4 = 146097, CENTURY = 36524, YEARS_4 = 1460, YEAR = 365 };
@@ -103,7 +103,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* Free the item if it cannot be added, because cJSON leaves it with the caller then. */
+/* Free an item that cannot be added, because cJSON does not free such an item. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

@@ -37,12 +37,12 @@ struct date {
 struct date date_of(uint64_t day);
 
 /* Add the member `name` to `o`, as raw text. A number of cJSON would be slow: cJSON prints every number as a
- * floating-point one and parses the result to check its precision, which takes two thirds of the time of a short
- * message. Above 2^53, cJSON would also round. A raw member cannot be read from the object as a number. If memory is
- * short, the member is left out, as by cJSON. */
+ * floating-point number and parses the result to check its precision. The check takes two thirds of the time of a
+ * short message. Above 2^53, cJSON would also round. A raw member cannot be read from the object as a number. If
+ * memory is short, the member is left out, as by cJSON. */
 void json_add_integer(cJSON *o, const char *name, int64_t value);
 
-/* Append `item` to the array, which then owns it. If this fails, free `item`. Both may be NULL. */
+/* Append `item` to `array`, which then owns `item`. If this fails, free `item`. Both may be NULL. */
 void json_append(cJSON *array, cJSON *item);
 
 /* Return "TERM" for SIGTERM, or NULL for a number without a name. The C library has such a function only since version

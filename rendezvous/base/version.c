@@ -8,7 +8,7 @@
 #define TEXT_OF(x) #x
 #define TEXT(x)    TEXT_OF(x)
 
-/* The C library whose headers were used. A program runs with this version and newer ones. */
+/* The C library whose headers were used for the build. A program runs with this version and all newer versions. */
 #if defined(__GLIBC__)
 #define LIBC "glibc " TEXT(__GLIBC__) "." TEXT(__GLIBC_MINOR__)
 #else

@@ -14,7 +14,7 @@ extern const char build_commit[];
  * false if memory is short. */
 bool version_print(struct buf *out, const char *program, const char *commit, bool json);
 
-/* Check whether nodes, or a node and a store, of these versions work together: their major and minor numbers are
+/* Return true if nodes, or a node and a store, of these versions work together, because major and minor numbers are
  * equal. */
 bool version_matches(const char *a, const char *b);
 

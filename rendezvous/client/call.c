@@ -1,7 +1,8 @@
 /* call.c -- one request and its reply; see client.h.
  *
- * A turn is a flag that a mutex protects. A thread holds the mutex only for a few instructions, because waiting for
- * the condition releases it. A thread may hold the turn for minutes while it waits for a key. */
+ * The thread that has the turn may use the handle. The turn is a flag that a mutex protects. A thread holds the mutex
+ * only for a few instructions, because waiting for the condition releases the mutex. A thread may hold the turn for
+ * minutes while the thread waits for a key. */
 
 #include "base/clock.h"
 #include "client/client.h"
@@ -71,8 +72,8 @@ static ddp_status await(const struct client_stream *s, short events, uint64_t de
     }
 }
 
-/* Return whether to call again, because the call would have blocked, or a signal handler of the program interrupted
- * it. */
+/* Return true if the caller must repeat the system call, because the call would have blocked, or a signal handler of
+ * the program interrupted the call. */
 static bool try_again(ssize_t n)
 {
     return n < 0 && (errno == EAGAIN || errno == EINTR);
@@ -112,8 +113,8 @@ static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, str
     return DDP_OK;
 }
 
-/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some of them may be lost, unless `len` is 1.
- * All bytes pass through the buffer. This costs a copy of large values, but needs only one code path. */
+/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some bytes may be lost, unless `len` is 1. All bytes pass through
+ * the buffer. The buffer costs a copy of large values, but needs only one code path. */
 static ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -128,8 +129,8 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
     return DDP_OK;
 }
 
-/* Check before a request that no bytes have arrived. DDP_ERR_CORRUPT: bytes have arrived, so replies would be
- * assigned to wrong requests. DDP_ERR_CLOSED: the peer has closed the connection. */
+/* Check before a request that no bytes have arrived. Return DDP_ERR_CORRUPT if bytes have arrived, because replies
+ * would be assigned to wrong requests. Return DDP_ERR_CLOSED if the peer has closed the connection. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_err *err)
 {
     if (s->at == s->len) {
@@ -187,8 +188,8 @@ bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
     return mine;
 }
 
-/* Release the turn and wake one thread, because only one can take the turn. If another thread takes it first, the
- * woken thread waits again. */
+/* Release the turn and wake one thread, because only one thread can take the turn. If another thread takes the turn
+ * first, the woken thread waits again. */
 void client_turn_give(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);
@@ -215,7 +216,7 @@ _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_
                "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* time to cancel a wait; if the store takes longer, it is treated as lost */
+    CANCEL_MS = 5000, /* time to cancel a wait; a store that needs longer is treated as lost */
 };
 
 /* --- the first failure counts --------------------------------------------------------------------------- */
@@ -225,7 +226,7 @@ bool client_ok(const struct client_call *c)
     return c->err.code == DDP_OK;
 }
 
-/* Set the call's failure, unless it has one. Later failures are consequences of the first. */
+/* Set the call's failure, unless it has one. Later failures are consequences of the first failure. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -244,7 +245,7 @@ static void built(struct client_call *c, bool ok)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a request of over %zu bytes", c->store->out.len);
 }
 
-/* Append an opcode. Only this function translates it to the store's dialect. */
+/* Append an opcode. Only this function translates the opcode to the store's dialect. */
 void client_put_op(struct client_call *c, enum op_id op)
 {
     const int16_t code = op_table[op].code[c->store->dialect];
@@ -280,7 +281,7 @@ void client_put_blob(struct client_call *c, enum field_id field, struct slice by
     built(c, !client_ok(c) || put_blob(&c->store->out, bytes));
 }
 
-/* Append a key after a '/', as PyTorch's clients do, so that both use the same keys. */
+/* Append a key after a '/', as PyTorch's clients do, so that clients of PyTorch and libddp share keys. */
 void client_put_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
@@ -315,8 +316,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* Send a request. First check that no bytes have arrived, because a late or extra reply would be read as part of all
- * later ones. The check costs one recv. It also detects a lost peer before a SET, which has no reply. */
+/* Send a request. First check that no bytes have arrived, because a late or extra reply would be read as part of the
+ * next reply. The check costs one recv. The check also detects a lost peer before a SET, which has no reply. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, &c->err) != DDP_OK)
@@ -327,7 +328,7 @@ void client_send(struct client_call *c)
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
 /* Read a part of the reply. Only this function reads, so a missing or incomplete reply makes the handle unusable
- * here. After a failure, all parts are zeros, so that callers need not check each of them. */
+ * here. After a failure, all parts are zeros, so that callers need not check each part. */
 void client_take_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -350,7 +351,7 @@ int64_t client_take_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* Allocate `n` bytes and a NUL. The peer sends `n`, so first compare it with the largest possible reply. A larger
+/* Allocate `n` bytes and a NUL. The peer sends `n`, so first compare `n` with the largest possible reply. A larger
  * number proves that the peer is not a store. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
@@ -394,8 +395,8 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* Close the connection; the next call opens a new one. A wait in dialect A cannot be cancelled. Its server would send
- * the reply later, before the reply to another request. */
+/* Close the connection; the next call opens a new one. A wait in dialect A cannot be cancelled. On an open
+ * connection, the server would send the reply of the wait later, before the reply to another request. */
 static void forget_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
@@ -453,7 +454,8 @@ char *client_take_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Both messages of this side are blobs. The store closes the connection if it rejects the proof, which has no answer. */
+/* Prove the secret. Both messages of the client are blobs. The proof has no answer. A store that rejects the proof
+ * closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;
@@ -485,11 +487,11 @@ ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, st
  *     <- 0 blob ""                                    welcome
  *     <- 1 blob "the world has 8 ranks, not 4"        rejected, and the store closes the connection
  *
- * A genuine TCPStore does not support 0x80: it closes the connection without an answer. So a caller may set a role
+ * A genuine TCPStore does not support 0x80 and closes the connection without an answer. So a caller may set a role
  * only if the store is ddprun's (DDPRUN_STORE=1). */
 
-/* Return the identity as JSON, malloc'ed; NULL: out of memory. The diagnosis prints host and pid: "rank 3 (n1, pid
- * 77) waits for ...". */
+/* Return the identity as JSON, malloc'ed, or NULL if memory is short. The diagnosis prints host and pid: "rank 3 (n1,
+ * pid 77) waits for ...". */
 static char *identity_text(const ddp_store_options *who)
 {
     char host[256] = "";
@@ -509,8 +511,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* Send the identity. The store compares it with the agent's data. The store rejects it if the rank is outside the
- * world, another job runs there, or the attempt is over. */
+/* Send the identity. The store compares it with the agent's data. The store rejects the client if the rank is outside
+ * the world, if the store runs another job, or if the attempt is over. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

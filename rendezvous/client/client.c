@@ -3,7 +3,7 @@
  * A handle is created and connected, used for one call at a time, and closed.
  *
  *     ddp_store_connect                         returns a handle after a store has answered
- *       client_begin ... client_end             one call; other threads wait for their turn (client_turn)
+ *       client_begin ... client_end             one call; other threads wait for the turn (client_turn)
  *     ddp_store_close
  *
  * Between two calls, a handle is in one of three states. client_begin checks them in this order:
@@ -36,8 +36,8 @@ enum {
 
 /* --- connect and close ---------------------------------------------------------------------------------- */
 
-/* Copy the options. A caller that was built with an older, shorter struct sets only the members it knows; the others
- * keep our defaults. */
+/* Copy the options. A caller that was built with an older, shorter struct sets only the members of that struct. The
+ * other members keep the defaults of this library. */
 static ddp_store_options read_options(const ddp_store_options *given)
 {
     ddp_store_options o = DDP_STORE_OPTIONS_INIT;
@@ -50,7 +50,7 @@ static ddp_store_options read_options(const ddp_store_options *given)
     return o;
 }
 
-/* Create a handle that is not connected. NULL: out of memory. */
+/* Return a handle that is not connected, or NULL if memory is short. */
 static ddp_store *store_new(const char *host, int port, const ddp_store_options *o)
 {
     ddp_store *s = calloc(1, sizeof(*s));
@@ -190,8 +190,8 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
 
 /* --- client ddprun ---------------------------------------------------------------------------------------- */
 
-/* Requests that only a ddprun store supports: named barriers and CONTROL. They are sent only to a store that has
- * accepted IDENTIFY, because a genuine TCPStore closes the connection on an unknown opcode. */
+/* Requests that only a ddprun store supports: named barriers and CONTROL. The client sends these requests only to a
+ * store that has accepted IDENTIFY, because a genuine TCPStore closes the connection on an unknown opcode. */
 
 enum { BARRIER_GRACE_MS = 2000 };
 
@@ -204,8 +204,8 @@ static const ddp_status outcome_status[] = {
 
 enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
 
-/* Turn the store's outcome into the call's failure. Of the JSON, only "message" is used: one or more lines in which
- * the store names the missing ranks. Programs that use CONTROL also get the list of missing ranks. */
+/* Turn the store's outcome into the call's failure. This function uses only "message" of the JSON: one or more lines
+ * in which the store names the missing ranks. Programs that use CONTROL also get the list of missing ranks. */
 static void conclude(struct client_call *c, uint8_t outcome, const char *json)
 {
     if (!client_ok(c) || outcome == 0)
@@ -225,13 +225,14 @@ static void conclude(struct client_call *c, uint8_t outcome, const char *json)
     cJSON_Delete(object);
 }
 
-/* Leave a barrier after our timeout, and check whether its outcome has arrived meanwhile. The store sends:
+/* Leave a barrier after the timeout of this client, and check whether the outcome has arrived meanwhile. The store
+ * sends:
  *
  *     no outcome      01 nonce                            (the answers to CANCEL_WAIT and PING)
  *     an outcome      outcome, u64 length, json, 01 nonce
  *
- * An outcome may also be 1, so the next four bytes decide. If our nonce were a length, it would be more than a
- * gigabyte, and no JSON is that long. */
+ * An outcome may also be 1, so the next four bytes decide. The nonce as a length would be more than a gigabyte, and
+ * no JSON is that long. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -257,8 +258,8 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* Wait for the outcome of the barrier. It arrives before our timeout, unless the rank that arrived first has set a
- * longer timeout. */
+/* Wait for the outcome of the barrier. The outcome arrives before the timeout of this client, unless the rank that
+ * arrived first has set a longer timeout. */
 static void await_outcome(struct client_call *c)
 {
     size_t len;
@@ -294,7 +295,8 @@ static void need_ours(struct client_call *c)
 }
 
 /* Join a barrier. The store ends the barrier for all ranks at the deadline of the first arrival. Wait a little longer
- * than our own deadline, so that usually the store answers, because it knows the missing ranks. */
+ * than the deadline of this call, so that usually the store answers. The answer of the store names the missing
+ * ranks. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -318,8 +320,8 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Return whether an object was pushed by the store, which may happen at any time for an agent. Such an object has a
- * mark and is not the answer. */
+/* Return true if the store has pushed this object. The store may push an object to an agent at any time. A pushed
+ * object has a member "push" and is not the answer. */
 static bool is_push(const char *json)
 {
     cJSON *object = cJSON_Parse(json);
@@ -373,7 +375,8 @@ ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, s
     return client_end(&c, err);
 }
 
-/* Add to a counter. A delta of 0 is the usual way to read a counter; it creates a missing counter as "0". */
+/* Add to a counter. A delta of 0 is the usual way to read a counter. If the counter is missing, a delta of 0 creates
+ * the counter as "0". */
 ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum, struct ddp_err *err)
 {
     NOT_NULL(store, err);
@@ -388,7 +391,8 @@ ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64
     return client_end(&c, err);
 }
 
-/* Replace a value if it is `expected`. Only the returned value shows whether it was replaced. */
+/* Replace the value of a key if the value equals `expected`. Only the returned value shows whether the store has
+ * replaced the value. */
 ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected, size_t expected_len,
                                  const void *desired, size_t desired_len, void **current, size_t *current_len,
                                  struct ddp_err *err)

@@ -20,12 +20,13 @@
 
 /* A connected TCP socket on which every call has a deadline.
  *
- * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block us longer.
- * Received bytes are buffered: a short reply costs one recv, and bytes that were not requested are detected before
- * the next request. The text of an error does not name the peer, because the caller adds its name. */
+ * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block the caller
+ * longer. Received bytes are buffered, so a short reply costs one recv. The client also detects bytes without a
+ * request before it sends the next request. The text of an error does not name the peer, because the caller adds its
+ * name. */
 
 struct client_stream {
-    int fd;    /* -1: not connected */
+    int fd;    /* -1 = not connected */
     size_t at; /* in[at .. len) was received but not read yet */
     size_t len;
     uint8_t in[4096];
@@ -40,9 +41,9 @@ void client_stream_attach(struct client_stream *s, int fd);
 /* Close the socket. Further calls do nothing. */
 void client_stream_close(struct client_stream *s);
 
-/* A mutex with a deadline by the monotonic clock: one thread at a time uses the handle, and no thread waits longer
- * than its deadline. pthread_mutex_clocklock would be simpler, but gcc 12's ThreadSanitizer does not support it and
- * reports every unlock as an error. So this is a mutex, a condition and a flag. */
+/* The turn is the right of one thread to use the handle. No thread waits for the turn longer than its deadline on the
+ * monotonic clock. pthread_mutex_clocklock would be simpler, but gcc 12's ThreadSanitizer does not support that
+ * function and reports every unlock as an error. So the turn is a mutex, a condition and a flag. */
 struct client_turn {
     pthread_mutex_t lock; /* held for moments only */
     pthread_cond_t given;
@@ -52,7 +53,7 @@ struct client_turn {
 void client_turn_init(struct client_turn *turn);
 void client_turn_destroy(struct client_turn *turn);
 
-/* Wait for the turn. False: another thread holds it until `deadline_ms` (clock_ms). */
+/* Wait for the turn. Return false if another thread holds the turn until `deadline_ms` (clock_ms). */
 bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms);
 void client_turn_give(struct client_turn *turn);
 
@@ -62,7 +63,8 @@ struct client_auth {
     void *user;
     /* Append the first message to `out`. */
     bool (*greet)(void *user, struct buf *out);
-    /* Check the store's answer and append the proof to `out`. False: err has the reason. */
+    /* Check the store's answer and append the proof to `out`. Return false, with the reason in `err`, if the answer
+     * is wrong. */
     bool (*prove)(void *user, struct slice answer, struct buf *out, struct ddp_err *err);
     /* Append a frame as a blob with its tag. */
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
@@ -76,12 +78,12 @@ struct ddp_store {
     struct client_stream stream;
     struct buf out; /* the request that is being built; empty between calls */
     enum dialect dialect;
-    bool ours;           /* a ddprun store that has accepted our IDENTIFY */
+    bool ours;           /* the store is ddprun's and has accepted IDENTIFY */
     bool stale;          /* the connection was closed during a wait (an old server cannot cancel); connect
                           * before the next call */
     bool broken;         /* a reply may be incomplete; permanently unusable */
     uint32_t timeout_ms; /* deadline of calls without a timeout argument */
-    int rank;            /* -1: none */
+    int rank;            /* -1 = no rank */
     char host[ENDPOINT_HOST_MAX];
     int port;
     char where[ENDPOINT_TEXT_MAX]; /* "host:port" for error texts */
@@ -93,44 +95,45 @@ struct client_call {
     const char *subject; /* key or barrier for error texts; NULL = none; borrowed */
     uint64_t start_ms, deadline_ms;
     struct ddp_err err; /* the first failure */
-    bool has_turn;      /* false: another thread's call did not end in time, so this call has no access to the
+    bool has_turn; /* false = another thread's call did not end in time, so this call has no access to the
                          * handle */
-    bool answered;      /* the failure is an answer of the store; the connection is intact */
+    bool answered; /* the failure is an answer of the store; the connection is intact */
 };
 
-/* Take the turn and begin a request. timeout_ms 0 = the store's timeout. Every call that was begun must be ended. The
- * time during which other threads use the store is included in the timeout, so a call may time out before it
- * is sent. */
+/* Take the turn and begin a request. timeout_ms 0 = the store's timeout. client_end must end every call. The timeout
+ * includes the time during which other threads use the store, so a call may time out before the request is sent. */
 void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                   uint32_t timeout_ms);
 
-/* Append another request to the current one, or begin a request after a reply, within the same call and deadline. */
+/* Append another request to the current request, or begin a request after a reply, within the same call and
+ * deadline. */
 void client_put_op(struct client_call *c, enum op_id op);
 
 bool client_ok(const struct client_call *c);
 
-/* Append to the request. DDP_ERR_LIMIT if a size is above its limit (see ops.h); nothing is sent then. */
+/* Append to the request. If a size is above its limit (see ops.h), the call fails with DDP_ERR_LIMIT and sends
+ * nothing. */
 void client_put_u32(struct client_call *c, uint32_t value);
 void client_put_i64(struct client_call *c, int64_t value);
 void client_put_blob(struct client_call *c, enum field_id field, struct slice bytes);
 void client_put_key(struct client_call *c, const char *key); /* appends '/' before the key */
 void client_put_keys(struct client_call *c, const char *const keys[], size_t n);
 
-/* Send the request. Fail if bytes have arrived before, because they would be read as the reply. */
+/* Send the request. Fail if bytes have arrived before, because the client would read these bytes as the reply. */
 void client_send(struct client_call *c);
 
-/* Send further bytes without waiting for the reply of earlier ones. */
+/* Send further bytes without waiting for the reply to earlier bytes. */
 void client_send_more(struct client_call *c);
 
 /* Append the JSON of the request `op`, with a tag if the caller has a secret. */
 void client_put_json(struct client_call *c, enum op_id op, const char *json);
 
-/* Read a part of the reply; 0 or NULL after a failure. */
+/* Read a part of the reply. Return 0 or NULL after a failure. */
 uint8_t client_take_u8(struct client_call *c);
 int64_t client_take_i64(struct client_call *c);
 void client_take_bytes(struct client_call *c, void *to, size_t len);
 
-/* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end; the caller frees it. */
+/* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end. The caller frees the memory. */
 void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
 
 /* Read a JSON text as client_take_blob does, and check its tag if the caller has a secret. `kind` is the status before
@@ -144,30 +147,33 @@ char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
  * the request. */
 void client_resume(struct client_call *c);
 
-/* Cancel a WAIT that has timed out; calls client_resume first. True: the store has answered meanwhile, so the keys
- * exist. */
+/* Cancel a WAIT that has timed out, after client_resume. Return true if the store has answered meanwhile, so that the
+ * keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
 /* Set the call's failure, unless it already has one. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Release the turn and return the outcome. err (may be NULL) gets "store HOST:PORT: GET 'key': ...". */
+/* Release the turn and return the outcome. After a failure, `err` (may be NULL) gets "store HOST:PORT: GET 'key':
+ * ...". */
 ddp_status client_end(struct client_call *c, struct ddp_err *err);
 
-/* ddp_store_connect for a caller that has a secret. `auth` NULL = it has none. */
+/* ddp_store_connect for a caller that has a secret. `auth` NULL = the caller has no secret. */
 ddp_status client_open(const char *host, int port, const ddp_store_options *options,
                        const struct client_auth *auth, ddp_store **out, struct ddp_err *err);
 
-/* Prove the secret on a new connection, before IDENTIFY. DDP_ERR_MISMATCH: one side has another secret. */
+/* Prove the secret on a new connection, before IDENTIFY. Return DDP_ERR_MISMATCH if the store has a different
+ * secret. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err);
 
-/* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. This is used
- * for the first connection and for a stale one. The caller has the turn, or is the only user of the store. */
+/* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. The caller
+ * uses this function for the first connection and to replace a stale connection. The caller has the turn, or is the
+ * only user of the store. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 
-/* Send IDENTIFY on a new connection. DDP_ERR_MISMATCH: the store has rejected it, err has the reason.
- * DDP_ERR_UNSUPPORTED: the store is not ddprun's. */
+/* Send IDENTIFY on a new connection. Return DDP_ERR_MISMATCH, with the reason in `err`, if the store has rejected the
+ * client. Return DDP_ERR_UNSUPPORTED if the store is not ddprun's. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err);
 

@@ -1,7 +1,7 @@
 /* connect.c -- connect to a store.
  *
  * A store does not announce its version, but each version of torch supports only one numbering of opcodes. So a round
- * tries all of them:
+ * tries all numberings, one line after the other:
  *
  *     dial, send VALIDATE+PING (torch 2.5 and newer, ddprun's)      answered? done
  *     dial, send VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
@@ -11,8 +11,8 @@
  * the search, because the peer is not a store. Rounds are repeated with growing pauses until the deadline, because the
  * store may start later than the workers. The error describes the last round.
  *
- * If the caller has a role, the store is ddprun's. Then only the first line is tried, with a longer timeout, so that a
- * busy store is not mistaken for an old one. */
+ * If the caller has a role, the store is ddprun's. In this case only the first line is tried, with a longer timeout,
+ * so that a busy store is not mistaken for an old store. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "client/client.h"
@@ -75,8 +75,8 @@ static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct 
 
 struct client_race {
     struct race race;
-    struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1: no attempt in progress */
-    int error; /* errno of the last failure; ECONNREFUSED is kept, because it is the most informative */
+    struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1 = no attempt in progress */
+    int error; /* errno of the last failure; a later failure does not replace ECONNREFUSED, the most helpful error */
 };
 
 static void drop_out(struct client_race *r, int i, int error)
@@ -89,8 +89,8 @@ static void drop_out(struct client_race *r, int i, int error)
         r->error = error;
 }
 
-/* Start an attempt to connect. If it fails at once (no route), it is treated like one that fails later. False: a
- * permanent local error, such as no descriptors or no memory. */
+/* Start an attempt to connect. An attempt that fails at once (no route) counts like an attempt that fails later.
+ * Return false only after a permanent local error, such as no descriptors or no memory. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
     const int fd = connector_begin(r->race.runners[i].address, port);
@@ -100,7 +100,7 @@ static bool runner_start(struct client_race *r, int i, int port)
     return fd >= 0 || (fd != -EMFILE && fd != -ENFILE && fd != -ENOBUFS && fd != -ENOMEM);
 }
 
-/* Return the number of an attempt that has connected, or -1. Drop failed attempts. */
+/* Return the number of an attempt that has connected, or -1 if no attempt has connected yet. Drop failed attempts. */
 static int look_for_winner(struct client_race *r)
 {
     for (int i = 0; i < r->race.n; i++) {
@@ -144,8 +144,8 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
 }
 
 /* Connect to the address of the name that answers first. The caller owns *fd: non-blocking, close-on-exec,
- * TCP_NODELAY. DDP_ERR_CLOSED, DDP_ERR_TIMEOUT: err has the reason, and another try may succeed. DDP_ERR_IO: a
- * permanent local error, such as no descriptors.
+ * TCP_NODELAY. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another try may succeed. DDP_ERR_IO means a permanent local
+ * error, such as no descriptors.
  *
  * The other sockets of the race are closed here. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
@@ -173,8 +173,8 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
 
-/* Report that `reply` (its first bytes) is not an answer of a store. Print it, because it often names the service
- * ("HTTP", "SSH-2.0"). */
+/* Report that `reply` (its first bytes) is not an answer of a store. Print these bytes, because they often name the
+ * service ("HTTP", "SSH-2.0"). */
 static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
 {
     const struct client_stream *in = &c->store->stream;
@@ -189,9 +189,9 @@ static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
 }
 
 /* Greet a new store. An old server reads VALIDATE and the bytes after it as a SET whose key has the length
- * 0x..nonce0D3C85F7CE. So the third byte of the nonce must not be 0: a length above 2^56 makes the old server's
- * allocation fail, and it closes the connection at once. With a smaller length, its only thread would wait for the
- * key. */
+ * 0x..nonce0D3C85F7CE. So the third byte of the nonce must not be 0: A length above 2^56 makes the old server's
+ * allocation fail, and the server closes the connection at once. With a smaller length, the server's only thread
+ * would wait for the key. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -206,7 +206,8 @@ static void greet_with_ping(struct client_call *c)
         foreign(c, echo, sizeof(echo));
 }
 
-/* Read a count. Reject a number that is larger than any count; the text of another service would be such a number. */
+/* Read a count. Reject a number that is larger than any count, because the text of another service would be such a
+ * number. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -240,7 +241,7 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* The greetings. The newest is first, because it is the most likely, and no store rejects it. */
+/* The greetings. The newest greeting is first, because most stores are new, and no store rejects this greeting. */
 static const struct way {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
@@ -252,7 +253,7 @@ static const struct way {
 
 /* --- one round ------------------------------------------------------------------------------------------ */
 
-/* Return whether another try may succeed: no listener, or no answer. Other failures would repeat. */
+/* Return true if another try may succeed, because no process listened or answered. Other failures would repeat. */
 static bool is_passing(ddp_status status)
 {
     return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
@@ -266,8 +267,8 @@ static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
 }
 
 /* Dial and greet. First clear the state of an earlier attempt (socket, dialect, incomplete request). The timeout is
- * short, because many servers do not answer an unknown greeting. DDP_ERR_CLOSED or DDP_ERR_TIMEOUT with *dialled: the
- * peer accepts the connection but does not answer. */
+ * short, because many servers do not answer an unknown greeting. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT, *dialled
+ * shows whether the peer has accepted the connection. */
 static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint64_t deadline_ms,
                      bool *dialled, struct ddp_err *err)
 {
@@ -285,8 +286,8 @@ static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint
     c.deadline_ms = sooner(deadline_ms, ours ? ANSWER_OURS_MS : ANSWER_MS);
     way->greet(&c);
     if (c.err.code == DDP_ERR_IO)
-        c.err.code = DDP_ERR_CLOSED; /* the connection broke after it was made: treat this like a
-                                      * refused one */
+        c.err.code =
+            DDP_ERR_CLOSED; /* treat a connection that broke after the dial like a refused connection */
     *err = c.err;
     return err->code;
 }
@@ -304,7 +305,7 @@ static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
                     "or may not be a store");
 }
 
-/* Try all greetings once. On failure, `err` describes the last one. */
+/* Try all greetings once. If all greetings fail, `err` describes the last failure. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {
@@ -332,8 +333,8 @@ static uint32_t luck(void)
     return (uint32_t)(x >> 32);
 }
 
-/* Connect in rounds until the deadline. The last pause ends at the deadline, and no round follows it. Such a round
- * could only report a timeout, which would hide the failure of the round before. */
+/* Connect in rounds until the deadline. The last pause ends at the deadline, and no round follows. Another round
+ * could only report a timeout, which would hide the failure of the last round. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err)
 {

@@ -76,8 +76,8 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Return whether an earlier record is of the same rank, and report it. Restarts leave several records of a rank, and
- * comparing two of them would look like a difference between two ranks. */
+/* Return true, after a report, if an earlier record is of the same rank. Restarts leave several records of a rank. A
+ * difference between these records would look like a difference between two ranks. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -88,7 +88,8 @@ static bool is_second(const struct flight_dump *dumps, size_t n, const char *nam
     return false;
 }
 
-/* Compare flight records. The caller frees the answer (cJSON_Delete). NULL: the error was logged. */
+/* Compare flight records and return the answer, which the caller frees (cJSON_Delete). Return NULL after a logged
+ * error. */
 static cJSON *ctl_flight(const struct ctl_options *o)
 {
     cJSON *answer = NULL;
@@ -153,8 +154,8 @@ static bool put_lines(struct buf *out, struct slice text)
     return ok && buf_printf(out, "\033[J");
 }
 
-/* Show `text` in place of the previous text. If stdout is not a terminal, append `text` as another block. False:
- * writing failed. */
+/* Show `text` in place of the previous text. If stdout is not a terminal, append `text` as another block. Return
+ * false if writing fails. */
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };
@@ -165,7 +166,7 @@ static bool ctl_watch_show(struct slice text)
     return ok;
 }
 
-/* Wait for a second. False: the user has pressed q, Ctrl-C or Ctrl-D. */
+/* Wait for a second. Return false if the user has pressed q, Ctrl-C or Ctrl-D, or if stdin has ended. */
 static bool ctl_watch_wait(void)
 {
     struct pollfd keys = { .fd = has_keyboard ? STDIN_FILENO : -1, .events = POLLIN };
@@ -227,7 +228,7 @@ static bool write_timeline(const struct ctl_options *o, const struct timeline_ev
     return ok;
 }
 
-/* Draw a timeline. False: the error was logged. */
+/* Draw a timeline. Return false after a logged error. */
 static bool ctl_timeline(const struct ctl_options *o)
 {
     size_t complaints = 0;
@@ -261,7 +262,7 @@ enum {
 
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
-/* An operator: it may read, and has no rights of an agent. */
+/* The identity of ddpctl: an operator, which may read and has no rights of an agent. */
 static struct operator
 {
     struct secret *secret; /* owned; NULL = no --secret_file */
@@ -322,8 +323,8 @@ static int print_text(struct buf *text, bool complete)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects this before any
- * other request. */
+/* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so ddpctl sends no
+ * other request to such a store. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -337,7 +338,7 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
 }
 
 /* Connect. The library retries silently until its deadline, as needed by a worker that starts before its store. At a
- * terminal this looks like a hang. So if the store does not answer at once, warn and retry. */
+ * terminal a silent retry looks like a hang. So if the store does not answer at once, warn and retry. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
     if (o->timeout_ms <= PATIENCE_MS || o->watch)
@@ -349,14 +350,15 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    const struct ddp_err last = *err; /* this text's duration covers only the second try */
+    const struct ddp_err last = *err; /* the duration in this text covers only the second try */
     return ddp_fail(err, status,
                     "%.300s (after %.10g s, see --timeout); check that the job runs and that this is its "
                     "store; ddprun --verbose prints the address",
                     last.msg, o->timeout_ms / 1000.0);
 }
 
-/* Send the request and return the answer as JSON, malloc'ed. NULL: err has the reason. */
+/* Send the request and return the answer as JSON, malloc'ed. Return NULL after a failure, with the reason in
+ * `err`. */
 static char *ask(const struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -385,7 +387,7 @@ static bool put_text(const struct ctl_options *o, const cJSON *answer, struct bu
     return ok;
 }
 
-/* Append the answer as tables, or unchanged with --json. False: out of memory. */
+/* Append the answer as tables, or unchanged with --json. Return false if memory is short. */
 static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct buf *text)
 {
     if (!o->json)
@@ -396,8 +398,8 @@ static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct 
     return ok;
 }
 
-/* Print the answer. The exit code shows whether the store accepted the request. Its error goes to stderr, and with
- * --json also to stdout. */
+/* Print the answer. The exit code shows whether the store accepted the request. The error of the store goes to
+ * stderr, and with --json also to stdout. */
 static int show(const struct ctl_options *o, const cJSON *answer)
 {
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
@@ -426,7 +428,7 @@ static int ask_once(const struct ctl_options *o)
     return exit_code;
 }
 
-/* Show the answer once, or the reason why there is none. */
+/* Show the answer once, or the reason why the store has sent no answer. Return false if writing fails. */
 static bool watch_once(const struct ctl_options *o)
 {
     struct ddp_err err = { 0 };
@@ -528,7 +530,7 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
 }
 
 /* Find the store if the user set no address. The request names the job, because a store may serve several jobs. If
- * there are several jobs, fail and print a table of them, so that the user can choose one. */
+ * several jobs run, fail and print a table of these jobs, so that the user can choose one. */
 static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
 {
     static char id[sizeof(((struct ctl_job *)NULL)->id)];

@@ -1,8 +1,8 @@
 /* event_reader.c -- see timeline.h. Pure: the input is text, the output is a list.
  *
- * Reading has four steps: read all lines in any order; choose one life of one job; convert all times to the store's
- * clock; if several logs report an event, keep one copy. The events are sorted last, because the times of two nodes
- * cannot be compared before that. */
+ * A life is one run of a job, with one store instance. Reading has four steps: read all lines in any order, choose
+ * one life of one job, convert all times to the store's clock, and keep one copy of an event that several logs
+ * report. The events are sorted last, because the times of two nodes cannot be compared before that. */
 #include "ctl/timeline.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a number of a log, or -1. A log may contain any number; a double is exact only up to this limit. */
+/* Return a whole number of a log, or -1 if `item` is no such number. A log may contain any number, but a double is
+ * exact only up to this limit. */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -27,8 +28,8 @@ int64_t timeline_number(const struct timeline_event *event, const char *name)
     return number_of(cJSON_GetObjectItemCaseSensitive(event->o, name));
 }
 
-/* Return a time, or -1. The limit is a century, so that sums, also in microseconds, stay far below the limits of
- * integers. */
+/* Return a time in ms, or -1 if the event has no valid time `name`. The limit is a century, so that sums, also in
+ * microseconds, stay far below the limits of integers. */
 int64_t timeline_time(const struct timeline_event *event, const char *name)
 {
     const int64_t ms = timeline_number(event, name);
@@ -37,7 +38,8 @@ int64_t timeline_time(const struct timeline_event *event, const char *name)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Return a list with room for another element. NULL: out of memory; the caller still owns the old list. */
+/* Return a list with room for another element. Return NULL if memory is short; the caller then still owns the old
+ * list. */
 static void *grow_list(void *list, size_t *room, size_t n, size_t size)
 {
     if (n < *room)
@@ -49,8 +51,8 @@ static void *grow_list(void *list, size_t *room, size_t n, size_t size)
     return larger;
 }
 
-/* Return the index of a process; add it if it is new. SIZE_MAX: out of memory. A log has many consecutive lines of
- * one process, so a search from the end usually stops at once. */
+/* Return the index of a process, and add a new process to the list. Return SIZE_MAX if memory is short. A log has
+ * many consecutive lines of one process, so a search from the end usually stops at once. */
 static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
 {
     for (size_t i = e->n_agents; i-- > 0;)
@@ -72,8 +74,9 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
         e->complain(e->user, file, line, what);
 }
 
-/* Check that a line is an event that can be drawn. Return NULL, or the reason why it is not. A full disk or a killed
- * process may cut a log anywhere, so a wrong line is reported with its number, and reading continues. */
+/* Check that a line is an event that can be drawn. Return NULL, or the reason why the line cannot be drawn. A full
+ * disk or a killed process may cut a log anywhere, so a wrong line is reported with its number, and reading
+ * continues. */
 static const char *look_at(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
@@ -92,8 +95,8 @@ static const char *look_at(struct timeline_event *event)
     return NULL;
 }
 
-/* Find the process of an event. An event of the store may be about a node; it then has the same host and pid as the
- * node's own events. */
+/* Find the process of an event. An event of the store about a node has the same host and pid as the node's own
+ * events. */
 static void find_agent(struct timeline_events *e, struct timeline_event *event)
 {
     const char *host = event->by_store ? "host" : "agent_host", *pid = event->by_store ? "pid" : "agent_pid";
@@ -165,8 +168,8 @@ static bool is_of_life(const struct timeline_events *e, const struct timeline_ev
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return whether an event belongs to the chosen life. A line without a life belongs to the life of its process. If
- * that is unknown, too, the line belongs to the job that it names. */
+/* Return true if an event belongs to the chosen life. A line without an instance belongs to the life of its process,
+ * if the line names the chosen job. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_life(e, event))
@@ -175,7 +178,7 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* Choose the events of one life. Exclude a process that has named another life, with all its lines. */
+/* Choose the events of one life. A process that has named only other lives is excluded, with all its lines. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
@@ -209,7 +212,8 @@ static int64_t day_of(int year, int month, int day)
     return 365ll * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 719469;
 }
 
-/* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z"; -1 for any other text. */
+/* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z". Return -1 if the text is not
+ * such a time. */
 static int64_t wall_ms(const struct timeline_event *event)
 {
     int year, month, day, hour, minute, second, us;
@@ -220,8 +224,8 @@ static int64_t wall_ms(const struct timeline_event *event)
     return (day_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000 + us / 1000;
 }
 
-/* Return the difference between the store's clock and the wall clock, from the first line that has both; 0 if there
- * is none. */
+/* Return the difference between the store's clock and the wall clock, from the first line that has both times. Return
+ * 0 if no line has both times. */
 static int64_t ahead_of_wall(const struct timeline_events *e)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -232,8 +236,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Set the offset of a process once, from the first line that has both its clock and the store's. Both clocks are
- * monotonic, and their drift is too small to be visible. */
+/* Set the offset of a process once, from the first line that has the time of the process and the time of the store.
+ * Both clocks are monotonic, and their drift is too small to be visible. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -269,8 +273,8 @@ static int sign(double x)
     return (x > 0) - (x < 0);
 }
 
-/* Compare the identity of two events; 0 = both lines report the same event. The store numbers its events. An event of
- * a node is identified by time and subject. */
+/* Compare the identity of two events. Return 0 if both lines report the same event. The store numbers its events. An
+ * event of a node is identified by time and subject. */
 static int twins(const struct timeline_event *x, const struct timeline_event *y)
 {
     int order = y->is_chosen - x->is_chosen;
@@ -294,7 +298,7 @@ static int by_twins(const void *a, const void *b)
 }
 
 /* Compare by time. In the same millisecond, compare the store's numbers, then the order of reading. Within one log,
- * that is the order of writing. */
+ * the order of reading is the order of writing. */
 static int by_time(const void *a, const void *b)
 {
     const struct timeline_event *x = a, *y = b;
@@ -306,8 +310,8 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Drop copies, and keep the one that was read first. This also handles a log that was given twice. The loop runs
- * backwards, so that each pair is compared while both are still chosen. */
+/* Drop all copies of an event except the copy that was read first. This also handles a log that the user names twice.
+ * The loop runs backwards, so that each pair is compared while both events are still chosen. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

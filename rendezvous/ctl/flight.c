@@ -1,8 +1,8 @@
 /* flight.c -- see flight.h.
  *
  * All ranks of a process group make the same calls in the same order, so group and number identify a call. The ranks
- * diverged at the first call in which two records differ, and this causes all later differences. If no calls differ,
- * the other ranks wait for the rank with the lowest last number of that group. */
+ * diverged at the first call in which two records differ. This divergence causes all later differences. If no calls
+ * differ, the other ranks wait for the rank whose last call has the lowest number in its group. */
 #include "ctl/flight.h"
 
 #include "ctl/pickle.h"
@@ -23,7 +23,7 @@ static double number_or(const cJSON *o, const char *name, double missing)
     return fits ? item->valuedouble : missing;
 }
 
-/* Return a number; 0 if `item` is not a positive number. */
+/* Return the number in `item`, or 0 if `item` is not a positive number. */
 static uint64_t count_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 9e18
@@ -58,7 +58,8 @@ static void read_name(struct flight_entry *e, const cJSON *row)
         memmove(e->name, colon + 1, strlen(colon));
 }
 
-/* Return the number of elements of the first input. Its shape is a list of lengths. 0: no input. */
+/* Return the number of elements of the first input, or 0 if the call has no input. The shape of the input is a list
+ * of lengths. */
 static uint64_t read_elements(const cJSON *row)
 {
     const cJSON *shape = cJSON_GetArrayItem(item_of(row, "input_sizes"), 0), *length;
@@ -71,7 +72,7 @@ static uint64_t read_elements(const cJSON *row)
     return n;
 }
 
-/* Return whether a file belongs to Python or to a package. Frames of all other files are the user's code. */
+/* Return true if a file belongs to Python or to a package. Frames of all other files are the user's code. */
 static bool is_library(const char *path)
 {
     return strstr(path, "/site-packages/") != NULL || strstr(path, "/dist-packages/") != NULL ||
@@ -104,7 +105,8 @@ static void read_state(struct flight_entry *e, const cJSON *row)
 }
 
 /* Read the group, which a record stores as [name, description]. The description of the group of all ranks is "world"
- * in libddp and "default_pg" in PyTorch. Its name differs between versions of PyTorch, so it is not used. */
+ * in libddp and "default_pg" in PyTorch. The name of the group differs between versions of PyTorch, so this function
+ * ignores the name. */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));
@@ -142,7 +144,7 @@ static int by_call_and_order(const void *a, const void *b)
     return calls != 0 ? calls : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Sort the calls. If several entries have the same number, they are parts of one coalesced call; keep the first. */
+/* Sort the calls. Several entries with the same number are parts of one coalesced call. Keep only the first entry. */
 static void sort_calls(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -164,7 +166,7 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d calls", count);
     cJSON_ArrayForEach(row, entries)
     {
-        /* Skip sends and receives: the two ranks make different calls, and other ranks make none. */
+        /* Skip sends and receives, because the two ranks make different calls, and other ranks make no call. */
         if (d->n == (size_t)count || cJSON_IsTrue(item_of(row, "is_p2p")))
             continue;
         d->calls[d->n] = read_entry(row);
@@ -191,7 +193,8 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     return read_calls(d, item_of(json, "entries"), err);
 }
 
-/* Return the number at the end of a file's name: "logs/flight_torch_12.json" -> 12. Return -1 if there is none. */
+/* Return the number at the end of a file's name: "logs/flight_torch_12.json" -> 12. Return -1 if the name has no
+ * number. */
 static int rank_of_file(const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
@@ -201,7 +204,8 @@ static int rank_of_file(const char *file)
     return begin < end && end - begin < 8 ? atoi(name + begin) : -1;
 }
 
-/* Return the highest rank of a process group, whose ranks are text such as "[0, 1, 2]"; -1 if there are none. */
+/* Return the highest rank of a process group, whose ranks are text such as "[0, 1, 2]". Return -1 if the text names
+ * no rank. */
 static int highest_rank(const cJSON *group)
 {
     const char *ranks = cJSON_GetStringValue(item_of(group, "ranks"));
@@ -214,8 +218,8 @@ static int highest_rank(const cJSON *group)
     return highest;
 }
 
-/* Read PyTorch's record. It contains neither host nor process, nor the world size. A group that was created later may
- * number its ranks from 0. So use the largest size and the highest rank that the record contains. */
+/* Read PyTorch's record. The record contains no host, no process and no world size. A group that was created later
+ * may number its ranks from 0. So use the largest size and the highest rank that the record contains. */
 static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
 {
     const cJSON *group;
@@ -290,7 +294,7 @@ static bool ends_group(const struct flight_dump *d, size_t i)
 
 static const struct flight_entry no_call = { .name = "no call" };
 
-/* Return the last call of a rank in a group; NULL if it made none. */
+/* Return the last call of a rank in a group, or NULL if the rank made no call in this group. */
 static const struct flight_entry *last_in_group(const struct flight_dump *d, const char *group)
 {
     size_t low = 0, high = d->n;
@@ -327,14 +331,14 @@ static bool same_call(const struct flight_entry *a, const struct flight_entry *b
            a->root == b->root && (a->n == b->n || (a->place[0] != '\0' && !has_equal_sizes(a)));
 }
 
-/* Return whether a call is earlier than another. Numbers order the calls of one group, times those of different
- * groups. */
+/* Return true if call `a` is earlier than call `b`. Calls of one group are ordered by number. Calls of different
+ * groups are ordered by time. */
 static bool is_earlier(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->group, b->group) == 0 ? a->seq < b->seq : a->created_ns < b->created_ns;
 }
 
-/* Format a call as "all_reduce #17 (f32 x 1024, sum)". Add the group unless it is the world. */
+/* Format a call as "all_reduce #17 (f32 x 1024, sum)". Add the group, unless the group is the world. */
 static const char *call_words(char out[TEXT_MAX], const struct flight_entry *e)
 {
     char root[24] = "", group[FLIGHT_GROUP_MAX + 12] = "";
@@ -359,8 +363,8 @@ static bool is_completed(const struct flight_entry *e)
 
 /* --- divergence of the ranks ---------------------------------------------------------------------------- */
 
-/* Return the earliest call of `d` that differs from the call of `first`; NULL = all calls that both records contain
- * agree. */
+/* Return the earliest call of `d` that differs from the same call of `first`. Return NULL if all calls in both
+ * records agree. */
 static const struct flight_entry *first_difference(const struct flight_dump *first,
                                                    const struct flight_dump *d)
 {
@@ -374,8 +378,8 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
     return earliest;
 }
 
-/* Return the earliest call in which two records differ. The first record may not contain the calls in which two
- * others differ, so each record is also compared with the previous one. */
+/* Return the earliest call in which two records differ. The first record may not contain the calls in which two other
+ * records differ, so each record is also compared with the previous record. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;
@@ -389,7 +393,7 @@ static const struct flight_entry *parting(const struct flight_dump *dumps, size_
     return earliest;
 }
 
-/* Return whether a record before `i` contains the same call. */
+/* Return true if a record before `i` contains the same call. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
     for (size_t k = 0; k < i; k++) {
@@ -444,7 +448,7 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return whether a rank is behind a call of its group. All ranks are members of the world. In another group, a rank
+/* Return true if a rank is behind a call of its group. All ranks are members of the world. In another group, a rank
  * without a call may not be a member. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
@@ -460,8 +464,8 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call that most likely waits for a rank. Among the groups in which a rank is behind, it is the call that
- * waits longest. If no rank is behind in any group, it is the latest call of the world. */
+/* Return the call that most likely waits for a rank. This is the call that waits longest among the groups in which a
+ * rank is behind. If no rank is behind in any group, return the latest call of the world. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;

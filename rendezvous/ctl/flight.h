@@ -23,7 +23,7 @@ enum {
 /* A call: the fields in which all ranks must agree, and its progress. */
 struct flight_entry {
     uint64_t seq, n;
-    int64_t created_ns, completed_ns; /* 0 = not yet */
+    int64_t created_ns, completed_ns; /* 0 = not created or not completed yet */
     int32_t root;
     uint32_t order; /* position in the record */
     char group
@@ -37,17 +37,18 @@ struct flight_dump {
     int64_t step; /* training step; -1 = none */
     int64_t time_ns;
     char host[FLIGHT_HOST_MAX], job[FLIGHT_HOST_MAX], why[FLIGHT_WHY_MAX];
-    struct flight_entry *calls; /* array of n calls, owned; by group and number, without duplicates */
+    struct flight_entry *calls; /* array of n calls, owned; sorted by group and number, without duplicates */
     size_t n;
 };
 
-/* Read one record. PyTorch writes the rank only at the end of the file's name, `file`. DDP_OK: free with
- * flight_dump_free. DDP_ERR_CORRUPT: err has the reason. */
+/* Read one record. PyTorch writes the rank only at the end of the file's name, `file`. After DDP_OK the caller frees
+ * the dump with flight_dump_free. After DDP_ERR_CORRUPT, `err` has the reason. */
 ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct slice text,
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
 
-/* Compare the records and sort them by rank. The caller frees the result (cJSON_Delete). NULL: out of memory. */
+/* Compare the records and sort them by rank. Return the result, which the caller frees (cJSON_Delete), or NULL if
+ * memory is short. */
 cJSON *flight_compare(struct flight_dump *dumps, size_t n);
 
 #endif

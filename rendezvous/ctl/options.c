@@ -45,7 +45,7 @@ static const struct ctl_command commands[] = {
 };
 
 /* Parse an address. A port alone means this host. There is no default port, because ddprun and ddp-rendezvous have
- * different ones, and a job may use any port. */
+ * different default ports, and a job may use any port. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;
@@ -169,7 +169,7 @@ static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_
     return DDP_OK;
 }
 
-/* Check --output. It is required, because HTML or JSON is useless on a terminal. */
+/* Check --output. The option is required, because HTML or JSON is useless on a terminal. */
 static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 {
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
@@ -207,8 +207,8 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* Read the address from the environment of a worker, or of a shell that a worker started, so that no option is needed
- * there. Without an address, the port stays 0. */
+/* Read the address from the environment of a worker, or of a shell that a worker started, so that the user of such a
+ * shell needs no option. Without an address, the port stays 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -221,8 +221,8 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
-/* Parse the command line. options_parse stops at the first word that is not an option. Call it again after each word,
- * so that options may also follow the command, as in `ddpctl status --json`. */
+/* Parse the command line. options_parse stops at the first word that is not an option. This function calls
+ * options_parse again after each word, so that options may also follow the command, as in `ddpctl status --json`. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
@@ -301,7 +301,8 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* As with grep and diff, 1 is a negative result and 2 a wrong command line, so that scripts can distinguish them. */
+/* As with grep and diff, exit code 1 is a negative result and exit code 2 a wrong command line, so that scripts can
+ * distinguish both. */
 static const char tail[] =
     "\nexit status: 0 success, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
 

@@ -29,24 +29,24 @@ struct ctl_options {
     const char *argument; /* borrowed from argv; NULL = none */
     const char *prefix, *job, *ranks;
     const char *output;      /* NULL = not set */
-    const char *secret_file; /* the same */
+    const char *secret_file; /* borrowed from argv; NULL = not set */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
     int limit;            /* 0 = the store's default */
-    struct endpoint addr; /* port 0 = no address was set, so ctl_jobs_choose finds it */
+    struct endpoint addr; /* port 0 = no address was set, so ctl_jobs_choose finds the store */
     uint32_t timeout_ms;
     bool json, watch, native;
 };
 
-/* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. DDP_ERR_ARG: err has a message for
- * the user. */
+/* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. Return DDP_OK, or DDP_ERR_ARG with
+ * a message for the user in `err`. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err);
 
-/* Return the CONTROL request of CTL_ASK, malloc'ed. NULL: out of memory. */
+/* Return the CONTROL request of CTL_ASK, malloc'ed, or NULL if memory is short. */
 char *ctl_options_request(const struct ctl_options *options);
 
-/* Append the text for the other actions. False: out of memory. */
+/* Append the text for the other actions. Return false if memory is short. */
 bool ctl_options_text(const struct ctl_options *options, struct buf *out);
 
 #endif

@@ -1,9 +1,9 @@
 /* pickle.c -- see pickle.h.
  *
  * A pickle is a program for a stack machine. The module `pickletools` of Python's library documents its opcodes. Most
- * opcodes push a value; some put the values above a mark into a container. The memo stores strings and containers
- * that are used again. In JSON a value cannot be in two places, so a container is copied. All copies are included in
- * the limits. */
+ * opcodes push a value. A mark is a place on the stack. Some opcodes move the values above the last mark into a
+ * container. The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two
+ * places, so a container is copied. All copies are included in the limits. */
 #include "ctl/pickle.h"
 
 #include <stdio.h>
@@ -98,7 +98,7 @@ static bool grow(void **array, size_t n, size_t *room, size_t size)
 
 /* --- operands ------------------------------------------------------------------------------------------- */
 
-/* Return a pointer to the next `len` bytes and skip them. NULL: the file ends before. */
+/* Return a pointer to the next `len` bytes and skip these bytes. Return NULL if the file has fewer bytes. */
 static const unsigned char *take_bytes(struct machine *m, uint64_t len)
 {
     const unsigned char *from = m->at;
@@ -122,7 +122,7 @@ static bool take_number(struct machine *m, size_t len, uint64_t *out)
 
 /* --- the stack ------------------------------------------------------------------------------------------ */
 
-/* Push `item`, which then belongs to the machine. NULL = the allocation failed. */
+/* Push `item`, which then belongs to the machine. `item` is NULL if its allocation failed. */
 static bool push(struct machine *m, cJSON *item, int depth)
 {
     m->values++;
@@ -161,7 +161,7 @@ static bool push_text(struct machine *m, struct slice text)
     return ok;
 }
 
-/* Return the index above the last mark, or 0 with an error. */
+/* Return the index above the last mark, or 0 with an error if the stack has no mark. */
 static size_t above_mark(struct machine *m)
 {
     size_t i = m->n;
@@ -189,8 +189,8 @@ static bool deepen(struct machine *m, struct value *container, int depth)
     return container->depth <= DEPTH_MAX || fail_at(m, "values are nested too deeply");
 }
 
-/* Append the values at `first` and above to the array at `to`, and remove them from the stack. A mark between the
- * array and the values is removed, too. */
+/* Append the values at `first` and above to the array at `to`, and remove them from the stack. Also remove a mark
+ * between the array and the values. */
 static bool move_to_array(struct machine *m, size_t to, size_t first)
 {
     struct value *array = &m->stack[to];
@@ -237,7 +237,7 @@ static bool move_to_dict(struct machine *m, size_t to, size_t first)
     return true;
 }
 
-/* Replace the last `n` values by an array of them. */
+/* Replace the last `n` values by an array of these values. */
 static bool make_tuple(struct machine *m, size_t n)
 {
     if (!has_values(m, n) || !push(m, cJSON_CreateArray(), 0))
@@ -381,8 +381,8 @@ static bool skip_bytes(struct machine *m, size_t len)
     return take_bytes(m, len) != NULL;
 }
 
-/* Execute one opcode. `last` is the string that the previous opcode pushed, for the memo; it is empty after any other
- * opcode. */
+/* Execute one opcode. `last` is the string that the previous opcode pushed, for the memo. `last` is empty if the
+ * previous opcode pushed no string. */
 static bool step(struct machine *m, unsigned char opcode, struct slice *last)
 {
     const struct slice before = *last;

@@ -2,7 +2,8 @@
  * None.
  *
  * PyTorch writes its flight records as pickles. Python's own reader calls any function that a pickle names. This
- * reader has no such opcode, so reading a record from an unknown source is as safe as reading JSON. Pure. */
+ * reader supports no opcode that calls a function, so reading a record from an unknown source is as safe as reading
+ * JSON. Pure. */
 #ifndef RENDEZVOUS_CTL_PICKLE_H
 #define RENDEZVOUS_CTL_PICKLE_H
 
@@ -14,8 +15,9 @@
 /* Return whether the bytes begin like a pickle of protocol 2 to 5. JSON never does. */
 bool pickle_is(struct slice bytes);
 
-/* Return the data as JSON: tuples become arrays, and numbers that are keys become text. The caller frees it
- * (cJSON_Delete). NULL: err has the offset and the defect (DDP_ERR_CORRUPT), or DDP_ERR_NOMEM. */
+/* Return the data as JSON: tuples become arrays, and numbers that are keys become text. The caller frees the data
+ * (cJSON_Delete). Return NULL after a failure: `err` is DDP_ERR_CORRUPT with the offset and the defect, or
+ * DDP_ERR_NOMEM. */
 cJSON *pickle_read(struct slice bytes, struct ddp_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* tables.c -- see tables.h.
  *
- * Each cell is formatted twice, once to measure its column and once to print it. This is simpler than
- * storing cells. */
+ * Each cell is formatted twice, once to measure its column and once to print the cell. This is simpler than storing
+ * cells. */
 #include "ctl/tables.h"
 
 #include "record/stacks.h"
@@ -30,8 +30,8 @@ static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out
 
 bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
-    const double most = 1e15; /* milliseconds, 30,000 years; a larger value is invalid and would overflow an
-                               * integer */
+    const double most =
+        1e15; /* in ms, 30,000 years; a larger value is invalid and would overflow an integer */
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
     if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
         return true;
@@ -53,7 +53,7 @@ bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* Return the rank in `item`; -1 if it is not a rank, because a store may send any number. */
+/* Return the rank in `item`, or -1 if `item` is not a rank. A store may send any number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
@@ -83,7 +83,7 @@ bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 
 /* --- the order of the rows ------------------------------------------------------------------------------ */
 
-/* A row and its sort key. A store lists its keys and waiters in no order. They are sorted by the first column, so
+/* A row and its sort key. A store lists its keys and waiters in no order. ddpctl sorts rows by the first column, so
  * that two outputs of a hanging job can be compared. */
 struct sorted_row {
     const cJSON *row;
@@ -103,7 +103,7 @@ static int compare_rows(const void *a, const void *b)
     return order != 0 ? order : x->place - y->place;
 }
 
-/* Return *n sorted rows, malloc'ed. NULL: out of memory. */
+/* Return *n sorted rows, malloc'ed, or NULL if memory is short. */
 static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n)
 {
     const int all = cJSON_GetArraySize(rows);
@@ -123,7 +123,7 @@ static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* Format a cell into the empty buffer `cell`. An empty cell becomes a dash, because an empty one is hard to read and
+/* Format a cell into the empty buffer `cell`. An empty cell becomes a dash, because an empty cell is hard to read and
  * to cut with awk. */
 static bool make_cell(const struct ctl_column *column, const cJSON *row, struct buf *cell)
 {
@@ -171,8 +171,8 @@ static bool print(const struct ctl_column *columns, const struct sorted_row *row
     return ok;
 }
 
-/* Append a line of titles, then a line for each object in the array `rows`, sorted by the first column. False: out of
- * memory. */
+/* Append a line of titles, then a line for each object in the array `rows`, sorted by the first column. Return false
+ * if memory is short. */
 static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struct buf *out)
 {
     size_t width[COLUMNS_MAX];
@@ -195,8 +195,8 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
  *        0  connected     n1     71      1.2 s        barrier 'epoch-3'
  *        1  disconnected  n1     72     40.0 s
  *
- * The store may be older or newer than this program. A missing field leaves its cell empty, an unknown field is not
- * shown. A version error would not help to debug a hanging job. */
+ * The store may be older or newer than this program. A missing field is shown as "-". An unknown field is not shown.
+ * A version error would not help to debug a hanging job. */
 
 /* --- columns of each list
  * -------------------------------------------------------------------------------- */
@@ -228,7 +228,8 @@ static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
     return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
 }
 
-/* Append the part of the samples in which a rank waits in collectives; nothing without --profile_ranks. */
+/* Append the part of the samples in which a rank waits in collectives. Append nothing if the job runs without
+ * --profile_ranks. */
 static bool cell_percent(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *percent = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -249,8 +250,8 @@ static bool put_more(const cJSON *row, struct buf *out)
     return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
 }
 
-/* Append what a waiter waits for: the keys of a WAIT, or the name of a barrier. If PyTorch waits for a key, its
- * purpose comes first. If the client is not a rank, its role follows. */
+/* Append what a waiter waits for: the keys of a WAIT, or the name of a barrier. If PyTorch waits for a key, the
+ * purpose of the key comes first. If the client is not a rank, its role follows. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
@@ -383,7 +384,7 @@ static const struct ctl_column barrier_columns[] = {
 
 /* clang-format on */
 
-/* Return a number; 0 if the field is missing. */
+/* Return the number in `field`, or 0 if the field is missing. */
 static double number(const cJSON *object, const char *field)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
@@ -403,7 +404,7 @@ static bool put_list(const cJSON *answer, const char *name, const struct ctl_col
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
-/* Append a size in powers of 1024, as --max-bytes accepts it. */
+/* Append a size in powers of 1024, in the format of --max-bytes. */
 static bool put_bytes(struct buf *out, double bytes)
 {
     static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
@@ -483,7 +484,7 @@ bool ctl_format_top(const cJSON *answer, struct buf *out)
 
 /* --- cause ---------------------------------------------------------------------------------------------- */
 
-/* Print the text that the store has formatted. It is the same on every node. */
+/* Print the text that the store has formatted. Every node shows the same text. */
 bool ctl_format_why(const cJSON *answer, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "text"));

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Append the text of a field. If the field is missing or of another type, append nothing; the cell then shows "-".
- * False: out of memory. */
+/* Append the text of a field. If the field is missing or of another type, append nothing. The cell then shows "-".
+ * Return false if memory is short. */
 typedef bool (*ctl_cell)(const cJSON *row, const char *field, struct buf *out);
 
 struct ctl_column {
@@ -28,7 +28,7 @@ bool ctl_cell_ranks(const cJSON *row, const char *field,
 /* --- answers
  * ---------------------------------------------------------------------------------------------- */
 
-/* Formatting the answers of a store. The input is JSON, the output is text.
+/* These functions format the answers of a store. The input is JSON, the output is text.
  *
  * A store may be older or newer than this program. A missing field is shown as "-". An unknown field is shown
  * only by `--json`. Every function appends to `out`, and returns false if memory is short. */
@@ -59,8 +59,9 @@ struct ctl_job {
 };
 
 /* Choose the store of the only job in jobs[0..n), or of the only job with the name `id` (NULL = any). Several nodes
- * of one job may have the same store. DDP_OK: *found is that job, borrowed from `jobs`. DDP_ERR_ARG: `err` has the
- * remedy. If several jobs remain, `list` (initially empty) gets a table of them, which the caller frees. */
+ * of one job may have the same store. Return DDP_OK if *found is that job, borrowed from `jobs`. Return DDP_ERR_ARG,
+ * with the remedy in `err`, if no job or several jobs remain. If several jobs remain, `list` (initially empty) gets a
+ * table of these jobs, which the caller frees. */
 ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id, const struct ctl_job **found,
                            struct buf *list, struct ddp_err *err);
 

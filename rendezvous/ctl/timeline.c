@@ -1,9 +1,11 @@
-/* timeline.c -- see timeline.h. Reads the events once, in order, and creates rows, bars and marks. Then prints them.
+/* timeline.c -- see timeline.h. This file reads the events once, in order, creates rows, bars and marks, and then
+ * prints the timeline. A mark is one moment in a row, such as a failure.
  *
  * A log may lack any line, so no event requires an earlier one. An event ends the open bar of its row and sets the
- * row's new state. Rows, bars and marks are arrays whose size is doubled. They refer to each other by index, because
- * realloc moves them. If memory is short, `no_memory` is set, and is checked once at the end. Until then,
- * TIMELINE_JOB ("no row") replaces a row that could not be allocated, and every function accepts it. */
+ * row's new state. Rows, bars and marks are arrays whose size is doubled. Elements refer to each other by index,
+ * because realloc moves the arrays. If memory is short, a function sets `no_memory`, which is checked once at the
+ * end. Until then, TIMELINE_JOB ("no row") replaces a row that could not be allocated, and every function accepts
+ * TIMELINE_JOB. */
 #include "ctl/timeline.h"
 
 #include "base/text.h"
@@ -16,7 +18,7 @@ enum { TIMELINE_RANKS_MAX = 1 << 17 };
 /* A barrier whose end was not reported yet. */
 struct open_barrier {
     const char *name; /* borrowed from its event */
-    size_t row;       /* row of the rank that opened it */
+    size_t row;       /* row of the rank that opened the barrier */
     int64_t since_ms;
 };
 
@@ -40,7 +42,8 @@ static const char *const bar_words[] = { TIMELINE_BARS(X) }, *const mark_words[]
 static const char *const bar_texts[] = { TIMELINE_BARS(X) }, *const mark_texts[] = { TIMELINE_MARKS(X) };
 #undef X
 
-/* Append a zeroed element to a list and return it. NULL: out of memory; the list is unchanged. */
+/* Append a zeroed element to a list and return the element. Return NULL, with an unchanged list, if memory is
+ * short. */
 static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *n, size_t size)
 {
     if (*n == *room) {
@@ -97,8 +100,8 @@ static size_t find_node_row(struct making *m, size_t agent)
     return m->row_of_agent[agent];
 }
 
-/* Return the row of a rank. Create the row if it is missing. The rank comes from a file, so check it before using it
- * as an index. */
+/* Return the row of a rank. Create the row if it is missing. The rank comes from a file, so check the rank before
+ * using it as an index. */
 static size_t find_rank_row(struct making *m, int64_t rank)
 {
     if (rank < 0 || rank >= TIMELINE_RANKS_MAX || !allocate_map(m, &m->row_of_rank, TIMELINE_RANKS_MAX))
@@ -142,7 +145,7 @@ static void close_bar(struct making *m, size_t row, size_t waited_for, const cha
     r->open = false;
 }
 
-/* Add a mark. Row TIMELINE_JOB means the whole job. The text is copied, because the log frees its own. */
+/* Add a mark. Row TIMELINE_JOB means the whole job. The text is copied, because the log frees its own text. */
 static void add_mark(struct making *m, enum timeline_mark_kind kind, size_t row, const char *text)
 {
     struct timeline_mark *mark = m->no_memory ? NULL : APPEND(m, marks);
@@ -195,7 +198,7 @@ static void close_open_barriers(struct making *m)
     m->n_open = 0;
 }
 
-/* End the round, and with it every barrier without an end. */
+/* End the round and every barrier whose end was not reported. */
 static void end_band(struct making *m)
 {
     close_open_barriers(m);
@@ -237,8 +240,8 @@ static size_t map_row(const size_t *to, size_t row)
     return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
 }
 
-/* Sort the rows and update all indices. `made_as` is the old index of a row; it keeps rows with equal numbers in
- * their order. */
+/* Sort the rows and update all indices. `made_as` is the old index of a row. Comparing `made_as` keeps rows with
+ * equal numbers in their order. */
 static void sort_rows(struct making *m)
 {
     struct timeline *t = m->t;
@@ -295,8 +298,8 @@ static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind,
     m->t->rows[row].round = m->round;
 }
 
-/* Return the row of the event's node, and update its numbers. They become known late: the connection's id with the
- * join, the node rank with the round. */
+/* Return the row of the event's node, and update the numbers of the node. The connection's id is known after the
+ * join. The node rank is known after the round begins. */
 static size_t update_node_row(struct making *m, const struct timeline_event *event)
 {
     const size_t row = find_node_row(m, event->agent);

@@ -17,9 +17,9 @@
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
 /* Logs come from several nodes, and from runs that were killed while writing a line. Lines that are not events are
- * skipped, and reported with file and line. If two logs report an event, it is kept once. Times from before a node
- * reached the store are converted by the node's clock. Times of a node that never reached the store are converted by
- * the wall clocks. */
+ * skipped, and reported with file and line. If two logs report an event, one copy of the event is kept. Times from
+ * before a node reached the store are converted by the node's clock. Times of a node that never reached the store are
+ * converted by the wall clocks. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
@@ -36,7 +36,8 @@ struct timeline_event {
     enum event_kind kind;
     bool is_chosen;
     bool by_store;
-    size_t agent;  /* index of the event's subject or writer; SIZE_MAX = the event is about the whole job */
+    size_t
+        agent; /* index of the process that the event is about; SIZE_MAX = the event is about the whole job */
     size_t order;  /* position in the order of reading */
     double n;      /* number in the store's log */
     int64_t at_ms; /* on the store's clock */
@@ -48,7 +49,7 @@ struct timeline_events {
     size_t n, room;
     struct timeline_agent *agents; /* owned */
     size_t n_agents, agents_room;
-    char *job, *instance; /* of the job that is drawn; owned; NULL = unknown */
+    char *job, *instance; /* owned: name and instance of the job that is drawn; NULL = unknown */
     size_t other_lives;   /* lines of other jobs, or of other lives of this job */
     bool no_memory, is_full;
     /* Called with the place and the reason of each skipped line. NULL = no reports. */
@@ -59,14 +60,14 @@ struct timeline_events {
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
 /* Choose, convert and sort the events, after the last log was read. `job` NULL = the latest job. The chosen events
- * are then the first `n`. False: no event was chosen, or out of memory. */
+ * are then the first `n`. Return false if no event was chosen, or if memory is short. */
 bool timeline_settle(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
-/* Return a member of an event; "" or -1 if it is missing or of another type. */
+/* Return a member of an event. Return "" or -1 if the member is missing or of another type. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
-/* Return a member in milliseconds. Its limit leaves room for calculations. */
+/* Return a time of an event in ms, or -1. The limit of the time leaves room for calculations. */
 int64_t timeline_time(const struct timeline_event *event, const char *name);
 
 /* --- the drawing
@@ -156,15 +157,17 @@ struct timeline {
     size_t n_bands;
 };
 
-/* Make a timeline from settled events. False: out of memory. Call timeline_free in any case. */
+/* Make a timeline from settled events. Return false if memory is short. The caller calls timeline_free in any
+ * case. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events);
 void timeline_free(struct timeline *t);
 
 /* Append the trace as JSON in the Trace Event Format of chrome://tracing and Perfetto, with times in microseconds. A
  * process is a node, its thread 0 is the node itself, thread N+1 is rank N. Process 0 is the job with its attempts. A
- * rank belongs to the node on which it ran last, because a viewer cannot move a thread. False: out of memory. */
+ * rank belongs to the node on which it ran last, because a viewer cannot move a thread. Return false if memory is
+ * short. */
 bool timeline_trace(const struct timeline *t, struct buf *out);
-/* Append `page`, which is timeline.html, with the trace inserted. False: out of memory. */
+/* Append `page`, which is timeline.html, with the trace inserted. Return false if memory is short. */
 bool timeline_html(const struct timeline *t, const char *page, struct buf *out);
 
 #endif

@@ -1,12 +1,14 @@
 /* diagnosis.c -- the whole job: turns a snapshot into a list of findings. See diagnosis.h.
  *
- * Each function below checks for one kind of problem and reports it with ADD. They may be called in any order: text.c
- * keeps the list short and in the order of the table, in which a cause is above its consequences. A better explanation
- * replaces a weaker one: if a node is lost, the node is reported and not its ranks.
+ * Each function below checks for one kind of problem and reports it with ADD. The functions may be called in any
+ * order, because text.c keeps the list short and in the order of the table. In this order a cause is above its
+ * consequences. A better explanation replaces a weaker explanation. For example, a lost node is reported instead of
+ * its ranks.
  *
  * A finding needs a minimum duration. Nodes of one job start seconds apart, and ranks reach a barrier one after the
- * other, so an early check would find "missing" ranks everywhere. A wrong finding is worse than a late one, because
- * users then distrust correct ones. If `is_final` is set there is no later check, so no minimum applies. */
+ * other, so an early check would find "missing" ranks everywhere. A wrong finding is worse than a late finding,
+ * because users then distrust correct findings. If `is_final` is set, no later check follows, so no minimum
+ * applies. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -22,7 +24,7 @@ enum {
     STOPPED_MS = 2000, /* a debugger may stop a process for a moment */
 };
 
-/* Add a finding, if there is room for it; the other arguments are the pairs of finding_make. */
+/* Add a finding, if the list has room. The other arguments are the pairs of finding_make. */
 #define ADD(d, code, ...)                                           \
     do {                                                            \
         struct finding *slot_ = diagnosis_slot(d, FINDING_##code);  \
@@ -37,8 +39,9 @@ static bool same_machine(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* Report a rejection with the same code on all nodes. Free ranks are computed now, because other nodes may have joined
- * since the rejection. If a user has copied a --node_rank, one rank is taken twice and another is free. */
+/* Report a rejection with the same code on all nodes. Free ranks are computed now, because other nodes may have
+ * joined since the rejection. If a user has copied a --node_rank, two nodes request one rank, and another rank is
+ * free. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -52,8 +55,8 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* Report rejected nodes, except nodes that have joined since: after a user has fixed the command, its first try is
- * still in the table. */
+/* Report rejected nodes, except nodes that have joined since. After a user has fixed a command, the table still
+ * contains the first try. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -63,8 +66,8 @@ static void check_refused(struct diagnosis *d, const struct snapshot *s)
 
 /* --- differences ---------------------------------------------------------------------------------------- */
 
-/* Report different numbers of workers. One pair of nodes is sufficient, because a list of 1000 numbers would add
- * nothing: the user can compare the two named hosts. */
+/* Report different numbers of workers. One pair of nodes is sufficient, because the user can compare the two named
+ * hosts. A list of 1000 numbers would not help. */
 static void check_nproc(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_node *most = s->nodes, *least = s->nodes;
@@ -90,7 +93,7 @@ static bool is_sidecar(const char *address)
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Leave out clients of a sidecar, because PROXY_BETWEEN reports them. */
+/* Return false for clients of a sidecar, because PROXY_BETWEEN reports these clients. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -113,8 +116,9 @@ static void check_translation(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Report two hosts with the same address, such as 127.0.0.1 or docker0's. Translated addresses are left out, because
- * they are harmless here. The boot id distinguishes two hosts from two containers on one host, where equal addresses
- * are correct. One finding is sufficient, because the mistake is in the network and not in the pair. */
+ * a translated address is harmless here. The boot id distinguishes two hosts from two containers on one host, where
+ * equal addresses are correct. One finding is sufficient, because the mistake is in the network and not in the
+ * pair. */
 static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 {
     enum { ENOUGH = 64 }; /* in a larger job, the first pairs also show the mistake */
@@ -133,8 +137,8 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 
 /* --- rejected clients ----------------------------------------------------------------------------------- */
 
-/* Check whether a node has joined from this address. Its workers connect from there, too, so unidentified connections
- * from there belong to the job. */
+/* Check whether a node has joined from this address. The workers of this node also connect from this address, so
+ * unidentified connections from the address belong to the job. */
 static bool joined_from(const struct snapshot *s, const char *address)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -143,8 +147,8 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report the first match. The sidecar is checked first: its address hides the clients, so their protocol matters less.
- * PyTorch's protocol is only suspicious from addresses without a node. */
+/* Report the first match. The sidecar is checked first, because its address hides the clients, so that their protocol
+ * matters less. PyTorch's protocol is only suspicious from addresses without a node. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -166,9 +170,9 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 }
 
 /* Report problems of the store's machine. The kernel silently drops connections beyond the accept queue, and clients
- * retry after 1 s, 3 s and 7 s, so the store seems slow. The advice has one number: the number of nodes of the job, or
- * twice the limit if that is too small. Memory is reported when less than a 64th is left; once it is full, workers
- * report errors themselves. */
+ * retry after 1 s, 3 s and 7 s, so the store seems slow. The advice has one number: the number of nodes of the job,
+ * or twice the limit if the number of nodes is too small. Memory is reported when less than a 64th is left. Once the
+ * memory is full, workers report errors themselves. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -188,8 +192,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
-/* Report a node that has left and has not returned. If a round runs without the node, it is not missing. The way of
- * its end decides between user, host and network, because their remedies differ. */
+/* Report a node that has left and has not returned. If a round runs without the node, the node is not missing. The
+ * way in which the node ended selects the finding (user, host or network), because the remedies differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -210,7 +214,7 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
 
 /* Check whether this rejection is the reason why a node is missing. If a node has tried several times, only the last
  * rejection is used. An elastic job with enough nodes has no missing node. If another node has the rank, the rejected
- * one does not belong to the job. */
+ * node does not belong to the job. */
 static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
 {
     if (s->elastic || r->node_rank < 0)
@@ -220,7 +224,7 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
 }
 
 /* Report rejected nodes that are still missing. A rejected ddprun exits. Its user may not know that the other nodes
- * still wait, and the users of the other nodes may not know that it does not return by itself. */
+ * still wait, and the users of the other nodes may not know that the rejected node does not return by itself. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, others = "restart it on the other nodes, too";
@@ -247,8 +251,8 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
             duration(time, s->waited_ms), "endpoint", s->store.endpoint);
 }
 
-/* Report that an elastic job has too few nodes. It has no list of expected nodes, so only their number is known. The
- * hosts of the present nodes help the user to find the missing ones. */
+/* Report that an elastic job has too few nodes. An elastic job has no list of expected nodes, so only the number of
+ * missing nodes is known. The hosts of the present nodes help the user to find the missing nodes. */
 static void check_too_few(struct diagnosis *d, const struct snapshot *s)
 {
     words who, hosts, time;
@@ -273,7 +277,7 @@ static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
         "limit", duration(limit, s->limit_ms), "endpoint", s->store.endpoint);
 }
 
-/* Report lost nodes at once, because their loss is certain. Report missing nodes only after the others have had time
+/* Report lost nodes at once, because their loss is certain. Report missing nodes only after all nodes have had time
  * to join. */
 static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
 {
@@ -330,7 +334,11 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
  * These findings name the workers within seconds. Groups of only some ranks get the general findings, because the
  * store does not know their members. */
 
-enum { CLAIMS_SHOWN = 6, WHO_MAX = 500, TAIL_MAX = 90 /* bytes of the text with the number of the others */ };
+enum {
+    CLAIMS_SHOWN = 6,
+    WHO_MAX = 500,
+    TAIL_MAX = 90 /* bytes of the text with the number of the other processes */
+};
 
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
 {
@@ -411,7 +419,7 @@ static void put_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* Append a claim. If it does not fit into `room`, append nothing and return false; but the first claim is cut
+/* Append a claim. If the claim does not fit into `room`, append nothing and return false. Cut the first claim
  * instead. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
@@ -424,13 +432,14 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the room for the next claim. After the last one, no text with the number of others follows. */
+/* Return the room for the next claim. After the last claim, no text with the number of other processes follows. */
 static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
 {
     return shown + 1 == crowd->n && crowd->count <= crowd->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
-/* Append the first claims. Processes that do not belong to the job come first, because they are the cause. */
+/* Append the first claims. Processes that do not belong to the job come first, because these processes are the
+ * cause. */
 static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     uint32_t shown = 0;
@@ -466,7 +475,7 @@ static bool has_strangers(const struct snapshot_crowd *crowd)
     return false;
 }
 
-/* Check whether an extra process is known. An unknown one may be a worker whose agent has not answered yet. */
+/* Check whether an extra process is known. An unknown process may be a worker whose agent has not answered yet. */
 bool diagnose_torch_crowd(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->crowd.n; i++) {
@@ -477,7 +486,8 @@ bool diagnose_torch_crowd(const struct snapshot *s)
     return false;
 }
 
-/* Return the words after `count`. If a process has registered twice, they must not report more processes. */
+/* Return the words after `count`. If a process has registered twice, the words must not report more processes than
+ * exist. */
 static const char *come(const struct snapshot_crowd *crowd)
 {
     return crowd->count > crowd->n ? "registrations were made" : "processes of this job take part";
@@ -511,9 +521,9 @@ static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Report ranks that do not wait where most ranks wait. That place is taken as the right one, because the store only
- * sees requests, not the program. The slot is reserved before the text is formatted, because only four of perhaps
- * thousands of late ranks are printed. */
+/* Report ranks that do not wait where most ranks wait. The place of most ranks is assumed to be right, because the
+ * store only sees requests, not the program. The function reserves the slot before it formats the text, because only
+ * four of perhaps thousands of late ranks are printed. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -553,8 +563,8 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* Report the wait itself, after its reasons. A short wait is not reported: it may be a checkpoint of a minute, and no
- * user has asked. */
+/* Report the wait itself, after its reasons. A short wait is not reported, because the wait may be for a checkpoint
+ * of a minute, and no user has asked. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -591,9 +601,9 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Check everything. Ranks are checked only while a round runs: when it stops, ranks end in any order, and each would
- * be "missing" for a moment. Stacks show more than requests and process states, so a result from stacks replaces the
- * other findings about ranks. */
+/* Check everything. Ranks are checked only while a round runs. When a round stops, ranks end in any order, and each
+ * rank would be "missing" for a moment. Stacks show more than requests and process states, so a result from stacks
+ * replaces the other findings about ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

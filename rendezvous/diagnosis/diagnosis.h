@@ -35,16 +35,18 @@ struct rank_facts {
     int exit_code, signal;
     uint64_t silent_ms; /* time since the last byte of the rank, if `met` */
     struct rank_wait waits;
-    bool node_lost;    /* the node of the rank is lost, so the present state is unknown */
-    char proc_state;   /* last state of the process, read by its agent ('T' = stopped); 0 = none. Else: */
+    bool node_lost; /* the node of the rank is lost, so the present state is unknown */
+    char
+        proc_state; /* last state of the process, read by its agent ('T' = stopped); 0 = none, the next three members are then unset */
     int cpu_percent;   /* -1 = unknown */
     const char *wchan; /* kernel function in which the process sleeps; NULL = none */
     uint64_t state_ms; /* time in that state */
-    bool has_steps;    /* the rank reports its progress to its agent, as libddp's workers do: */
+    bool
+        has_steps; /* the rank reports its progress to its agent, as libddp's workers do; else the next members are unset */
     int64_t step;      /* last finished step; -1 = none reported */
     uint64_t call_seq; /* number of the last collective */
     const char *call;  /* name of the collective that the rank is in; "" = none */
-    uint64_t still_ms; /* time since the last change of these fields */
+    uint64_t still_ms; /* time since the last change of step or call */
     const char
         *traceback; /* last line of a Python traceback, if the rank has printed nothing since; NULL = none */
 };
@@ -69,19 +71,19 @@ typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *fact
 
 /* Append the reason why a barrier did not open, for its members, as the JSON of an outcome that is not RELEASED.
  * `because` ends the first line of the message: "barrier 'epoch-3' " + "timed out after 30.0 s". For a misuse,
- * `barrier` is NULL. Return false if memory is short; `out` is unchanged then. */
+ * `barrier` is NULL. Return false, with an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
-/* Return a JSON object with the facts: {"rank":3,"state":"connected","host":...}. The caller frees it (cJSON_Delete).
- * Return NULL if memory is short. */
+/* Return a JSON object with the facts: {"rank":3,"state":"connected","host":...}. The caller frees the object
+ * (cJSON_Delete). Return NULL if memory is short. */
 struct cJSON *diagnose_json(const struct rank_facts *facts);
 
 /* Append "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return false if memory is
  * short. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out);
-/* Check whether two waits are at the same place of a program. Two keys are at the same place if they are equal or
- * belong to the same setup of a PyTorch group. */
+/* Check whether two waits are at the same place of a program. Two keys are at the same place if the keys are equal,
+ * or belong to the same setup of a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
@@ -101,30 +103,31 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 
 /* Check whether a node with the address `own` reaches the store from another address, `seen`. NULL and "" = unknown. */
 bool diagnose_is_translated(const char *own, const char *seen);
-/* Return how long ranks have waited in a start-up step of all PyTorch ranks; 0 = no rank waits there. */
+/* Return how long ranks have waited in a start-up step of all PyTorch ranks. Return 0 if no rank waits in such a
+ * step. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
-/* Check whether a PyTorch group has too many members, and an extra one is known. */
+/* Return true if a PyTorch group has too many members, and an extra member is known. */
 bool diagnose_torch_crowd(const struct snapshot *snapshot);
 
-/* Return how long ranks have been in the most advanced collective; 0 = no rank is in one. */
+/* Return how long ranks have been in the most advanced collective, or 0 if no rank is in a collective. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);
 /* Check whether ranks have waited in a collective for `least_ms`, and another rank has not moved for as long. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
-/* Return how long ranks have waited in a barrier; 0 = no rank is in one. */
+/* Return how long ranks have waited in a barrier, or 0 if no rank waits in a barrier. */
 uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
 /* Check whether most waiting ranks have waited in one barrier for `least_ms`, and a missing rank will probably not
  * arrive. */
 bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
 
 /* Find the rank for which all others wait, from two samples of the stacks, and add the finding (hang.c). Return the
- * rank; -1 = no result. */
+ * rank, or -1 if the stacks give no result. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
 /* Check whether a signal or a debugger has stopped a rank for `least_ms`, and the rank does not report its steps. */
 bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms);
 
-/* Fill `out` with the findings about the job; earlier findings in it are removed. */
+/* Fill `out` with the findings about the job, and remove all earlier findings from `out`. */
 void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);
 
 #endif

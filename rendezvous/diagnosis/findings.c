@@ -7,8 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The rows of findings.h. The enum and the manual page are also made from them, so a new finding needs one row there
- * and no change here. */
+/* The rows of findings.h. These rows also generate the enum and the manual page, so a new finding needs one row in
+ * findings.h and no change in this file. */
 static const struct row {
     const char *code;
     enum finding_grade grade;
@@ -145,8 +145,8 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
 }
 
 /* Fill in sentence and advice. Words are passed as pairs, not by position: the table defines their order in a
- * sentence, and a mistake could exchange two words of the same type. `subject` is the first pair, and the finding has
- * a copy of it. */
+ * sentence, and a mistake could exchange two words of the same type. `subject` is the value of the first pair, and
+ * the finding has a copy of `subject`. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -192,8 +192,8 @@ static bool put_placeholder(void *user, struct slice word, struct buf *out)
     return ok;
 }
 
-/* Append a template. The manual uses the same templates as reports, so it has no sentence that the program never
- * prints. */
+/* Append a template. The manual uses the same templates as reports, so the manual has no sentence that the program
+ * never prints. */
 bool finding_put_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, put_placeholder, NULL);

@@ -802,8 +802,8 @@
       "rank 1 waits for key 'model-ready', for 32 s now; no rank has set it",                               \
       "A wait on a key of the store has lasted for ten seconds.")
 
-/* PyTorch's ranks during the set-up of a process group. ${who} lists processes; those that do not belong to the job
- * come first. */
+/* PyTorch's ranks during the set-up of a process group. ${who} lists processes. Processes that do not belong to the
+ * job come first. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",         \
@@ -880,7 +880,7 @@ enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 /* One finding, as text. */
 struct finding {
     enum finding_code code;
-    uint32_t more; /* number of findings with the same code that were left out after this one */
+    uint32_t more; /* number of findings with the same code that were left out after this finding */
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
     char advice[FINDING_TEXT_MAX];
@@ -890,8 +890,10 @@ struct finding {
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
-bool finding_is_hang(enum finding_code code); /* it names a rank for which all others wait, found by stacks */
-bool finding_is_count(enum finding_code code); /* it names the missing nodes, not the reason */
+bool finding_is_hang(
+    enum finding_code
+        code); /* true if the finding names a rank for which all other ranks wait, found by stacks */
+bool finding_is_count(enum finding_code code); /* true if the finding names missing nodes, not the reason */
 /* Return FINDING_NONE if no row has the name. */
 enum finding_code finding_by_name(const char *name);
 
@@ -909,7 +911,7 @@ void finding_format(const struct finding *f, char *text, size_t size);
 /* Return the sentence without "subject: " in front. */
 const char *finding_predicate(const struct finding *f);
 
-/* Append `text`, a template; `put` appends the value of a placeholder. Return false if memory is short. */
+/* Append the template `text`. `put` appends the value of a placeholder. Return false if memory is short. */
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 
@@ -924,8 +926,9 @@ bool findings_print_man(struct buf *out);
 /* --- explain.c ---------------------------------------------------------------------------------------------- */
 
 /* Append the meaning, the detection and the remedy of `code`. A code is the name of a finding ("RANK_STALLED", in any
- * case) or an exit code of ddprun ("125"). If `code` is a part of names, append the codes that contain it. If it is
- * NULL, append all codes with one line each. Return DDP_ERR_ARG if there is no such code, or DDP_ERR_NOMEM. */
+ * case) or an exit code of ddprun ("125"). If `code` is a part of names, append the names that contain this part. If
+ * `code` is NULL, append all codes with one line each. Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if
+ * memory is short. */
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err);
 
 #endif

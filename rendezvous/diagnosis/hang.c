@@ -1,9 +1,9 @@
 /* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. See text.h.
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
- * any. Ranks in a collective wait. A rank that stays anywhere else is the culprit. There is no result if ranks have
- * moved between the samples, because the job is only slow, or if no rank waits. A wrong result is worse than a late
- * one. */
+ * any. Ranks in a collective wait. A rank that stays anywhere else is the culprit. If ranks have moved between the
+ * samples, the job is only slow, and hang.c gives no result. hang.c also gives no result if no rank waits. A wrong
+ * result is worse than a late result. */
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
 #include "record/stacks.h"
@@ -58,7 +58,8 @@ struct group {
 struct hang {
     const struct snapshot *s;
     struct rank_look *ranks; /* owned: one for each rank of the snapshot */
-    struct spot *spots; /* owned: the spots of all ranks in the earlier sample, then those in the later one */
+    struct spot
+        *spots; /* owned: the spots of all ranks in the earlier sample, then the spots in the later sample */
     struct group groups[GROUPS_MAX];
     uint32_t n_groups, n[WAY_WAITS + 1];
     uint32_t n_read;  /* ranks with frames in the last sample */
@@ -80,8 +81,9 @@ static bool is_same_function(const cJSON *a, const cJSON *b)
            strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0;
 }
 
-/* Check whether two stacks are equal. The innermost function of the program, and functions that it has called, may be
- * at other lines, because a loop moves there. All their callers must be at the same lines. */
+/* Check whether two stacks are equal. The innermost function of the program, and its callees, may be at other lines,
+ * because a loop in this function changes the line. All callers of the innermost function must be at the same
+ * lines. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     const cJSON *x = a->frames->child, *y = b->frames->child;
@@ -179,7 +181,7 @@ static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a waiting rank to the group of its place. Return false if there is no room for a new group. */
+/* Add a waiting rank to the group of its place. Return false if a new group has no room. */
 static bool join_group(struct hang *h, uint32_t rank)
 {
     const struct spot *spot = h->ranks[rank].spot[1];
@@ -195,15 +197,15 @@ static bool join_group(struct hang *h, uint32_t rank)
     return true;
 }
 
-/* Check whether a thread has waited the whole time. It uses no CPU time then, or all of it if a GPU's driver spins. A
- * little CPU time means that the rank has left the collective and is in the next one. */
+/* Check whether a thread has waited the whole time. Such a thread uses no CPU time, or a whole CPU if a GPU's driver
+ * spins. A little CPU time means that the rank has left the collective and is in the next collective. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if the job does not hang but is slow: the rank has moved, or it computes in a place
- * where it should wait. */
+/* Examine one rank. Return false if the job does not hang but is slow, because the rank has moved, or computes in a
+ * place where ranks wait. */
 static bool look_at_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
@@ -222,7 +224,7 @@ static bool look_at_rank(struct hang *h, uint32_t rank)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* Return "waits in", "wait in", or "are in" for a line that waits for a GPU. */
+/* Return "waits in" or "wait in" for a collective. Return "is in" or "are in" for a line that waits for a GPU. */
 static const char *group_verb(const struct group *group)
 {
     if (group->spot->call == NULL)
@@ -264,7 +266,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
 
 struct selected {
     const struct hang *h;
-    uint32_t like; /* a rank; selects ranks that are in the same place in the same way */
+    uint32_t like; /* a rank: selects all ranks in the same place and with the same way as this rank */
 };
 
 static bool is_like(const void *of, uint32_t i)
@@ -298,7 +300,8 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- the verdict ------------------------------------------------------------------------------------------ */
 
-/* Return the culprit with the most certain finding, which is the first one in the table; n_ranks = none. */
+/* Return the culprit whose finding is the first in the table, because that finding is the most certain. Return
+ * n_ranks if no rank is a culprit. */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
@@ -407,7 +410,7 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Count the culprits that are at the same place as this one. */
+/* Count the culprits that are at the same place as `rank`. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -417,8 +420,8 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
 }
 
 /* Treat a majority of culprits in one line as ranks that wait. A rank that waits for a GPU shows the line of the
- * program that reads a result, not the collective before it, and its driver spins. So if most ranks are in one such
- * line, they wait there for the others. */
+ * program that reads a result, not the collective before that line, and the driver of the GPU spins. So if most ranks
+ * are in one such line, these ranks wait there for the other ranks. */
 static void adopt_majority(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -440,7 +443,7 @@ static void adopt_majority(struct hang *h)
     }
 }
 
-/* Return the culprit, or the first of several. If ranks without known frames exist, they may be the culprits, so only
+/* Return the first culprit. A rank without known frames may also be the culprit. So while such ranks exist, only
  * certain findings are reported. */
 static int64_t judge(struct diagnosis *d, struct hang *h)
 {
@@ -471,7 +474,7 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
     return h->groups[h->n_groups - 1].first;
 }
 
-/* Report that no rank has frames, with the reason, because the user may install what is missing. */
+/* Report that no rank has frames. The report has the reason, because the user may install a missing program. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     static const char prefix[] = "no Python stacks: ";

@@ -11,7 +11,7 @@
  * Because of 0.85, a rank that is only a little slower than the others is not reported. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
-/* A rank is not reported if the others lose less than this part of their time. */
+/* A rank is not reported if the other ranks lose less than this part of their time. */
 static const double least_loss = 0.05;
 
 /* The smallest evidence. Without this limit, a rank that becomes slow late would be hidden by its earlier samples. */
@@ -36,7 +36,7 @@ void profile_free(struct profile *p)
 }
 
 /* Decide whether a rank waits. The stack is used first, because a stack shows more than the recorded steps. In
- * backward(), a thread that waits for gradients sleeps, and a thread that computes them runs. */
+ * backward(), a thread that waits for gradients sleeps, and a thread that computes gradients runs. */
 static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
 {
     if (f->exited)
@@ -58,7 +58,7 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Count the place of a rank. All lines of a function are one place; its text has the latest line. */
+/* Count the place of a rank. All lines of a function are one place. The text of the place has the latest line. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -192,7 +192,7 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place in which a rank spends more time than the others: it is there while they wait. */
+/* Return the place in which this rank, more than the other ranks, spends its time while the other ranks wait. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

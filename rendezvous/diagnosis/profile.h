@@ -1,14 +1,14 @@
 /* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). Pure.
  *
- * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the slowest
- * rank is the one that waits least in collectives.
+ * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the
+ * slowest rank waits least in collectives.
  *
- * A sample in which k of n ranks wait is evidence. If all ranks are equal, a given rank does not wait with probability
- * (n - k) / n. Two hypotheses about a rank are compared: "waits a tenth as often as its share", and "waits at least
- * 0.85 times its share". For each rank, the profile multiplies the likelihood ratios of all samples. By Ville's
- * inequality, such a product exceeds 1 / a in a window with probability a at most, no matter how often it is checked.
- * So repeated checks need no correction. (The floor least_evidence increases this probability by less than a
- * hundredth.) */
+ * A sample in which k of n ranks wait is evidence. If all ranks are equal, a given rank does not wait with
+ * probability (n - k) / n. Two hypotheses about a rank are compared: "waits a tenth as often as its share", and
+ * "waits at least 0.85 times its share". For each rank, the profile multiplies the likelihood ratios of all samples.
+ * By Ville's inequality, such a product exceeds 1 / a in a window with probability a at most, no matter how often the
+ * product is checked. So repeated checks need no correction. (The floor least_evidence increases this probability by
+ * less than a hundredth.) */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -20,10 +20,10 @@ struct snapshot;
 
 enum {
     PROFILE_EVERY_MS =
-        500, /* time between samples: a rank of four that needs 20 % longer is found within a minute */
-    PROFILE_WINDOW = 600, /* samples of a window; then counting begins again */
+        500, /* time between samples; one slow rank of four (20 % slower) is found within a minute */
+    PROFILE_WINDOW = 600, /* samples of a window; after a window, counting begins again */
     PROFILE_RANKS_MAX = 4096,
-    PROFILE_PLACES = 8, /* places of a rank; a new place replaces the rarest one */
+    PROFILE_PLACES = 8, /* places of a rank; a new place replaces the rarest place */
 };
 
 struct profile_place {
@@ -36,7 +36,7 @@ struct profile_rank {
     uint32_t seen, waits;                        /* samples of this window */
     double evidence;                             /* product of likelihood ratios */
     bool is_slow;                                /* found slow in this window */
-    bool was_slow;                               /* found slow in the window before, and reported then */
+    bool was_slow;                               /* found slow, and reported, in the previous window */
     struct profile_place places[PROFILE_PLACES]; /* places outside of collectives */
 };
 
@@ -49,17 +49,17 @@ struct profile {
     bool in_wait;     /* in the last sample, some ranks waited and others did not */
 };
 
-/* Begin a profile of `n` ranks. Return false if memory is short or there are more than PROFILE_RANKS_MAX. Call
- * profile_free in any case. */
+/* Begin a profile of `n` ranks. Return false if memory is short, or if `n` exceeds PROFILE_RANKS_MAX. The caller
+ * calls profile_free in any case. */
 bool profile_begin(struct profile *p, uint32_t n);
 void profile_free(struct profile *p);
 
 /* Add a sample: rows of record/stacks.h, and the facts of all ranks, which have the position of libddp's ranks.
  * `moved_ms` is the time of the job's last progress. All samples of one wait are one piece of evidence, because the
- * same rank is late in all of them. Return true if a rank is slow now that was not slow before. */
+ * same rank is late in all of them. Return true if a rank has become slow. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms);
 
-/* Add RANK_SLOW for the slow ranks of s->profile, if there are any. */
+/* Add RANK_SLOW for each slow rank of s->profile. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s);
 
 /* Return the place outside of collectives where a rank is most often; "" = unknown. */

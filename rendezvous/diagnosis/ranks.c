@@ -1,7 +1,7 @@
 /* ranks.c -- the findings about ranks that others wait for, and their texts. See diagnosis.h.
  *
  * Two sources are combined: the store has the requests of a rank, and its agent has the kernel's view of its process.
- * One source alone cannot distinguish a computing rank from a hanging one. */
+ * One source alone cannot distinguish a computing rank from a hanging rank. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -22,15 +22,15 @@ enum {
     RANK_WORD_MAX = 256, /* bytes of one word of a sentence */
 };
 
-/* Check for a long state 'D'. Every read from a disk is a short one; a long one is a dead NFS server, or a device that
- * does not answer. */
+/* Check for a long state 'D'. Every read from a disk has a short state 'D'. A long state 'D' means a dead NFS server,
+ * or a device that does not answer. */
 static bool hangs_in_kernel(const struct rank_facts *f)
 {
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
 /* Check whether the process computes. A runnable process ('R') may get only a small part of an overloaded host. A
- * sleeping one must have used much CPU time, because a thread that polls also uses some. */
+ * sleeping process computes only if it has used much CPU time, because a thread that polls also uses CPU time. */
 static bool computes(const struct rank_facts *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
@@ -132,7 +132,7 @@ static const char *signal_name(int signal)
 
 typedef char rank_word[RANK_WORD_MAX];
 
-/* Copy the text of a buffer into `word`; longer text is cut. */
+/* Copy the text of a buffer into `word`, and cut the text if it is too long. */
 static const char *word_of(rank_word word, const struct buf *out)
 {
     snprintf(word, RANK_WORD_MAX, "%.*s", (int)out->len, out->data != NULL ? (const char *)out->data : "");
@@ -212,7 +212,7 @@ static const char *number_word(int n, rank_word word)
     return word;
 }
 
-/* Format the kernel function in which the process sleeps. Experts can distinguish NFS from a GPU by it. */
+/* Format the kernel function in which the process sleeps. Experts can distinguish NFS from a GPU by this name. */
 static const char *wchan_word(const struct rank_facts *f, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
@@ -303,10 +303,10 @@ cJSON *diagnose_json(const struct rank_facts *f)
 /* --- ranks that do not move while others wait for them
  * --------------------------------------------------- */
 
-/* Collectives of libddp do not use the store. But each worker records its progress in memory shared with its agent,
- * and heartbeats carry it to the store. Ranks in the same call wait for a rank that is elsewhere and does not move.
- * The position of this rank selects the finding. The finding also has the state of its process, because the remedy
- * depends on it. */
+/* Collectives of libddp do not use the store. But each worker records its progress in memory that it shares with its
+ * agent, and heartbeats report this progress to the store. Ranks in the same call wait for a rank that is elsewhere
+ * and does not move. The position of this rank selects the finding. The finding also has the state of the rank's
+ * process, because the remedy depends on this state. */
 
 enum { STILL_MS = 3000, STILL_BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
 
@@ -333,7 +333,7 @@ static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
 }
 
 /* Check whether a rank is behind the most advanced call and does not move. A rank of a lost node is left out, because
- * it is reported with its node. */
+ * a finding about the node reports its ranks. */
 static bool is_behind(const struct rank_facts *f, const struct rank_facts *most, uint64_t least_ms)
 {
     if (!f->has_steps || f->node_lost || is_at(f, most))
@@ -368,7 +368,7 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
 }
 
 /* Check whether a rank will probably not arrive. A rank that moves may still arrive. A rank that reports no steps may
- * move without the store's knowledge, so it gets more time. */
+ * move without the store's knowledge, so such a rank gets more time. */
 static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -452,7 +452,7 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* Report ranks that are behind. If the process of a rank has ended, report its end instead. */
+/* Report ranks that are behind. If the process of a rank has ended, report the end of the process instead. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
@@ -501,7 +501,7 @@ static void put_some(struct buf *out, const void *of, uint32_t n, uint32_t count
     put_ranges(out, of, n, is);
 }
 
-/* Return the text of a buffer; "" if memory is short, because the finding is useful without it. */
+/* Return the text of a buffer, or "" if memory is short. The finding is useful without this text. */
 static const char *text_in(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
@@ -552,11 +552,12 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
  * -------------------------------------- */
 
 /* Both lists are cut. If a switch fails under a job of 100,000 ranks, every member needs the first missing ranks, but
- * not 20 MB of them. The counts are always complete. */
+ * not a list of 20 MB. The counts are always complete. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Return the first member, starting at rank `from`, that has not arrived; world_size if there is none. */
+/* Return the first member, starting at rank `from`, that has not arrived. Return world_size if all these members have
+ * arrived. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))

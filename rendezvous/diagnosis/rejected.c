@@ -1,8 +1,8 @@
 /* rejected.c -- see rejected.h.
  *
  * The first eight bytes of a connection show its protocol without parsing, because every known protocol begins with a
- * constant. Only these bytes are kept. A wrong guess only gives a wrong word in a diagnosis; the connection is closed
- * in any case. */
+ * constant. Only these bytes are kept. A wrong guess only gives a wrong word in a diagnosis, because the connection
+ * is closed in any case. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -17,8 +17,7 @@ enum { TELL_EVERY_MS = 60000 };
 
 /* --- dialect ---------------------------------------------------------------------------------------------- */
 
-/* HTTP's methods are recognized by four letters; "PRI " begins HTTP/2. A TLS handshake of any version begins with 16
- * 03. */
+/* Four letters identify HTTP's methods. "PRI " begins HTTP/2. A TLS handshake of any version begins with 16 03. */
 static const struct {
     const char *bytes;
     enum reject_kind kind;
@@ -28,8 +27,8 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Return the kind of a client that has sent the greeting. ddprun sends an opcode from 0x80 on right after it;
- * PyTorch's first opcode is below 0x80. */
+/* Return the kind of a client that has sent the greeting. After the greeting, ddprun sends an opcode of 0x80 or
+ * above. PyTorch's first opcode is below 0x80. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, OURS_FROM = 0x80 };
@@ -37,9 +36,9 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
 }
 
-/* Check for an old dialect. It begins with an opcode and the length of a key, 8 bytes in little-endian order. Keys are
- * shorter than 65,536 bytes, so all kept bytes after the second byte of the length are 0. Text and TLS never have
- * these zeros. */
+/* Check for an old dialect. An old dialect begins with an opcode and the length of a key, 8 bytes in little-endian
+ * order. Keys are shorter than 65,536 bytes, so all kept bytes after the second byte of the length are 0. Text and
+ * TLS never have these zeros. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -125,8 +124,8 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 }
 
 /* Check whether a log line is due for the source of `row`. A source has one line per minute, even if its protocol and
- * job change between connections: a health check that connects every few seconds must not fill the log. told_ms is a
- * time + 1, so that 0 can mean "never". */
+ * job change between connections, because a health check that connects every few seconds must not fill the log.
+ * told_ms is a time + 1, so that 0 can mean "never". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -137,7 +136,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* Update the row of a client: its texts describe the last rejection, and its counts include all. */
+/* Update the row of a client. The texts of the row describe the last rejection. The counts include all rejections. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user   ? REJECT_USER
@@ -159,19 +158,19 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* All 32 rows are scanned each time. This is fast enough, because rejections are few. More rows would be useless: the
- * thousandth node with the same wrong option adds no information. */
+/* All 32 rows are scanned each time. This is fast enough, because rejections are few. More rows would be useless,
+ * because the thousandth node with the same wrong option adds no information. */
 
-/* Check whether a row is about the same node and reason. So an agent that retries every second has one row. Another
- * code means that the first mistake was corrected, so it gets a second row. */
+/* Check whether a row is about the same node and reason. So an agent that retries every second has one row. A
+ * rejection with another code gets a second row, because the first mistake was corrected. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* Return the row of this node, a new row, or the oldest row. If the row was about another node, its count begins
- * again. */
+/* Return the row of this node, a new row, or the oldest row. If the row was about another node, the count of the row
+ * begins again. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -187,7 +186,8 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* Record a rejection. Keep the latest sentence, because it may name other nodes than earlier ones. */
+/* Record a rejection. Keep the latest sentence, because the latest sentence may name other nodes than earlier
+ * sentences. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -206,8 +206,8 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* Each finding is kept once. A node that joins again sends its findings again, and each overwrites its row. The list
- * is allocated for the first finding, because most jobs have none. */
+/* Each finding is kept once. A node that joins again sends its findings again, and each finding overwrites its row.
+ * The list is allocated for the first finding, because most jobs have none. */
 
 static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {

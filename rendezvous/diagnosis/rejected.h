@@ -4,9 +4,9 @@
  * The record of a connection has its address, the kind of its protocol, and its first bytes.
  *
  * A port that is open to a network receives more than its job's connections: an old launcher, a browser, a health
- * check, a scanner. If a job does not start, these connections are evidence ("n7 does connect, but speaks TLS"). So
- * there is a row for each source, kind and job. A new row replaces the oldest one, so a scanner cannot use more memory
- * than 64 rows. */
+ * check, a scanner. If a job does not start, these connections are evidence ("n7 does connect, but speaks TLS"). The
+ * table has a row for each source, kind and job. A new row replaces the oldest row, so a scanner cannot use more
+ * memory than 64 rows. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
@@ -62,22 +62,22 @@ struct rejects {
 
 /* Return the protocol of a connection that begins with these bytes. */
 enum reject_kind reject_kind_of(struct slice first);
-/* Check whether a node that was started wrongly may use this protocol: with torchrun, or through a proxy. A port
- * scanner does not. */
+/* Return true if a node with a wrong start may use this protocol, for example torchrun, or ddprun through a proxy. A
+ * port scanner does not use these protocols. */
 bool reject_may_be_a_node(enum reject_kind kind);
 const char *reject_kind_word(enum reject_kind kind);
 const char *reject_kind_words(enum reject_kind kind);
 
 struct reject_facts {
     const char *peer; /* "10.0.0.2:41234" */
-    const char *job;  /* NULL = the client named none */
+    const char *job;  /* NULL = the client named no job */
     const char *why;
     struct slice first;
     bool is_ours; /* the client has sent IDENTIFY as a part of ddprun */
     bool is_user; /* the connection was closed before reading, because of the client's user id */
 };
 
-/* Count a rejection. Return true if a log line is due: one per source and minute. */
+/* Count a rejection. Return true if a log line is due. Each source gets one line per minute. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 /* Nodes that could not join a job: similar records, for agents instead of clients.
  *
  * A rejected agent prints the reason and exits. The users of the waiting nodes need the record to find out why a node
- * does not join. Only the latest rejections are kept, each only once. */
+ * does not join. The table keeps the latest rejections, and each rejection only once. */
 
 enum { REFUSALS_MAX = 32 };
 
@@ -99,7 +99,7 @@ struct refusal {
     uint64_t first_ms, last_ms;
 };
 
-/* `count` rows; a new row replaces the oldest one. Zero the struct before its first use. */
+/* `count` rows; a new row replaces the oldest row. Zero the struct before its first use. */
 struct refusals {
     struct refusal row[REFUSALS_MAX];
     uint32_t count;
@@ -111,7 +111,7 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
 /* Findings of nodes about themselves that all nodes should see: limits that are too low, a port that is in use, an
- * unreachable neighbour. Only the latest ones are kept, each only once. */
+ * unreachable neighbour. The list keeps the latest findings, and each finding only once. */
 
 enum { NOTICES_MAX = 16 };
 
@@ -125,7 +125,7 @@ struct notices {
  * ignored. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice);
-/* Check whether there is a finding with this code and subject; `subject` NULL = any. */
+/* Return true if the list has a finding with this code and subject. `subject` NULL = any subject. */
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject);
 void notices_free(struct notices *n);
 

@@ -30,8 +30,8 @@ struct snapshot_gone {
     const char *host, *how;
     int32_t node_rank;
     int pid;
-    bool lost;   /* false: the node left by itself */
-    bool silent; /* lost because heartbeats stopped; false: because the connection closed */
+    bool lost;   /* false = the node left by itself */
+    bool silent; /* of a lost node: true = heartbeats stopped, false = the connection closed */
     bool ran;    /* the node was a member of the present or last round */
     uint64_t stayed_ms, gone_ms;
 };
@@ -98,7 +98,7 @@ struct snapshot_cause {
     bool known;
     const char *host, *words;
     int32_t node_rank, rank;
-    int pid, error; /* `error`: errno if the worker could not be started */
+    int pid, error; /* `error` is errno if the worker could not be started */
     uint64_t after_ms;
 };
 
@@ -112,10 +112,10 @@ struct snapshot_store {
 
 /* Stacks of all ranks (record/stacks.h), sampled because the job makes no progress. */
 struct snapshot_hang {
-    const struct cJSON *rows[2]; /* rows of two samples, the earlier one first; NULL = not sampled */
+    const struct cJSON *rows[2]; /* rows of two samples, the earlier sample first; NULL = not sampled */
     uint64_t apart_ms;
     uint64_t still_ms; /* time since the last sign of progress */
-    bool has_signals;  /* there were signs of progress before, so their absence is meaningful */
+    bool has_signals;  /* the job has shown signs of progress before, so their absence is meaningful */
 };
 
 struct snapshot {
@@ -135,7 +135,7 @@ struct snapshot {
     struct snapshot_crowd crowd;
     struct snapshot_hang hang;
     const struct profile *profile;     /* profile of this attempt (profile.h); NULL = none */
-    const struct snapshot_node *nodes; /* sorted by node rank; nodes without one come first */
+    const struct snapshot_node *nodes; /* sorted by node rank; nodes without a node rank come first */
     const struct snapshot_gone *gone;  /* sorted: the latest first */
     const struct snapshot_refused *refused;
     const struct snapshot_stranger *strangers;

@@ -64,8 +64,8 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
-/* Find the innermost frame of the program, and the collective that the program calls. Of the library's frames, the
- * outermost is this call. Functions that begin with '_' are only called by other functions of the library. */
+/* Find the innermost frame of the program, and the collective that the program calls. The outermost frame of the
+ * library is this call. Functions that begin with '_' are only called by other functions of the library. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame;

@@ -15,8 +15,8 @@ enum { SPOT_PLACE_MAX = 160 };
 struct spot {
     const cJSON *frames, *thread; /* NULL = the frames were not read */
     const cJSON *user;            /* innermost frame of the user's program; NULL = none */
-    const char *call;             /* function of a library in which the rank waits; NULL = it does not wait */
-    bool idle_only;               /* the rank waits in `call` only while its thread sleeps */
+    const char *call; /* function of a library in which the rank waits; NULL = the rank does not wait */
+    bool idle_only;   /* the rank waits in `call` only while its thread sleeps */
     const char *does, *object;
     int64_t cpu_ms;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
@@ -26,12 +26,12 @@ struct spot {
  * ranks with frames. If the rows have a reason why a rank has no frames, *note is set to the first such reason. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note);
 
-/* Format "load_batch (data.py:41)" and return it: the function and the line of the program, or the collective and the
+/* Format and return "load_batch (data.py:41)": the function and the line of the program, or the collective and the
  * line that calls it. `spot` must have frames. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
 
-/* Return a member of a row, a frame or a thread. spot_text returns "" if there is no such text. spot_number returns 0
- * for anything except a number from 0 to INT_MAX. */
+/* Return a member of a row, a frame or a thread. spot_text returns "" if the member is missing or no text.
+ * spot_number returns 0 for anything except a number from 0 to INT_MAX. */
 const char *spot_text(const cJSON *o, const char *name);
 int spot_number(const cJSON *o, const char *name);
 

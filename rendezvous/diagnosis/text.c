@@ -10,8 +10,9 @@
 
 /* --- the list of findings: in the order of the table, and short enough for a screen --------------------- */
 
-/* Return the number of findings with this code, and set *last to the index of the last one. Without such a finding,
- * *last is unchanged. `more` is counted in the last one, so that "and 396 more like this" follows it. */
+/* Return the number of findings with this code, and set *last to the index of the last such finding. Without such a
+ * finding, *last is unchanged. The last finding counts `more`, so that "and 396 more like this" follows the last
+ * finding. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -25,8 +26,8 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
 }
 
 /* Insert a finding after all findings that precede it in the table. If the list is full, drop its last finding, which
- * is the least important one: so there is always room for a cause. Only DIAGNOSIS_SAME findings with one code are
- * printed, because four hundred missing nodes would hide the reason. An array is fast enough for a dozen rows.
+ * is the least important finding. So the list always has room for a cause. Only DIAGNOSIS_SAME findings with one code
+ * are printed, because four hundred missing nodes would hide the reason. An array is fast enough for a dozen rows.
  * Findings with the same code stay in the order of their insertion. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
@@ -87,8 +88,8 @@ bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b
     return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
 }
 
-/* Copy `text` into `out`, and free it. If memory is short the text is incomplete, but this is better than no
- * finding. */
+/* Copy `text` into `out`, and free `text`. If memory is short the text is incomplete, because an incomplete text is
+ * better than no finding. */
 static const char *settle(words out, struct buf *text)
 {
     snprintf(out, WORDS_LEN, "%.*s", (int)text->len, text->data != NULL ? (const char *)text->data : "");
@@ -121,8 +122,8 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
-/* Format a place. Names are sent by workers and may contain any bytes. text_put escapes them, and cuts them early
- * enough for the closing quote. */
+/* Format a place. Workers send names, which may contain any bytes. text_put escapes these bytes, and cuts a name
+ * early enough for the closing quote. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -149,7 +150,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
-/* Format only a few hosts, because they are sufficient to see which ones are missing. */
+/* Format only a few hosts, because a few hosts are sufficient to see which hosts are missing. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -188,7 +189,8 @@ static bool is_unseen(const void *snapshot, uint32_t node_rank)
     return never_came(s, (int32_t)node_rank);
 }
 
-/* Check whether no node has this rank now. If its node has left, the rank is free for the rejected node, too. */
+/* Check whether no node has this rank now. If the node of the rank has left, the rank is free for the rejected
+ * node. */
 static bool is_unclaimed(const void *snapshot, uint32_t node_rank)
 {
     const struct snapshot *s = snapshot;
@@ -215,8 +217,8 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* Format the waiters by rank or by number: only clients that have sent IDENTIFY have a known rank. PyTorch's clients
- * cannot send it, so only their number is known. */
+/* Format the waiters by rank or by number. Only clients that have sent IDENTIFY have a known rank. PyTorch's clients
+ * cannot send IDENTIFY, so only their number is known. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)
@@ -254,8 +256,7 @@ static void put_ranks(struct buf *out, const struct snapshot *s, bool (*is)(cons
     put_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the ranks that are absent. If the rank of a waiter is unknown, it may be any of the ranks that seem to be
- * missing. */
+/* Format the ranks that are absent. A waiter with an unknown rank may be any of the ranks that seem to be missing. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -269,7 +270,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Name the waiting ranks only if all are known, because readers assume that "ranks 0-2" is complete. */
+/* Name the waiting ranks only if all waiting ranks are known, because readers assume that "ranks 0-2" is complete. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -355,7 +356,7 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Return the place where most ranks wait, for longer than a moment: a healthy job is always in some barrier, with its
+/* Return the place where most ranks wait, for longer than a moment. A healthy job is always in some barrier, with its
  * ranks a few milliseconds apart. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
@@ -386,12 +387,12 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
  *           error    node 1 has not joined within 62.0 s  [NODE_MISSING]
  *             try    check that ddprun runs there ...
  *
- * The store formats it once and sends it as text. So all users read the same text, and a terminal needs no table. Rows
- * are cut to the size of a screen; the counts are complete. */
+ * The store formats the screen once and sends the text. So all users read the same text, and a terminal needs no
+ * table. Rows are cut to the size of a screen. The counts are complete. */
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
-/* Append "1 of 2 nodes is here", "1 of at least 2 nodes is here", or that there is no node. */
+/* Append "1 of 2 nodes is here", "1 of at least 2 nodes is here", or "no node". */
 static bool put_who_is_here(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
@@ -401,8 +402,8 @@ static bool put_who_is_here(const struct snapshot *s, struct buf *out)
                       s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");
 }
 
-/* Append the time limit with the name of its option, so that users know how long the wait lasts and how to change
- * it. */
+/* Append the time limit with the name of its option, so that users know how long the wait lasts and how to change the
+ * limit. */
 static bool put_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -437,7 +438,7 @@ static bool put_running(const struct snapshot *s, struct buf *out)
                             wait->is_barrier ? "in" : "for", place(what, wait), duration(time, wait->for_ms));
 }
 
-/* Append the headline, one line without a newline: the nodes, the time, and the option that limits it. */
+/* Append the headline, one line without a newline: the nodes, the time, and the option that limits the time. */
 static bool put_headline(const struct snapshot *s, struct buf *out)
 {
     words waited;
@@ -458,7 +459,7 @@ static bool put_headline(const struct snapshot *s, struct buf *out)
 
 /* --- the nodes ------------------------------------------------------------------------------------------ */
 
-/* Return "-" for an empty text: a column is never empty, so that a script can split a line into words. */
+/* Return "-" for an empty text. A column is never empty, so that a script can split a line into words. */
 static const char *or_dash(const char *text)
 {
     return text[0] != '\0' ? text : "-";
@@ -482,8 +483,8 @@ static bool put_node(struct buf *out, const struct snapshot_node *node)
                    number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* Append the row of a missing node. For a rejected node, the row has its host and pid; for a lost node, the finding
- * has them. */
+/* Append the row of a missing node. For a rejected node, the row has host and pid. For a lost node, the finding has
+ * host and pid. */
 static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;
@@ -495,8 +496,8 @@ static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *
                    node_was_here(s, (int32_t)rank) ? "has left" : "missing");
 }
 
-/* Append the missing nodes of a static job: a few rows, then the number of the others. The finding has the ranges of
- * ranks. */
+/* Append the missing nodes of a static job: a few rows, then the number of the other missing nodes. The finding has
+ * the ranges of ranks. */
 static bool put_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -527,7 +528,8 @@ static bool put_nodes(const struct snapshot *s, struct buf *out)
 
 /* --- the findings --------------------------------------------------------------------------------------- */
 
-/* Check whether to print an advice here: if the next finding has the same one, it is printed only there. */
+/* Return true if the advice is printed after this finding. If the next finding has the same advice, the advice is
+ * printed only after the next finding. */
 static bool advice_is_due(const struct diagnosis *d, uint32_t i)
 {
     return i + 1 == d->n || d->list[i + 1].code != d->list[i].code ||
@@ -544,7 +546,7 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
-/* Make the whole text harmless at once, because names are sent by other hosts, and so no row is forgotten. */
+/* Make the whole text harmless at once, because other hosts have sent the names. So no row is forgotten. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -559,8 +561,8 @@ static bool put_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Format the nodes that are expected: "node 1" or "at least 2 more nodes", else "". At first they have no finding,
- * because nodes join within seconds of each other. */
+/* Format the nodes that are expected: "node 1" or "at least 2 more nodes", else "". At first the missing nodes have
+ * no finding, because nodes join within seconds of each other. */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -597,8 +599,8 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
     return ok;
 }
 
-/* Append the headline and the new findings, after an earlier report; `before` others are unchanged. The table of nodes
- * is not repeated, because findings and counts show the changes. */
+/* Append the headline and the new findings, after an earlier report. `before` other findings are unchanged. The table
+ * of nodes is not repeated, because findings and counts show the changes. */
 static bool put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
 {
     const size_t from = out->len;
@@ -648,7 +650,8 @@ static bool add_text(cJSON *o, struct buf *text)
     return ok;
 }
 
-/* Add the text for readers and the findings for programs. Both are made from one snapshot, so they cannot differ. */
+/* Add the text for readers and the findings for programs. Both are made from one snapshot, so text and findings
+ * cannot differ. */
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };

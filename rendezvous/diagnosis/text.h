@@ -1,8 +1,8 @@
 /* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. Private to the
  * diagnosis are the list of findings, the parts of their sentences, and simple queries on a snapshot.
  *
- * A function that makes a text writes it into its first argument, cuts it if necessary, and returns it. So one call
- * can build a whole sentence. */
+ * A function that formats a text writes the text into its first argument, cuts the text if necessary, and returns its
+ * first argument. So one call can build a whole sentence. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TEXT_H
 #define RENDEZVOUS_DIAGNOSIS_TEXT_H
 
@@ -28,9 +28,9 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
 /* Format the node ranks that no node has, and ask whether every node has the same --node_rank. If nodes have all
  * ranks, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
-/* Return a place for one more finding, in the order of the table; NULL if there is no room. */
+/* Return a place for one more finding, in the order of the table, or NULL if the list has no room. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
-/* Report ranks that make no progress while others wait for them in a collective (ranks.c). */
+/* Report ranks that make no progress while other ranks wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
 /* Format "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If not all of these ranks are known, format their number as
@@ -63,8 +63,8 @@ enum {
     SCREEN_MISSING = 4, /* rows of missing nodes */
 };
 
-/* Append a headline with the number of nodes, the time, and the option that limits it. Then append the nodes, and the
- * findings with their advice. Lines end with a newline, except the last one. */
+/* Append a headline with the number of nodes, the time, and the option that limits the time. Then append the nodes,
+ * and the findings with their advice. Lines end with a newline, except the last line. */
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
 /* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. Return false
  * if memory is short. */
@@ -73,9 +73,9 @@ bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
 bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
 /* Add the sentence of a finding as "text", with code and advice for a warning or an error. */
 bool screen_add_line(struct cJSON *o, const struct finding *f);
-/* Add the same line, and the finding as the only one of "findings". */
+/* Add the line of screen_add_line, and the finding as the only element of "findings". */
 bool screen_add_one(struct cJSON *o, const struct finding *f);
-/* Add the headline and only the new findings; `before` other findings are unchanged. */
+/* Add the headline and only the new findings. `before` other findings are unchanged. */
 bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
                      uint32_t before);
 

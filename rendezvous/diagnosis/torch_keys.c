@@ -167,7 +167,7 @@ static bool is_device(struct slice name)
     return false;
 }
 
-/* Skip "0//1//cpu//" (torch 2.x): nested groups, then the device. The innermost group is the right one. */
+/* Skip "0//1//cpu//" (torch 2.x): nested groups, then the device. The key belongs to the innermost group. */
 static struct slice skip_steps(struct slice path, struct torch_key *out)
 {
     for (struct slice name = step(path); name.len > 0 && text_begins_with(behind(path, name.len), "//");
@@ -193,8 +193,8 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
 }
 
 /* Find the group of a barrier, which follows the colon. In torch 1.13 the group is a number: 1 is the default group,
- * whose name is 0. Since 2.1 it is the name, and the barrier of the default group has its own path. If only the
- * members of a group wait, the barrier has the path of this group. */
+ * whose name is 0. Since torch 2.1 the text after the colon is the name of the group, and the barrier of the default
+ * group has its own path. If only the members of a group wait, the barrier has the path of this group. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';
@@ -228,7 +228,7 @@ static bool read_group(struct slice path, struct torch_key *out)
     return true;
 }
 
-/* Parse "rpc_prefix_0/"; the number is counted since the process began. */
+/* Parse "rpc_prefix_0/". The number counts from the start of the process. */
 static bool read_rpc(struct slice path, struct torch_key *out)
 {
     const size_t n = digits(path);
@@ -236,8 +236,8 @@ static bool read_rpc(struct slice path, struct torch_key *out)
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
-/* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". Skip a key that is longer than any
- * of PyTorch's, because parsing takes time and any client may send one. */
+/* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". Skip a key that is longer than
+ * any key of PyTorch, because parsing takes time and any client may send a long key. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
     enum { KEY_MAX = 512 };
@@ -318,12 +318,13 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* The first prefix is for counters, the others are for groups that are being set up. */
+/* The first prefix is for counters. The other prefixes are for groups that are being set up. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
 
-/* Compare only the beginning of the last component: it is short, and other counters differ in the first byte. */
+/* Compare only the beginning of the last component, because the beginning is short, and other counters differ in the
+ * first byte. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;
@@ -365,7 +366,7 @@ cJSON *torch_key_json(const struct torch_key *key)
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
 /* The index of a barrier is its id modulo the number of rows. So one step finds the barrier of a client, and a new
- * barrier overwrites the oldest one. */
+ * barrier overwrites the oldest barrier. */
 
 struct torch_client *torch_client_at(struct torch_client **at)
 {
@@ -388,7 +389,7 @@ const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint
     return id != 0 && meet->id == id ? meet : NULL;
 }
 
-/* Search from the latest barrier, because it is usually the right one. */
+/* Search from the latest barrier, because most searches find the latest barrier. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
 {
     for (uint32_t i = 0; i < TORCH_MEETS_MAX && i < meets->last_id; i++) {

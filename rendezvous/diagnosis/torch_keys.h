@@ -23,9 +23,9 @@ struct cJSON;
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
-/* Columns: name, word in JSON, place, tail; the rank that sets the key if the tail does not contain it (-1 = unknown);
- * the operation that waits for the key; text. SETUP: ranks of a group meet before they begin. START: a rank cannot
- * begin its first operation. LATER: everything else. Rows with the same meaning share a word in JSON. */
+/* Columns: name, word in JSON, place, tail; the rank that sets the key if the tail does not contain this rank (-1 =
+ * unknown); the operation that waits for the key; text. SETUP: ranks of a group meet before they begin. START: a rank
+ * cannot begin its first operation. LATER: everything else. Rows with the same meaning share a word in JSON. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \
     X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \
@@ -89,7 +89,7 @@ struct torch_key {
     bool of_all; /* the key is a barrier of all ranks of the job, including ranks outside the group */
 };
 
-/* Find the row of a key. Return false if the key is not PyTorch's; `out` has no kind then. */
+/* Find the row of a key. Return false, with no kind in `out`, if the key is not PyTorch's. */
 bool torch_key_read(struct slice key, struct torch_key *out);
 
 /* Append "rank 0's NCCL id in group 3". Return false if memory is short. */
@@ -100,8 +100,8 @@ bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
 enum torch_when torch_key_when(const struct torch_key *key);
 /* Check whether every rank of the job waits for this key. */
 bool torch_key_is_for_all(const struct torch_key *key);
-/* Check whether two keys belong to the same setup of the same group. If so, their ranks are at the same place of the
- * program. */
+/* Check whether two keys belong to the same setup of the same group. The ranks of two such keys are at the same place
+ * of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
 /* Check whether a key is the counter of a store-based barrier. The check is fast, because an observed ADD calls it. */
 bool torch_key_counts(struct slice key);
@@ -110,20 +110,20 @@ extern const char *const torch_key_prefixes[];
 /* Check quickly whether a group may be set up with this key. */
 bool torch_key_may_set_up(struct slice key);
 
-/* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}. The caller frees it (cJSON_Delete). Return
- * NULL if memory is short. */
+/* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}. The caller frees the object
+ * (cJSON_Delete). Return NULL if memory is short. */
 struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
 /* Notes about a job's PyTorch ranks while their process groups form.
  *
- * Two facts cannot be found later, so they are recorded when they happen. The first is which ranks have added to the
- * counter of a store-based barrier: torch 1.13 then polls the counter a hundred times a second instead of waiting. The
- * second is the rank under which a client has published its address. With these facts, a check finds missing ranks,
- * and finds out whether more processes take part than there are ranks.
+ * Two facts cannot be found later, so torch_observer.c records them when they happen. The first is which ranks have
+ * added to the counter of a store-based barrier: torch 1.13 then polls the counter a hundred times a second instead
+ * of waiting. The second is the rank under which a client has published its address. With these facts, a check finds
+ * missing ranks, and finds out whether more processes take part than there are ranks.
  *
- * torch_observer.c writes the notes. They are deleted with the attempt. */
+ * The notes are deleted with the attempt. */
 
 enum { TORCH_MEETS_MAX = 16, TORCH_MEET_KEY_MAX = 160 };
 
@@ -135,8 +135,8 @@ struct torch_meet {
     char key[TORCH_MEET_KEY_MAX];
 };
 
-/* Each job contains one; it is zeroed before its first use. A new barrier replaces the oldest one, because ranks pass
- * barriers one after the other. */
+/* Each job contains this struct, which is zeroed before its first use. A new barrier replaces the oldest barrier,
+ * because ranks pass barriers one after the other. */
 struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* number of questions to agents about owners, in this attempt */
@@ -150,17 +150,17 @@ struct torch_client {
     uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
     uint32_t rank; /* 1 + the rank in the default group whose address the session has published; 0 = none */
     uint32_t awaited; /* hash of the key that the session last waited for */
-    bool polls;       /* its last request read the counter of `meet`, which was incomplete */
-    bool waits;       /* its present or last wait is for a key of PyTorch: `awaited` */
+    bool polls;       /* the session's last request read the counter of `meet`, which was incomplete */
+    bool waits;       /* the session's present or last wait is for a key of PyTorch: `awaited` */
     bool asked;       /* agents were asked for the owner of the process, because it may not be a worker */
-    uint64_t since_ms, left_ms; /* start of that wait; time when the session last gave up a wait, 0 = never */
+    uint64_t since_ms, left_ms; /* start of the wait; time when the session last gave up a wait, 0 = never */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
     struct torch_key key;       /* purpose of the awaited key, without its name */
     char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */
 };
 
-/* Return the notes at *at; allocate them for the first call. Return NULL if memory is short: nothing is recorded then,
- * and a check has fewer facts. */
+/* Return the notes at *at, and allocate them in the first call. Return NULL if memory is short. The caller then
+ * records nothing, and a check has fewer facts. */
 struct torch_client *torch_client_at(struct torch_client **at);
 /* Free the notes and reset the pointer to NULL. */
 void torch_client_free(struct torch_client **at);
@@ -170,7 +170,8 @@ static inline struct slice torch_meet_key(const struct torch_meet *meet)
     return slice_of(meet->key, meet->len);
 }
 
-/* Find a barrier by its key or its id. Return NULL if it was never recorded or is replaced. */
+/* Find a barrier by its key or its id. Return NULL if the barrier was never recorded, or if another barrier has
+ * replaced it. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key);
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id);
 /* Record a new barrier. `key` has at most TORCH_MEET_KEY_MAX bytes. */

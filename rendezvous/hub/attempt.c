@@ -1,9 +1,10 @@
-/* attempt.c -- a session enters a job, leaves the job, or is freed; an attempt begins or ends.
+/* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts.
  *
  * A key space belongs to one attempt. Before the next attempt begins, the launcher makes sure that the old workers
- * are dead. So their connections are closed. The connections of identified workers are closed at once, plain c10d
- * connections at their next request. A plain connection that sends nothing stays open, because a close makes a
- * process of torch 1.13 abort (its callback connection). Agents and operators stay connected. */
+ * are dead. The store then closes the connections of the old workers. Connections of identified workers are closed at
+ * once. Plain c10d connections are closed at their next request. A plain connection that sends nothing stays open,
+ * because a close makes a process of torch 1.13 abort (its callback connection). Agents and operators stay
+ * connected. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -13,8 +14,8 @@
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
 /* Up to six places refer to a session: the table by id, the list of unfinished requests (`midway`), the list of its
- * job, the waiters of the store, a seat of a barrier, and the list of its rank. Freeing the session removes it from
- * all six, so no place refers to a freed session. */
+ * job, the waiters of the store, its seat in a named barrier, and the list of its rank. Freeing the session removes
+ * it from all six, so no place refers to a freed session. */
 
 /* Changes the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -119,15 +120,16 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? words : why, is_news);
 }
 
-/* Returns true for workers, with two exceptions. The rendezvous itself drops its nodes. requests.c still uses the
- * session whose bytes are being processed; its next request is rejected, because its attempt is over. */
+/* Returns true for workers, with two exceptions. The rendezvous itself drops its nodes. The session whose bytes are
+ * being processed is still used by requests.c. The next request of that session is rejected, because its attempt is
+ * over. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
 }
 
-/* Detaches all sessions from their ranks and drops the workers. Their waits have ended before. The loop reads the
- * next element first, because the session may be freed. */
+/* Detaches all sessions from their ranks and drops the workers. attempt_end() has already ended all waits. The loop
+ * reads the next element first, because the session may be freed. */
 static void let_everybody_go(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {

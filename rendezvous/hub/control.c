@@ -3,14 +3,13 @@
  * The dispatcher checks a request against the rows of messages.h. The handler gets the request as a struct. The
  * rendezvous checks whether the values fit together.
  *
- * `join` chooses the job of the connection. Every later call names its round. An agent that lost its connection for
- * a while may report about an old round; such a call is rejected, because the report must not change the current
- * round.
+ * `join` chooses the job of the connection. Every later call names its round. An agent that lost its connection for a
+ * while may report about an old round. Such a report is rejected, because it must not change the current round.
  *
  * The store trusts an agent's report about its own workers, because the agent is the parent of these processes.
  *
- * A rejection is an ordinary answer: "ok" false, a code, and advice. The connection stays open, because a closed one
- * would look like a lost store. */
+ * A rejection is an ordinary answer: "ok" false, a code, and advice. The connection stays open, because the caller
+ * would mistake a closed connection for a lost store. */
 #include "hub/messages.h"
 
 #include "base/endpoint.h"
@@ -37,7 +36,8 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* An agent that has the secret of one job must not enter another. */
+/* Returns true if AUTH allows the agent to enter `job`. An agent that has the secret of one job must not enter
+ * another job. */
 static bool is_job_of_auth(struct hub *hub, const struct session *s, const char *job)
 {
     if (gate_is_job(s, job))
@@ -46,8 +46,8 @@ static bool is_job_of_auth(struct hub *hub, const struct session *s, const char 
     return false;
 }
 
-/* Returns true if the rendezvous accepted the call; otherwise rejects the call. The agent continues after a
- * rejection, because the verdict of its round is already on its way. */
+/* Returns true if the rendezvous accepted the call. Otherwise fills `answer` with the rejection. The agent continues
+ * after a rejection, because the verdict of its round is already on its way. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -62,7 +62,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Checks whether this node runs the rank in the current round. If not, rejects the call. */
+/* Returns true if this node runs `rank` in the current round. Otherwise fills `answer` with a rejection. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -75,7 +75,7 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* Checks whether a report about a worker is from an earlier round; such a report must not change the worker that now
+/* Returns true if a report about a worker is from an earlier round. Such a report must not change the worker that now
  * has the same rank. A report without a round is accepted, because older agents do not send the round. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
@@ -91,7 +91,8 @@ static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJ
 
 /* --- a job without a rendezvous, and its workers -------------------------------------------------------- */
 
-/* Returns true if another agent of the job is connected. In this case no agent may declare another job. */
+/* Returns true if an agent other than `but` is connected to the job. The caller then rejects the declaration of a
+ * different job. */
 static bool other_agents(const struct job *job, const struct session *but)
 {
     LIST_EACH(node, &job->sessions)
@@ -103,8 +104,8 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* Checks whether a new attempt may begin, because a new attempt removes the keys of running workers. Rejected are a
- * second job on the same port, and an agent that returns with an old attempt. */
+/* Checks whether a new attempt may begin, because a new attempt removes the keys of running workers. The function
+ * rejects a second job on the same port, and an agent that returns with an old attempt. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -129,8 +130,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declares a job. A repeated declaration is not an error, because every agent of the job sends one, and sends the
- * declaration again after a lost connection. */
+/* Declares a job. A repeated declaration is not an error, because every agent declares the job, and declares the job
+ * again after a lost connection. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -151,8 +152,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* Returns the worker that a report is about. Only the node that runs a rank may report about the rank; otherwise a
- * connection could end a rank of another node. */
+/* Returns the worker that a report is about. Only the node that runs a rank may report about the rank. Without this
+ * rule a connection could end a rank of another node. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
 {
@@ -196,8 +197,8 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* Cancels a barrier. Operators may do this too, to release a job that hangs in a barrier. The error at the members
- * names the operator. */
+/* Cancels a barrier. Operators may cancel barriers too, to release a job that hangs in a barrier. The waiting ranks
+ * get an error that names the operator. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -213,8 +214,8 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Finds the index of a word; an empty word has index 0. An unknown word is rejected, because only one node of the
- * job would know its meaning. */
+/* Finds the index of a word. An empty word has index 0. An unknown word is rejected, because the other nodes of the
+ * job may not know its meaning. */
 static bool find_word(const char *name, const char *word, const char *const words[], int n, int *which,
                       struct ddp_err *err)
 {
@@ -273,9 +274,8 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Returns the job of a `join`, or NULL if the join is rejected. A session that is already a node stays in its job;
- * if the name differs, the rendezvous rejects the name. A job without a name gets the name that its first node
- * sends. */
+/* Returns the job of a `join`, or NULL if the join is rejected. A session that is already a node stays in its job. If
+ * the name differs, the rendezvous rejects the name. A job without a name gets the name that its first node sends. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     if (!is_job_of_auth(hub, s, join->job))
@@ -300,7 +300,7 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
         join->addr = peer->host;
 }
 
-/* Applies the hang rules of the job's first node. The first node's rules are used for all nodes. */
+/* Applies the hang rules of the job's first node to all nodes. */
 static void take_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -376,8 +376,9 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* The functions that handle `failed` and `cause`. Both messages have the same members. An agent sends `failed` at
- * once, so that the other nodes stop, and `cause` after it has read the last lines of the worker. */
+/* A function of the rendezvous that handles `failed` or `explain`. Both messages have the same members. An agent
+ * sends `failed` at once, so that the other nodes stop, and `cause` after it has read the last lines of the
+ * worker. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
@@ -422,7 +423,7 @@ static bool call_stopped(struct hub *hub, struct session *s, const union message
     return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
 }
 
-/* Removes a node from the rendezvous. This is allowed at any time, because a user may also stop a node that is in no
+/* Removes a node from the rendezvous. A node may leave at any time, because a user may also stop a node that is in no
  * round. */
 static bool call_leave(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -518,8 +519,8 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Keeps a finding of a node about itself. Its texts are cut to the size of a finding. The other nodes get the
- * finding soon, because for example a full /dev/shm on one node may explain a later wait on all nodes. */
+/* Keeps a finding of a node about itself. Its texts are cut to the size of a finding. The other nodes get the finding
+ * soon. For example, a full /dev/shm on one node may explain a later wait on all nodes. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -546,8 +547,8 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keeps a finding of a rank until the attempt ends. The rank is known from IDENTIFY; sentence and advice are from
- * our table. The first finding is pushed to all nodes at once; later findings are shown only by `why`. */
+/* Keeps a finding of a rank until the attempt ends. IDENTIFY has named the rank. Sentence and advice are from the
+ * table in findings.h. The first finding is pushed to all nodes at once. Later findings are shown only by `why`. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -577,7 +578,7 @@ static bool call_hello(struct hub *hub, struct session *s, const union message *
     return true;
 }
 
-/* The handlers. Only agents may change the state of workers; every client may read the state. With `nodes_only` the
+/* The handlers. Only agents may change the state of workers. Every client may read the state. With `nodes_only` the
  * agent must have joined. */
 static const struct {
     control_call handle;
@@ -646,8 +647,8 @@ static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool o
     return put;
 }
 
-/* Answers a call. Every call gets exactly one object, so that no caller waits forever; the answer to `stacks` is
- * sent later. */
+/* Answers a call. Every call gets exactly one object, so that no caller waits forever. The answer to `stacks` is sent
+ * later. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

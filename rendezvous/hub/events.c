@@ -1,11 +1,11 @@
 /* events.c -- the events of a job, for an event log. See job.h.
  *
- * Most jobs have no event log: then each function returns at once. An event is printed once. The text is sent to the
- * node that writes the log (the taker), and is kept for the next taker.
+ * Most jobs have no event log. For such a job each function returns at once. The store formats an event once. The
+ * store sends the text to the node that writes the log (the taker), and keeps the text for the next taker.
  *
- * Only one node takes the events, because logs on all nodes would contain the same lines. When the taker leaves, the
- * next node that asked becomes the taker and gets the last RECENT_BYTES again, so no event is lost. A reader of both
- * logs recognises an event by its number. */
+ * Only one node receives the events, because logs on all nodes would contain the same lines. When the taker leaves,
+ * the next node that asked becomes the taker and gets the last RECENT_BYTES again, so no event is lost. A reader of
+ * both logs recognises an event by its number. */
 #include "hub/job.h"
 
 #include "base/text.h"
@@ -15,7 +15,7 @@ enum {
     RECENT_BYTES = 64 << 10, /* bytes sent again to the next taker */
     PER_SECOND = 5000,
     ARRIVALS = 1024,                   /* ranks of a barrier whose time of arrival is recorded */
-    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* the rest of a message to an agent needs the other half */
+    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* the other members of a message to an agent need the other half */
     MISSING = 64,                      /* missing ranks of a barrier that are recorded */
     NAME_BYTES = 200
 };
@@ -69,7 +69,8 @@ void events_ask(struct job *job, struct session *s)
     job->events.asked = true;
 }
 
-/* Removes the session from the possible takers. A rejected session needs this too, because it is not a node. */
+/* Removes the session from the possible takers. This call is also needed after a rejected `join`, because the session
+ * is then not a node. */
 void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;

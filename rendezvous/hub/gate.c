@@ -1,20 +1,22 @@
-/* gate.c -- connections from other hosts: which may speak, and the authentication of those that have the secret.
+/* gate.c -- decides which connections from other hosts are served, and authenticates clients that have the secret.
  *
- * The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger. Only
- * VALIDATE, PING and AUTH of it are decoded, at most FIRST_BYTES in all; its other bytes are kept unread until
+ * The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger. The
+ * hub decodes only a stranger's VALIDATE, PING and AUTH, at most FIRST_BYTES in all. The hub keeps the other bytes of
+ * the stranger unread until
  *
- *     - it proves that it has the secret (an agent), or
- *     - an agent that has proven it answers `vouch`: the connection belongs to a process of the agent's user.
+ *     - the stranger proves that it has the secret (an agent), or
+ *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
  *
- * Then PyTorch's clients and libddp's, which have no secret, go on as if they had just connected.
+ * After a `vouch`, the clients of PyTorch and libddp, which have no secret, are served as if they had just connected.
  *
  *     accepted --an agent has its address--> ASKED -----vouch------> admitted
  *        |                                     ^
  *        |-> GREETING --other request--> HELD -'  (an agent of its address joins)
  *        |       '--AUTH--> admitted
  *
- * Each state has a time limit. GREETING and HELD have limits of number, too: the oldest connection has to go, since an
- * honest agent needs only milliseconds. */
+ * Each state has a line: a list of its strangers, the oldest first. Each state has a time limit. GREETING and HELD
+ * also limit the number of strangers. Beyond the limit the oldest stranger is rejected, because an honest agent needs
+ * only milliseconds. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -141,10 +143,11 @@ void gate_tick(struct hub *hub)
 
 /* --- the bytes of a stranger ------------------------------------------------------------------------------ */
 
-/* A request of fixed bytes, which is compared and not decoded: CONTROL {"op":"hello"}. */
+/* The request CONTROL {"op":"hello"}, whose bytes are compared and not decoded. */
 static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',
                                  'p',  '"', ':', '"', 'h', 'e', 'l', 'l', 'o', '"', '}' };
-/* The opcode 0 is VALIDATE only with its number after it; in the oldest protocol it is SET. */
+/* The request VALIDATE. Opcode 0 means VALIDATE only if WIRE_MAGIC follows. In the oldest protocol opcode 0 means
+ * SET. */
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
@@ -225,7 +228,8 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
     return false;
 }
 
-/* The first message gets an answer even if it is refused, because the user of the agent has to see the reason. */
+/* Answers the first message of AUTH. A refused message gets an answer too, because the user of the agent has to see
+ * the reason. */
 static bool greet(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t nonce[AUTH_NONCE_BYTES], answer[AUTH_ANSWER_BYTES];
@@ -244,7 +248,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* The proof has no answer: that of the next request shows that it was accepted. */
+/* Handles AUTH. The second message (the proof) gets no answer. The answer to the next request shows that the proof
+ * was accepted. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message)
 {
     if (s->role != ROLE_PLAIN || s->job != NULL)

@@ -79,7 +79,7 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2;
 }
 
-/* Counts a sample. After a report no more samples are taken, so `ddpctl why` shows those of the report. */
+/* Counts a sample. After a report no more samples are counted, so `ddpctl why` shows the samples of the report. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

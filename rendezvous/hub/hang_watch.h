@@ -2,9 +2,9 @@
  *
  *     no sign of progress for the limit -> three samples of the stacks, with pauses -> the same verdict twice -> report
  *
- * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so
- * far, and at least HANG_LEAST_MS. A wrong suspicion costs only a few ms on each node. A wrong report would mislead
- * the user. So each sign of progress ends the suspicion, and the pause raises the limit. */
+ * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far,
+ * and at least HANG_LEAST_MS. A wrong suspicion costs only a few ms on each node. A wrong report would mislead the
+ * user. So each sign of progress ends the suspicion, and the pause before the sign raises the limit. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H
 #define RENDEZVOUS_HUB_HANG_WATCH_H
 
@@ -17,10 +17,10 @@ enum {
     HANG_FACTOR = 5,
     HANG_APART_MS = 6500, /* from one sample to the next */
     HANG_AGAIN_MAX_MS =
-        300000 /* longest time between two suspicions; the first is the limit, each further one doubles */
+        300000 /* longest time between two suspicions; starts at the limit and doubles each time */
 };
 
-/* The state of the watch. Zeroed, it means that no round runs. */
+/* The state of the watch. A zeroed struct means that no round runs. */
 struct hang_watch {
     uint64_t limit_ms; /* 0 = adaptive */
     bool is_off;
@@ -32,7 +32,7 @@ struct hang_watch {
     uint64_t due_ms;     /* time of the next sample; 0 = none */
     uint32_t samples;    /* samples of this suspicion */
     uint32_t in_vain;    /* suspicions without a verdict since the last sign */
-    uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = none */
+    uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = no verdict */
     bool is_told;        /* the verdict was reported, without progress since */
 };
 
@@ -44,20 +44,20 @@ void hang_watch_end(struct hang_watch *w);
 /* Records progress that happened `ago_ms` ago. Returns false if later progress is already recorded. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
-/* Return when the next sample is due, UINT64_MAX = never. */
+/* Return when the next sample is due, or UINT64_MAX if no sample is due. */
 uint64_t hang_watch_deadline(const struct hang_watch *w);
 
-/* Returns true if a sample is due now. The call clears the due time. */
+/* Returns true if a sample is due now, and sets the time of the next sample. */
 bool hang_watch_due(struct hang_watch *w, uint64_t now_ms);
 
-/* Returns true if the last two samples belong to the current suspicion. */
+/* Returns true if the current suspicion has at least two samples. */
 bool hang_watch_compares(const struct hang_watch *w);
 
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
-/* Records a sample. `verdict` is the digest of the verdict on this sample and the previous one; 0 = no verdict, as
- * for the first sample. Returns true if the caller must report the verdict now; this happens once. */
+/* Records a sample. `verdict` is the digest of the verdict on this sample and the previous sample. 0 means no
+ * verdict, as for the first sample. Returns true once, when the caller must report the verdict. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms);
 
 #endif

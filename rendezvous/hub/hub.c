@@ -19,7 +19,7 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* Drops a job. The last job is only emptied, because a hub always has a job. */
+/* Drops a job. If the hub has no other job, only empties the job, because a hub always has a job. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -280,7 +280,7 @@ void hub_free(struct hub *hub)
         return;
     EACH_NODE(node, &hub->jobs)
     store_clear(
-        TABLE_ENTRY(node, struct job, node)->store); /* so that freeing a session wakes no other session */
+        TABLE_ENTRY(node, struct job, node)->store); /* so that session_free() wakes no other session */
     struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
         TABLE_ENTRY(node, struct session, node)->is_node =

@@ -35,9 +35,9 @@ struct hub_limits {
     uint64_t max_unread;  /* bytes of one reply */
     uint64_t max_replies; /* bytes of unread replies of all clients together; for the shell */
     uint32_t
-        first_command_ms; /* limit for the rest of a first command; a connection that has sent no byte has no limit (torch 1.13's second socket) */
-    uint32_t command_ms;  /* limit for the rest of each later command */
-    const char *instance; /* unique text of this hub, random, at most 32 bytes; borrowed */
+        first_command_ms; /* time for the rest of a first command; a silent connection has no limit (torch 1.13's second socket) */
+    uint32_t command_ms;         /* time for the rest of each later command */
+    const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
@@ -75,10 +75,10 @@ struct hub_sink {
     /* Writes one line of an event log, a JSON object without the wall time (base/events.h). NULL = no event log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Returns true if a reply of `bytes` may be sent to `conn` now; 0 asks about a reply of unknown size. After
-     * false, the requests of `conn` wait until hub_resume. NULL = always true. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now. 0 means a reply of unknown size. After false, the
+     * requests of `conn` wait until hub_resume. NULL = always true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
-    /* Fill `bytes` with random numbers. NULL or false = none: AUTH is refused. */
+    /* Fill `bytes` with random bytes. Without this function, or if it returns false, the hub refuses AUTH. */
     bool (*random)(void *user, void *bytes, size_t n);
 };
 
@@ -92,7 +92,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
 /* Sets the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
-/* The connection is from another host. With hub_limits.guarded it must be confirmed before it is served. */
+/* Mark the connection as one from another host. With hub_limits.guarded, an agent must confirm the connection before
+ * the hub serves it. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
 /* Returns true if the connection has sent a whole request. */
@@ -112,8 +113,8 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
  * connection end, and its barriers are updated. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Return when hub_tick must be called next, in ms of the same clock; UINT64_MAX = never. Check it after every
- * call above. */
+/* Return when hub_tick must be called next, in ms of the same clock; UINT64_MAX = never. Read the time again after
+ * every call above. */
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
@@ -125,7 +126,7 @@ enum hub_counter {
     HUB_REFUSED_NO_FD,
     HUB_CUT_OFF_SLOW_READER,
     HUB_ACCEPT_OVERFLOWS, /* connections dropped because the queue of new ones was full */
-    HUB_SOMAXCONN,        /* that queue's limit */
+    HUB_SOMAXCONN,        /* limit of the queue of new connections */
     HUB_COUNTERS
 };
 void hub_count(struct hub *hub, enum hub_counter counter);

@@ -23,8 +23,8 @@ enum {
     RANKS_SHOWN = 1024, /* ranks of one barrier */
 };
 
-/* Returns the job that a call is about. An operator names the job, and an agent has joined a job. With a single job
- * no name is needed. */
+/* Returns the job that a call is about. An operator names the job. An agent has joined its job. If the hub has a
+ * single job, the operator needs no name. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);
@@ -106,7 +106,8 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
-/* Returns the row of a job. An unknown attempt or world size is left out, because 0 would look like a value. */
+/* Returns the row of a job. The row has no attempt and no world size while these are unknown, because 0 would look
+ * like a value. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -246,8 +247,8 @@ bool inspect_status(struct hub *hub, struct session *s, const union message *m, 
 
 /* --- keys ----------------------------------------------------------------------------------------------- */
 
-/* Adds a key and its value. A value is shown as text if possible, otherwise as hex. Long values are cut, because
- * they are for a reader and not for copying. */
+/* Adds a key and its value. A value is shown as text if possible, otherwise as hex. A long value is cut, because a
+ * reader needs only its beginning. */
 static bool add_key(struct listing *list, struct slice key, struct slice value)
 {
     cJSON *row = cJSON_CreateObject();
@@ -349,7 +350,7 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
     return row;
 }
 
-/* Lists the waiting sessions. `s` is not one of them, because a session that sends a call does not wait. */
+/* Lists the waiting sessions. `s` is not in the list, because a session that sends a call does not wait. */
 bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->waiters.job);
@@ -367,8 +368,8 @@ bool inspect_waiters(struct hub *hub, struct session *s, const union message *m,
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Adds the first RANKS_SHOWN ranks that have arrived or are missing. More are of no use, even in a job of 100,000
- * ranks. */
+/* Adds the first RANKS_SHOWN ranks that have arrived or are missing. A reader needs no more ranks, even in a job of
+ * 100,000 ranks. */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);
@@ -405,8 +406,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* Unknown clients send these texts, and a terminal shows them. So first bytes are sent as hex, and words are
- * escaped. */
+/* Unknown clients send these texts, and a terminal shows them. So inspect.c sends first bytes as hex, and escapes
+ * words. */
 
 /* Returns the row of a reject. Times are durations until now, because the reader's clock differs from ours. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)

@@ -24,7 +24,7 @@ enum { KEY_MAX = 64, NETWORK_BYTES = 8 };
 
 struct job_source {
     struct table_node node; /* in hub->sources, by key */
-    struct quota share;     /* of hub->quota; its jobs have shares of it */
+    struct quota share;     /* a share of hub->quota; each job of the source has a share of this share */
     uint32_t jobs;
     char key[KEY_MAX];
 };
@@ -179,8 +179,8 @@ struct barrier_env job_barrier_env(struct job *job)
 
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
-/* A session is a node from the accepted join until it ends. During this time the session is in the hub's table of
- * agents, which peer_identity.c uses. */
+/* A session is a node from the accepted join until the session leaves the job or is freed. During this time the
+ * session is in the hub's table of agents, which peer_identity.c uses. */
 
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
@@ -206,7 +206,7 @@ void job_node_joined(struct session *s)
     table_put(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Ends the session's role as a node. If the node took the events, another node takes over. */
+/* Ends the session's role as a node. If the node received the events, another node receives them from now on. */
 void job_node_ends(struct session *s)
 {
     events_leave(s->job, s);
@@ -252,8 +252,8 @@ enum { FORGET_OVER_MS = 60 * 1000 };
 
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* Returns the quota that an empty job with its tables needs. The job of a launcher costs nothing, because a launcher
- * has only one job. */
+/* Returns the quota in bytes that an empty job with its tables needs. The job of a launcher needs no quota, because a
+ * launcher has only one job. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
@@ -382,8 +382,8 @@ struct job *job_claim(struct hub *hub, const struct session *s, const char *name
     return job;
 }
 
-/* Returns true if the job runs this attempt with this world size. For ranks, another world size means another
- * job. */
+/* Returns true if the job runs this attempt with this world size. For the ranks, a different world size is a
+ * different job. */
 bool job_is_at(const struct job *job, const struct job_name *name)
 {
     return job->members.known && strcmp(job->name, name->job) == 0 && job->members.attempt == name->attempt &&

@@ -81,7 +81,7 @@ struct job_hang {
 struct job_profile {
     bool is_on;
     struct profile counts; /* samples of this attempt */
-    uint64_t due_ms;       /* time of the next sample, while a round runs */
+    uint64_t due_ms;       /* time of the next sample while a round runs */
     bool has_news;         /* a rank has become slow, and the monitor has not reported it yet */
 };
 
@@ -99,13 +99,13 @@ struct job {
     struct rdzv *rdzv; /* owned; NULL = no agent has joined, so other programs place the ranks */
     char *round_nodes; /* owned: the nodes of the round as JSON, sent to all of them */
     uint32_t spares,
-        agreed; /* spares: nodes that a larger round could accept; agreed: all ranks below this one have agreed */
+        agreed; /* spares: nodes that a larger round could accept; agreed: ranks below this number have agreed */
     struct schedule_state watch;
     struct job_hang hang;
     struct job_profile profile;
     struct torch_meets meets; /* barriers of PyTorch's ranks in this attempt */
     struct finding given_up;  /* the finding about the first rank that gave up a wait */
-    uint64_t given_up_ms;     /* when the rank gave up; 0 = no rank did */
+    uint64_t given_up_ms;     /* when the rank gave up; 0 = no rank has given up */
     struct job_events events;
     struct notices notices;  /* findings of its nodes about themselves */
     struct notices troubles; /* findings that ranks of this attempt have reported */
@@ -113,7 +113,7 @@ struct job {
     struct list sessions; /* the connections of the job (session.in_job) */
     uint32_t
         era; /* the hub's era when the attempt began; connections from an older era may not use the keys */
-    uint64_t left_ms; /* when the last of its connections closed */
+    uint64_t left_ms; /* when the last connection of the job closed */
 };
 
 /* Adds a job without a name to hub->jobs, which owns the job. Returns NULL if memory or quota is short. */
@@ -123,11 +123,11 @@ void job_free(struct job *job);
 
 /* Returns the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Returns the only job that `s` may use, or NULL if there are none or several. */
+/* Returns the job that `s` may use if there is exactly one such job, otherwise NULL. */
 struct job *job_only(const struct hub *hub, const struct session *s);
-/* Returns the job `name`. If there is none, names the job without a name or adds a job; the source of `s` pays for
- * it. A hub that serves one job always returns that job, and the caller must compare the names. Returns NULL if
- * memory is short or the source has no room for another job. */
+/* Returns the job `name`. If no job has this name, names the job without a name or adds a job. The source of `s` pays
+ * for an added job. A hub that serves one job always returns that job, and the caller must compare the names. Returns
+ * NULL if memory is short or the source has no room for another job. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 void job_rename(struct job *job, const char *name);
 
@@ -139,14 +139,16 @@ void job_log(void *job, const char *line);
 
 /* Returns when to drop the job if no client connects; UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
-/* Moves hub->jobs_deadline_ms to the job's deadline if that is earlier. Call this after each change of the job. */
+/* Moves hub->jobs_deadline_ms to the job's deadline if the job's deadline is earlier. Call this after each change of
+ * the job. */
 void job_touch(struct job *job);
 
 /* Sources of jobs, if the hub serves many jobs. All sources share the store's quota equally. A source is the uid of
  * a process on this host, or the address of another host (for IPv6 its /64 network). A source exists as long as it
  * has a job.
  *
- * This function makes the job's share a part of the share of `source`, or with NULL of the whole store. */
+ * This function makes the job's share a part of the share of `source`. If `source` is NULL, the job gets a share of
+ * the whole store. */
 void job_set_source(struct job *job, struct job_source *source);
 
 /* The nodes of a job: connections of agents that have joined its rendezvous. */
@@ -167,7 +169,7 @@ void job_pardon(struct job *job);
 
 /* Records that this session has requested the events. */
 void events_ask(struct job *job, struct session *s);
-/* Removes the session from those that have requested the events. */
+/* Removes the session from the sessions that have requested the events. */
 void events_leave(struct job *job, struct session *s);
 void events_free(struct job_events *events);
 

@@ -1,13 +1,13 @@
 /* lost_rank.c -- detects a rank that ends, or gives up a wait, while other ranks need it.
  *
- * First case: a rank exits with 0 while others wait for it. Its exit looks like a success, so all agents are
- * notified at once. `why` also reports this.
+ * First case: a rank exits with 0 while other ranks wait for it. The exit looks like a success, so the store notifies
+ * all agents at once. `why` also reports the exit.
  *
  * Second case: a rank of a PyTorch job gives up waiting for other ranks of a group. Its log ends with a key ("wait
  * timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or only with "Socket Timeout", and this rank fails first.
  * The store records the missing rank at this moment, because soon all ranks have given up or are stopped.
  *
- * In the third case a rank reports a lost connection, and no rank has ended: the fault lies between two nodes. */
+ * Third case: a rank reports a lost connection, and no rank has ended. The fault lies between two nodes. */
 
 #include "diagnosis/text.h"
 #include "hub/job.h"
@@ -21,7 +21,7 @@
 enum {
     LEAST_MS = 1000, /* a shorter wait is not reported */
     THEN_MS =
-        10000, /* longest time from the timeout to the close of the connection; Python prints the error in between */
+        10000, /* longest time from the timeout to the close of the connection; Python prints the error meanwhile */
     TOGETHER_MS =
         10000,        /* all ranks have the same timeout, so only the first rank in this time is reported */
     FRESH_MS = 60000, /* longest time from the end of the rank to the end of the round */
@@ -118,7 +118,7 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Records that a rank has given up a wait. A rank that has tried again since then, usually on another connection,
+/* Records that a rank has given up a wait. A rank that has tried again after the wait, usually on another connection,
  * ends for another reason. */
 void lost_peer_leaves(struct session *s)
 {
@@ -140,7 +140,7 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* Checks the open connections of a rank whose end was reported before they closed. */
+/* Checks the open connections of a rank whose end an agent has reported before these connections closed. */
 static void see_those_open(struct member *member)
 {
     LIST_EACH(node, &member->sessions)
@@ -227,7 +227,7 @@ static void tell_given_up(struct job *job, const struct failure *failure)
 
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
 
-/* True if `line` has `name` as the address of a peer: "[NAME]:41234" of Gloo, "NAME<41234>" of NCCL. */
+/* Returns true if `line` has `name` as the address of a peer: "[NAME]:41234" of Gloo, "NAME<41234>" of NCCL. */
 static bool has_peer(const char *line, const char *name)
 {
     const size_t len = strlen(name);
@@ -239,7 +239,7 @@ static bool has_peer(const char *line, const char *name)
     return false;
 }
 
-/* Return the last line that names this node as a peer; NULL = none. */
+/* Returns the last line of the failure that names this node as a peer, or NULL if no line does. */
 static const char *line_of_peer(const struct failure *failure, const struct rdzv_node_facts *node)
 {
     for (int i = failure->n_lines - 1; i >= 0; i--)
@@ -255,7 +255,9 @@ struct broken {
     const char *line;
 };
 
-/* A lost peer on the node of the failed rank needs no network, and an address of several nodes names none. */
+/* Finds the connection that a line of the failure reports as lost. Returns false if the line may name a peer on the
+ * node of the failed rank, because such a connection uses no network. Also returns false unless the lines name
+ * exactly one other node. */
 static bool find_broken(struct job *job, const struct failure *failure, struct broken *b)
 {
     struct rdzv_node_facts node;
@@ -277,7 +279,7 @@ static bool find_broken(struct job *job, const struct failure *failure, struct b
     return has_here && peers == 1;
 }
 
-/* Every node uses the same order, whichever end failed first. */
+/* Prints both ends in the order of their node ranks, so that the text does not depend on which end failed first. */
 static void put_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;
@@ -286,7 +288,8 @@ static void put_ends(const struct broken *b, char *out, size_t size)
              one->host, two->node_rank, two->host);
 }
 
-/* No worker had ended before the failed one: the fault lies between its node and that of its peer. */
+/* Reports a broken connection between the node of the failed worker and the node of its peer. The caller has checked
+ * that no worker ended before the failed worker. */
 static void tell_broken(struct job *job, const struct failure *failure)
 {
     struct broken b;

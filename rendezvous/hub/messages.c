@@ -57,7 +57,7 @@ const char *message_name(enum message_id id)
     return messages[id].name;
 }
 
-/* Finds a call or push by name. A linear search is enough for so few rows; the most frequent messages are first. */
+/* Finds a call or push by name. A linear search is enough for so few rows. The most frequent messages are first. */
 enum message_id message_find_call(const char *op)
 {
     for (int id = 0; id < MESSAGE_COUNT; id++)
@@ -76,7 +76,7 @@ enum message_id message_find_push(const char *push)
 
 /* --- encode --------------------------------------------------------------------------------------------- */
 
-/* Adds `item` to `o` or frees it. cJSON itself does not free an item that it could not add. */
+/* Adds `item` to `o`, or frees `item` if that fails. cJSON itself does not free an item after a failed call. */
 static void add_item(cJSON *o, const char *name, cJSON *item)
 {
     if (!cJSON_AddItemToObjectCS(o, name, item))

@@ -4,7 +4,7 @@
  * generate the structs below, encoder, decoder, limits, the tables in docs/protocol.md and the dictionary of the
  * fuzzers. A new fact needs a new row and the code that fills it.
  *
- * Rows are in the order in which they are sent. A receiver skips unknown names. */
+ * Rows are in the order in which they are sent. A receiver ignores members with unknown names. */
 #ifndef RENDEZVOUS_MESSAGES_H
 #define RENDEZVOUS_MESSAGES_H
 
@@ -39,7 +39,7 @@
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* exact in a double, too */
 
-/* Limit of times in requests, in ms: a year is enough, and sums of a few cannot overflow. */
+/* Limit of times in requests, in ms: a year is enough, and the sum of a few such times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
 /* X(kind, name, least, most, when missing, description). For a text, `most` is its length in bytes and `least` is
@@ -420,8 +420,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 enum message_id { MESSAGES(X) MESSAGE_COUNT };
 #undef X
 
-/* Each message has a struct such as struct message_join. `object` is the JSON object that it was decoded from,
- * borrowed. */
+/* Each message has a struct such as struct message_join. `object` is the JSON object from which the message was
+ * decoded, borrowed. */
 #define MESSAGE_TYPE_WHOLE      int64_t
 #define MESSAGE_TYPE_LIMIT      int64_t
 #define MESSAGE_TYPE_CODE       int64_t

@@ -2,9 +2,9 @@
  *
  * All nodes get the same text.
  *
- * Each finding is reported once: a later report contains only new findings, and without a new finding there is no
- * report. A node that joins later gets all findings with the next report, or after it has waited as long as the
- * other nodes before their first report.
+ * Each finding is reported once. A later report contains only new findings. Without a new finding there is no report.
+ * A node that joins later gets all findings with the next report, or after it has waited as long as the other nodes
+ * before their first report.
  *
  * Reported findings are kept as digests, because the times in their texts change with each check, and texts would
  * need 18 KB in every job. If two findings have the same digest, the second is missing until the last report before
@@ -240,7 +240,7 @@ static bool is_same_tenant(const struct job *job, const char *name)
 }
 
 /* Fills in the foreign clients: a copy of the hub's rejects, and clients that are connected but have sent nothing.
- * The latter are not yet rejected, so they are added only to the copy. */
+ * The silent clients are not yet rejected, so the hub's own list does not contain them. */
 static bool check_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
@@ -290,8 +290,8 @@ static bool check_notices(const struct job *job, struct look *l)
 
 /* --- waiters and their keys ----------------------------------------------------------------------------- */
 
-/* Returns the row of a key or barrier. A linear search is fast, because all ranks of a job usually wait for one or
- * two of them. */
+/* Returns the row of a key or barrier. A linear search is fast, because the ranks of a job usually wait for only one
+ * or two keys or barriers. */
 static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -394,7 +394,8 @@ bool snapshot_job(struct job *job, struct look *l)
 
 /* --- findings ------------------------------------------------------------------------------------------------ */
 
-/* All current findings, and those that are new. Allocated on the heap, because 36 KB are too much for a stack. */
+/* All current findings, and those that are new. The caller allocates the struct on the heap, because 36 KB are too
+ * much for a stack. */
 struct findings_now {
     struct diagnosis all, news;
     uint64_t digest[DIAGNOSIS_MAX]; /* digest of each finding in `all`; 0 = never causes a report */
@@ -405,8 +406,8 @@ struct findings_now {
  * ------------------------------------------------------------------------------ */
 
 /* Returns the digest of a finding, or 0 if the finding causes no report. A note causes no report. A foreign client
- * does, because a node that was started with wrong options looks like a foreign client. The names of missing nodes
- * are not part of the digest, because the push `waiting` shows their number. */
+ * causes a report, because a node with wrong options looks like a foreign client. The names of missing nodes are not
+ * part of the digest, because the push `waiting` shows their number. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
@@ -460,7 +461,7 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Frees the push and returns its text; the caller frees the text (cJSON_free). Returns NULL if memory is short. */
+/* Frees the push and returns its text. The caller frees the text (cJSON_free). Returns NULL if memory is short. */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -468,8 +469,8 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* A report and its two texts: all findings, or only the new ones. A text is printed when the first node needs it,
- * because most checks find that all nodes have all findings. tell_findings() frees the texts. */
+/* A report and its two texts: all findings, or only the new ones. Each text is formatted when the first node needs
+ * the text, because most checks find that all nodes have all findings. tell_findings() frees the texts. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -569,8 +570,8 @@ static void tell_missing(struct job *job, const struct snapshot *s, struct findi
     keep(&job->watch, now);
 }
 
-/* Adds the digests of new findings to those reported before and overwrites the oldest. So a rank that alternates
- * between two findings is reported once for each finding. */
+/* Adds the digests of new findings to the digests of reported findings, and overwrites the oldest digests. So a rank
+ * that alternates between two findings is reported once for each finding. */
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
@@ -646,8 +647,8 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Returns the index of the first finding that note() prints. For translated addresses that is 0, because users fix such
- * nodes one by one; otherwise only the latest finding is new. */
+/* Returns the index of the first finding that note() prints. For translated addresses the index is 0, because users
+ * fix such nodes one by one. For other codes only the latest finding is new. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
@@ -664,9 +665,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Reports each stopped rank once per stop. An agent detects at once that a signal has stopped its worker and reports
- * this itself, but an agent cannot detect a debugger. If other ranks wait in the store, the report of their wait
- * names the stopped rank. */
+/* Reports each stopped rank once per stop. If a signal has stopped a worker, its agent detects and reports this at
+ * once. An agent cannot detect a debugger. If other ranks wait in the store, the report of their wait names the
+ * stopped rank. */
 static void tell_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -700,8 +701,8 @@ static void tell_repeated(struct job *job)
     free(d);
 }
 
-/* Reports duplicate ranks when a worker fails. The errors of such workers do not name this reason, and the round
- * often ends before the next check. */
+/* Reports duplicate ranks when a worker fails. The errors of such workers do not name the duplicate ranks, and the
+ * round often ends before the next check. */
 void monitor_failed(struct job *job)
 {
     tell_repeated(job);
@@ -771,8 +772,8 @@ static void tell_hang(struct job *job, const struct snapshot *s, struct findings
     act_on_hang(job, f);
 }
 
-/* Finds the rank that the others wait for. Without a result from the stacks, uses the steps that libddp reports,
- * because stacks of a C program have no line numbers. */
+/* Finds the rank that the others wait for. If the stacks give no result, uses the steps that libddp reports, because
+ * stacks of a C program have no line numbers. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);

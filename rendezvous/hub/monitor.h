@@ -28,7 +28,7 @@ struct look {
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of foreign clients, as text */
 };
 
-/* Takes a snapshot. Returns false if memory is short; then there is nothing to free. */
+/* Takes a snapshot. Returns false if memory is short. After false the caller frees nothing. */
 bool snapshot_job(struct job *job, struct look *look);
 void look_free(struct look *look);
 
@@ -36,7 +36,8 @@ void look_free(struct look *look);
  * job. */
 void monitor_run(struct job *job);
 
-/* Reports duplicate ranks after a worker has failed by itself; its agent cannot detect them. */
+/* Reports duplicate ranks after a worker has failed by itself. The agent of the worker cannot detect duplicate
+ * ranks. */
 void monitor_failed(struct job *job);
 
 /* --- schedule.c: when ---------------------------------------------------------------------------------------- */
@@ -77,7 +78,8 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* More than one diagnosis has, because the digests of ended findings are also kept for a while. */
+/* Greater than the number of findings in one diagnosis, because the digests of ended findings are also kept for a
+ * while. */
 enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
 /* Waits that were reported and then ended by themselves. */
@@ -97,10 +99,10 @@ struct schedule_state {
     uint64_t looked_ms;  /* time of the last check */
     uint64_t spare_ms;   /* when to report a late node to the others; 0 = no late node */
     uint64_t look_ms;    /* when to check next */
-    uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = none waits */
+    uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = no rank waits */
     bool torch_ended;    /* a process of this round has ended */
     bool torch_crowd;    /* the check at torch_ms is due because too many processes may take part */
-    uint64_t still_ms;   /* when to check whether a rank stands still; 0 = no rank waits for one */
+    uint64_t still_ms;   /* when to check whether a rank stands still; 0 = no rank waits for another rank */
     uint64_t stopped_ms; /* when to check for stopped ranks; 0 = no rank was stopped */
     bool
         calls; /* the check at still_ms is due because ranks are, or were at the last check, in a collective */

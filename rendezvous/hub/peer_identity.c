@@ -1,7 +1,7 @@
 /* peer_identity.c -- finds the process of a plain c10d connection.
  *
  * PyTorch's client cannot send IDENTIFY. At the client's first request for a key, the hub asks the agents at the
- * client's address once (`who`). The agent that started the process answers `vouch`. From then on every diagnosis
+ * client's address once (`who`). The agent that started the process answers `vouch`. After that, every diagnosis
  * treats the session as a connection of that rank. The session gets no further rights.
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
@@ -30,8 +30,8 @@ static bool users_are_known(const struct session *agent, const struct session *s
 }
 
 /* Returns true if the agent and the client have the same address, because only the kernel of a socket's host knows
- * the owner of the socket. Behind NAT several hosts share an address; then all their agents are asked. An agent of
- * root may have workers of any user. */
+ * the owner of the socket. Behind NAT several hosts share an address. In this case all their agents are asked. An
+ * agent of root may have workers of any user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
@@ -64,8 +64,8 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 /* --- who
  * --------------------------------------------------------------------------------------------------- */
 
-/* Asks the agents for the process of a connection. One question is enough, because the owner of a connection does
- * not change. The question has the store's address too, because both addresses identify a socket. */
+/* Asks the agents for the process of a connection. One question is enough, because the owner of a connection does not
+ * change. The question contains the store's address too, because only both addresses together identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -79,8 +79,8 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     cJSON_Delete(o);
 }
 
-/* Asks the agents for the process of a plain client, if they were not asked before. This runs at every request of a
- * plain client, so it must be cheap. */
+/* Asks the agents for the process of a plain client, unless the agents were asked before. Every request of a plain
+ * client calls this function, so the function must be cheap. */
 void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
@@ -211,15 +211,15 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* Rejects a claim. This is no error of the agent, because the connection may have sent IDENTIFY while the claim was
- * on its way. */
+/* Rejects a claim. A rejected claim is no error of the agent, because the connection may have sent IDENTIFY while the
+ * claim was on its way. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* Returns true if another job has claimed the session and the kernel cannot decide between them. */
+/* Returns true if another job has claimed the session and the kernel's users cannot decide between both jobs. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->job != NULL && s->job != agent->job && s->pid != 0 &&
@@ -236,8 +236,9 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Returns true if the session's job is certain: the session is in that job already, the kernel has reported the
- * users, or no other job has an agent at the address. */
+/* Returns true if the session's job is certain. The job is certain if the session is in a job and no longer held. For
+ * a session without a job, the job is certain if the kernel has reported the users, or if no other job has an agent
+ * at the address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -245,8 +246,8 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* Checks a vouch: an agent may vouch only for connections of its job, address and user, and only for ranks of its
- * node. */
+/* Returns true if the agent may vouch for the session: a connection of the agent's job, address and user, and a rank
+ * of the agent's node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     const bool is_waiting = s->is_held || s->stranger_state != STRANGER_NONE;
@@ -269,8 +270,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Handles the answer of an agent that has not found the process of a stranger yet, only its user. Agents of several
- * tenants may have the same user; then the stranger waits for the agent that knows its process. */
+/* Handles the answer of an agent that has found the user of a stranger, but not yet the process. If agents of several
+ * tenants are at the address, the stranger waits for the agent that knows the process. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !is_at_its_address(agent, s) || !is_one_tenant(hub, agent, s))
@@ -279,7 +280,8 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
     session_admit(hub, s);
 }
 
-/* An agent has named the process of the session, which waits until no other job may claim it. */
+/* Records that an agent has named the process of the session. A stranger becomes a held session, which waits until no
+ * other job may claim it. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -302,9 +304,9 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handles `vouch`. A connection that was closed before is not an error. Connections of an earlier era get no rank,
- * because that rank now belongs to another process. The session enters the job before it gets its rank, so that its
- * held bytes go to that job. */
+/* Handles `vouch`. A connection that was closed before is not an error. A connection of an earlier era gets no rank,
+ * because the rank now belongs to another process. The session enters the job before the session gets its rank, so
+ * that the held bytes go to that job. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -340,8 +342,8 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
 
 /* --- owner ------------------------------------------------------------------------------------------------ */
 
-/* Keeps the description of a connection's process. Several agents of a host may send one; the first is kept until
- * the agent of the worker vouches. */
+/* Keeps the description of a connection's process. Several agents of a host may send a description. The first
+ * description is kept until the agent of the worker vouches. */
 static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
 {
     struct rdzv_node_facts node;

@@ -73,7 +73,7 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
     return false;
 }
 
-/* Rejects a worker with the first difference from the job that the user can fix. */
+/* Rejects a worker. The error names the first difference from the job that the user can fix. */
 static bool refuse_job(const struct job *job, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -131,7 +131,7 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
 }
 
 /* Returns false if a node wants another role. A new attempt closes the connections of workers, but the rendezvous
- * still needs those of its nodes. */
+ * still needs the connections of its nodes. */
 static bool may_take_role(struct hub *hub, const struct session *s, enum role role)
 {
     if (!s->is_node || role == ROLE_AGENT)
@@ -153,8 +153,8 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Checks what AUTH or an agent has said about the session. The job is checked here and again at `join`, which names it,
- * too. */
+/* Returns true if IDENTIFY agrees with what AUTH or an agent has reported about the session. `join` checks the job
+ * again, because `join` also names a job. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
@@ -174,8 +174,8 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     return false;
 }
 
-/* Handles IDENTIFY. A rejected client gets the reason and is closed, because the client must not act as part of this
- * job. */
+/* Handles IDENTIFY. A rejected client gets the reason. Its connection is closed, because the client must not act as
+ * part of this job. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -247,8 +247,8 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* Writes the error for a request that the store has rejected. There are two possible reasons, and the user can fix
- * both. */
+/* Writes the error for a request that the store has rejected. The store has two reasons to reject a request, and the
+ * user can fix both. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -282,7 +282,7 @@ static bool on_validate(struct hub *hub, struct session *s, const struct request
     return true;
 }
 
-/* Handles PING, which returns the client's number. PyTorch sends its process id. */
+/* Handles PING. The reply repeats the number in the request. PyTorch sends its process id. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
@@ -461,7 +461,7 @@ static bool on_queue_len(struct hub *hub, struct session *s, const struct reques
 
 typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
 
-/* One per row of ops.h. */
+/* One handler per row of ops.h. */
 /* clang-format off */
 static const request_handler request_handlers[OPS] = {
     [OP_VALIDATE]    = on_validate,    [OP_SET]           = on_set,
@@ -529,7 +529,7 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
     return false;
 }
 
-/* The requests whose frames have a tag, and those without effect. */
+/* Returns true for requests of agents, whose frames have a tag, and for requests without effect. */
 static bool is_of_agents(enum op_id id)
 {
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
@@ -542,8 +542,8 @@ static bool has_no_keys(const struct hub *hub, const struct session *s)
 }
 
 /* Checks and handles a request. A client that sends a request no longer waits, so its wait is ended first. A client
- * of torch 1.13 sends nothing when its wait times out, and would take a late answer for the answer to its next
- * request. A connection from an earlier attempt belongs to a worker that should be dead, so its request is
+ * of torch 1.13 sends nothing when its wait times out. Such a client would mistake a late answer for the answer to
+ * its next request. A connection from an earlier attempt belongs to a worker that should be dead, so its request is
  * rejected. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
@@ -602,8 +602,8 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests. All are decoded before the first is handled, so that the prefetch of their keys has time. A
- * connection without a job decodes one request at a time, because its requests may be held. */
+/* Consecutive requests. All requests are decoded before the first request is handled, so that the prefetch of their
+ * keys has time. A connection without a job decodes one request at a time, because its requests may be held. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX];
@@ -647,8 +647,8 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
     return slice_of(start, (size_t)(end - start));
 }
 
-/* Pauses a session until it, or other clients, have read their replies. The timeout for unfinished requests does not
- * apply during the pause. */
+/* Pauses a session until this client, or other clients, have read their replies. The timeout for unfinished requests
+ * does not apply during the pause. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
     wire_rewind(&s->wire);
@@ -658,7 +658,7 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Processes received bytes. If it fails without a text in hub->err, memory is short. */
+/* Processes received bytes. After a failure without a text in hub->err, memory is short. */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because it has 5 KB */

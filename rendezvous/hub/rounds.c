@@ -23,9 +23,9 @@
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* Prints the first nodes of a round as JSON; the caller frees the text (cJSON_free). The list is short, because
- * every node gets it, and each node shows only a few names. The list is printed once per round, because all nodes
- * get the same list. Returns NULL if memory is short. */
+/* Prints the first nodes of a round as JSON; the caller frees the text (cJSON_free). The list is short, because every
+ * node gets the list, and each node shows only a few names. The list is printed once per round, because all nodes get
+ * the same list. Returns NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -46,7 +46,7 @@ static char *print_nodes(const struct rdzv_round *world)
 }
 
 /* Returns the finding for the cause of a stop, or none. A stop to grow the job has no finding. A rank that gave up
- * because of another rank has none either, because the other rank is the cause. */
+ * because of another rank has no finding either, because the other rank is the cause. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -151,8 +151,8 @@ static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell
                                                              .exit = codes });
 }
 
-/* Sends a push to a node. If its connection is already closed the push is skipped, because the rendezvous will learn
- * of the close soon. */
+/* Sends a push to a node. If the node's connection is already closed, the push is skipped, because the rendezvous
+ * will learn of the close soon. */
 static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell)
 {
     static cJSON *(*const encode[])(const struct job *job, const struct rdzv_tell *tell) = {
@@ -236,8 +236,8 @@ static void say_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Drops a node for the rendezvous. The session stops being a node first, so that its end is not reported to the
- * rendezvous again. If the session's bytes are being processed, hub_feed closes the session. */
+/* Drops a node for the rendezvous. The session first stops being a node, so that the rendezvous gets no second report
+ * of its end. If the session's bytes are being processed, hub_feed closes the session. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -262,8 +262,8 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* --- life cycle ------------------------------------------------------------------------------------------- */
 
-/* Creates a rendezvous. Its instance has the hub's random text, which differs from that of an earlier store on the
- * same port. A number after the text differs for each rendezvous of this hub. */
+/* Creates a rendezvous. Its instance contains the hub's random text, which differs from the random text of an earlier
+ * store on the same port. A number after the text differs for each rendezvous of this hub. */
 static struct rdzv *make_rendezvous(struct job *job)
 {
     struct hub *hub = job->hub;

@@ -2,8 +2,8 @@
  *
  * The nodes of a healthy job have joined before the first check. An urgent check is delayed by 200 ms, because a
  * rejected node also closes its connection, and one report should contain both facts. The schedule is separate from
- * the report (monitor.c), so that tests need only a few times. A check reads the whole job, so checks are rare:
- * every few seconds while a job waits for nodes, and none in a healthy run. */
+ * the report (monitor.c), so that tests of the schedule need only a few times and no job. A check reads the whole
+ * job, so checks are rare: every few seconds while a job waits for nodes, and none in a healthy run. */
 #include "hub/monitor.h"
 
 #include "base/text.h"
@@ -11,7 +11,7 @@
 #include "job/rendezvous.h"
 
 enum {
-    EARLY_MS = 500,  /* the check also includes ranks that begin to wait this much later than the first */
+    EARLY_MS = 500, /* the check also includes ranks that begin to wait this much later than the first rank */
     APART_MS = 1000, /* least time between two checks, because each check reads the whole job */
 };
 
@@ -39,7 +39,7 @@ static uint64_t earlier_set(uint64_t a, uint64_t b)
     return x < y ? x : y;
 }
 
-/* Returns when the next check should run, without the least pause between two checks; UINT64_MAX = never. */
+/* Returns when the next check should run, ignoring the least pause between two checks; UINT64_MAX = never. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)
@@ -195,8 +195,8 @@ void schedule_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedules a check soon. The check only moves to an earlier time, so a node that is rejected every second cannot
- * postpone the check forever. */
+/* Schedules a check soon. The function never moves the check to a later time, so a node that is rejected every second
+ * cannot postpone the check forever. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -310,8 +310,8 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* Measures a usual wait. Only the next check detects the end of a wait, so the measured time may be too long. A wait
- * that begins before that check is a new wait. */
+/* Measures a usual wait. Only the next check detects the end of a wait, so the measured time may be too long. If
+ * another wait begins before the next check, that wait is a new wait. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
@@ -345,7 +345,7 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 
 /* --- hangs ------------------------------------------------------------------------------------------------ */
 
-/* Drops all samples, including the one that is being taken, because the job has moved since then. */
+/* Drops all samples and the sample that is being taken, because the job has made progress since then. */
 static void drop_samples(struct job *job)
 {
     struct job_hang *hang = &job->hang;

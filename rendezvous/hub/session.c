@@ -47,8 +47,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answers a WAIT or BARRIER with one zero byte. The session is never the one whose bytes are being processed,
- * because that session does not wait. */
+/* Answers a WAIT or BARRIER with one zero byte. The session is never hub->feeding, because the session whose bytes
+ * are being processed does not wait. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -57,7 +57,8 @@ void session_woken(void *user, struct store_waiter *waiter)
     hub->sink.send(hub->sink.user, s->id, slice_of("\0", 1), NULL);
 }
 
-/* Leaves the wait of a session: for keys or in a barrier. Does nothing if the session does not wait. */
+/* Ends the wait of a session for keys or in a barrier, without an answer. Does nothing if the session does not
+ * wait. */
 void session_leave_wait(struct session *s)
 {
     if (s->waits_in == 0)
@@ -102,7 +103,7 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- made ----------------------------------------------------------------------------------------------- */
 
-/* Adds a session for a new connection. Its era excludes the session from later attempts. */
+/* Adds a session for a new connection. The era of the session excludes it from later attempts. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -136,8 +137,8 @@ struct quota *session_quota(struct hub *hub, const struct session *s)
     return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
-/* Returns a copy of the rejects, with connections that have sent nothing so far. The caller frees the copy. NULL if
- * memory is short. */
+/* Returns a copy of the rejects, plus the connections that have sent nothing so far, or NULL if memory is short. The
+ * caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -209,8 +210,8 @@ bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct s
 
 enum {
     OUT_DIRECT =
-        SHARED_MIN, /* a value of this size is sent without a copy, and gathered answers are sent when they reach it */
-    OUT_KEPT = 1 << 20, /* an output buffer that has grown beyond this is freed */
+        SHARED_MIN, /* a value of this size is sent without a copy, and collected answers are sent at this size */
+    OUT_KEPT = 1 << 20, /* an output buffer that has grown beyond this size is freed */
 };
 
 /* Asks the shell whether a reply may be sent. Small replies need no approval, because the shell stops reading
@@ -300,7 +301,7 @@ void hub_log(struct hub *hub, const char *fmt, ...)
 
 /* --- facts ------------------------------------------------------------------------------------------------ */
 
-/* The current facts about a rank, from the members' table and the rank's open connections.
+/* Reads the current facts about a rank from the members' table and the rank's open connections.
  *
  * The facts are collected only on demand (a timeout, an operator), because requests are far more frequent. */
 

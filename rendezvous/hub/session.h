@@ -10,15 +10,15 @@
  *     torch_observer.c    the actions of PyTorch's ranks while their groups form
  *     gate.c              connections from other hosts, and AUTH
  *     peer_identity.c     the process of a plain connection
- *     attempt.c           a session enters a job, leaves it, is freed; an attempt begins and ends
- *     job.c               jobs are made, found, freed; their declaration, barriers and nodes
+ *     attempt.c           a session enters or leaves a job, or is freed; an attempt begins or ends
+ *     job.c               jobs are created, found and freed; their declaration, barriers and nodes
  *     lost_rank.c         a rank ends while others wait for it
  *     schedule.c          when a waiting job is checked
  *     events.c            the events of a job, for an event log
- *     session.c           a session is made, found, waits, gets a rank; replies; the facts about a rank
+ *     session.c           a session is created, is found, waits, or gets a rank; replies; the facts about a rank
  *
- * A handler appends its reply to hub->out, which goes to the requesting connection after all its bytes are
- * processed. It returns false if the connection must be closed; hub->err has the reason. */
+ * A handler appends its reply to hub->out. The hub sends hub->out to the requesting connection after all its bytes
+ * are processed. A handler returns false if the connection must be closed. hub->err then has the reason. */
 #ifndef RENDEZVOUS_HUB_SESSION_H
 #define RENDEZVOUS_HUB_SESSION_H
 
@@ -38,7 +38,7 @@ struct snapshot;
 struct snapshot_claim;
 union message;
 
-/* The role of a connection, from IDENTIFY; a plain c10d client sends none. */
+/* The role of a connection, from IDENTIFY. A plain c10d client sends no role. */
 #define ROLES(X)        \
     X(PLAIN, "plain")   \
     X(WORKER, "worker") \
@@ -52,9 +52,10 @@ enum role {
         ROLE_COUNT
 };
 
-/* The extra state of node connections. It is separate, because nine in ten connections belong to workers. */
+/* The extra state of node connections. This state is a separate struct, because nine in ten connections belong to
+ * workers. */
 struct session_node {
-    struct session *session;      /* its owner */
+    struct session *session;      /* owner of this struct */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
     uint32_t told_wait;           /* schedule_state.wait at the time of its last full report */
@@ -81,30 +82,29 @@ struct session {
     struct list by_rank;          /* of a worker: in member.sessions */
     struct barrier_seat seat;     /* its place in a named barrier */
     struct session_node *as_node; /* owned; NULL = the session has never joined a rendezvous */
-    struct auth *auth;            /* owned; NULL = it has never sent AUTH */
-    struct list stranger;         /* in the line of its stranger_state, since then */
+    struct auth *auth;            /* owned; NULL = the session has never sent AUTH */
+    struct list stranger;         /* in the line of its stranger_state (gate.c) since stranger_since_ms */
     uint64_t stranger_since_ms;
-    const struct secret
-        *tenant;     /* borrowed; whose jobs it may use; NULL = all jobs, because it is of this host */
-    conn_id voucher; /* the agent that has named its process; 0 = none */
-    struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
-    uint16_t stranger_bytes;    /* bytes of a stranger that were decoded so far */
-    uint32_t rank;              /* rank of a worker */
-    uint32_t era;               /* the hub's era when the connection was accepted */
+    const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
+    conn_id voucher;             /* the agent that has named the session's process; 0 = no agent */
+    struct torch_client *torch;  /* owned; NULL = the session has used no key of PyTorch */
+    uint16_t stranger_bytes;     /* bytes of a stranger that were decoded so far */
+    uint32_t rank;               /* rank of a worker */
+    uint32_t era;                /* the hub's era when the connection was accepted */
     uint32_t uid; /* user of the process that connected, if on this host; SESSION_NO_UID = not known */
     int32_t pid;  /* pid of a plain client, from its agent or from the client; 0 = unknown */
     /* Small fields are last to save memory, because a store may have a hundred thousand sessions. */
     uint8_t role;     /* enum role */
     uint8_t waits_in; /* 1 + op_id of WAIT, BARRIER, BARRIER_NAMED or CONTROL while a reply is due, else 0 */
     uint8_t stranger_state; /* enum stranger_state */
-    bool is_ddprun;         /* a stranger that looked for a store of ddprun, or sent AUTH */
+    bool is_ddprun;         /* a stranger that has sent `hello` or AUTH, as only ddprun does */
     bool was_asked_for;     /* the agents were asked for the process of this connection */
     bool is_held;      /* requests wait until the job is known; `midway` is in hub->peers.held or .claimed */
     bool is_paused;    /* `in` holds requests that wait for hub_resume */
     bool is_node;      /* a node of job->rdzv, with `id` */
     bool takes_events; /* has requested the events of its job */
     bool has_spoken;   /* one whole request has arrived */
-    uint8_t n_first;   /* number of its first bytes, until then */
+    uint8_t n_first;   /* number of bytes in `first` while has_spoken is false */
     uint8_t first[REJECT_FIRST_MAX];
 };
 
@@ -133,7 +133,7 @@ struct hub {
     struct {
         struct list line; /* the oldest first */
         unsigned count;
-    } gate[STRANGER_STATES]; /* lines of strangers */
+    } gate[STRANGER_STATES]; /* lines of strangers, see gate.c */
     struct session *feeding; /* the session whose bytes are being processed; `out` has its answers */
     struct buf out;
     bool must_repeat;   /* the current request must be repeated: its reply cannot be sent yet */
@@ -165,44 +165,46 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* Removes the keys, ends all waits without an answer, and resets the ranks. */
 void attempt_end(struct job *job);
 
-/* gate.c: a connection from another host was accepted. */
+/* gate.c: handle a new connection from another host. */
 void gate_meet(struct hub *hub, struct session *s);
-/* An agent has joined: ask it for the strangers at its address. */
+/* Ask an agent that has joined for the users of the strangers at its address. */
 void gate_agent_joined(struct hub *hub, const struct session *agent);
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
 /* Whether a stranger's next request may be decoded. */
 enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO };
 enum gate_verdict gate_look(const struct session *s, struct slice bytes);
-/* Answer the request with which a launcher looks for the store, and remove it from *bytes. */
+/* Answer `hello`, with which a launcher searches for a store, and remove the request from *bytes. */
 bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
-/* Count the decoded bytes. False: close the connection. */
+/* Count the decoded bytes of a stranger. Returns false if the limit is exceeded and the connection must be closed. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
-/* Hold its bytes; true if more of them still fit. */
+/* Hold the bytes of a stranger. Returns true if the held bytes are within their limit. */
 bool gate_hold(struct hub *hub, struct session *s);
 bool gate_holds(struct hub *hub, const struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
-/* Check and remove the tag of a frame, if the session has sent AUTH. */
+/* Check and remove the tag of a frame if the session has sent AUTH. Returns false if the tag is wrong. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame);
-/* True if the session may make agents' calls: it has the secret, if the store has one. */
+/* Returns true if the session may make agents' calls: the store has no secret, or the session has proven the secret
+ * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
-/* True unless AUTH named another job. */
+/* Returns true unless AUTH named another job. */
 bool gate_is_job(const struct session *s, const char *job);
 
-/* peer_identity.c: asks the agents at its address whose connection that is. False: there is none. */
+/* peer_identity.c: asks the agents at the session's address which user and process own the connection. Returns false
+ * if no agent has that address. */
 bool peer_ask_user(struct hub *hub, struct session *s);
-/* Ask the agents at its address once for its process. */
+/* Asks the agents at the session's address once for the session's process. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Also asks for a description of a process that is not a worker. This is slow, so it is done only if too many
- * processes take part in a barrier. Returns false if no agent was asked. */
+/* Also asks for a description of a process that is not a worker. The search for this process is slow, so the hub
+ * calls this only if too many processes take part in a barrier. Returns false if no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Holds the session's requests until its job is known. */
 bool peer_hold(struct hub *hub, struct session *s);
 /* Returns true if further bytes of a held session still fit. */
 bool peer_holds(struct hub *hub, const struct session *s);
-/* True if the session may be this rank of this job: an agent has named its process and runs the rank. A session of this
- * host that no agent has named may be any rank. */
+/* Returns true if the session may be this rank of this job. A session without tenant and voucher may be any rank. For
+ * any other session, the voucher, or else an agent at its address, must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
@@ -263,7 +265,7 @@ void lost_peer_leaves(struct session *s);
 
 /* session.c: fills in the current facts about a rank. Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
-/* Returns the n-th key, or the barrier, that a session waits for; false if there are no more. */
+/* Sets the n-th key, or the barrier, that a session waits for. Returns false if the session waits for fewer keys. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 /* Returns the name of the request by which the session waits, such as "WAIT", or NULL. */
 const char *facts_waits_by(const struct session *s);
@@ -272,7 +274,7 @@ const char *facts_waits_by(const struct session *s);
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
 /* Returns the session of a connection, or NULL if the connection is unknown or closed. */
 struct session *session_find(const struct hub *hub, conn_id conn);
-/* Returns true if the session may use the job `name`: the job is not that of another tenant. */
+/* Returns true if the session may use the job `name`, because the job does not belong to another tenant. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name);
 /* Returns the peer's address without the port. */
 struct slice session_address(const struct session *s);
@@ -296,14 +298,14 @@ static inline bool session_is_operator(const struct session *s)
 /* attempt.c: moves the session to this job; the session first leaves its old job. */
 void session_enter(struct session *s, struct job *job);
 
-/* Returns the quota that pays for this connection: that of its job, or the common share of connections without a
+/* Returns the quota that pays for this connection: the quota of its job, or the common share of connections without a
  * job. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
 /* Frees a session whose connection is closed, for the reason `how`. The session leaves all waits, barriers and the
  * rendezvous. */
 void session_free(struct hub *hub, struct session *s, const char *how);
-/* Frees a session and makes the shell close its connection. Not allowed for the current session; its handler must
- * return false. */
+/* Frees a session and makes the shell close its connection. Not allowed for the current session, whose handler must
+ * return false instead. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
 /* Drops a session that this store does not accept. The rejection is recorded, and logged once a minute for each
  * source. */
@@ -311,32 +313,32 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Records a rejection without dropping the session. Returns true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Returns a copy of the rejects, with connected clients that have sent nothing; the caller frees the copy. NULL if
- * memory is short. */
+/* Returns a copy of the rejects, plus the connected clients that have sent nothing, or NULL if memory is short. The
+ * caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
 /* session.c: sends `bytes` to any session, after the bytes in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
-/* Pushes a JSON object to an agent, in one write with its queued bytes; the caller keeps `o`. */
+/* Pushes a JSON object to an agent, in one write with the agent's queued bytes. The caller keeps `o`. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* Replies with a blob to the current session. A big value is sent without a copy if `holder` keeps the value alive.
  * Returns false if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Returns true if `feeding` may get a reply of `bytes`. After false the handler must return true, and is called
- * again later; so a handler calls this before any change. */
+/* Returns true if `feeding` may get a reply of `bytes`. After false the handler must return true, and is called again
+ * later. So a handler calls this function before any change. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Sends the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
-/* session.c: a connection of another host leaves the line in which it waits. */
+/* session.c: removes a stranger from its line (gate.c). The session is then no longer a stranger. */
 void session_leave_line(struct hub *hub, struct session *s);
 /* Ends the state of a stranger and releases the session. */
 void session_admit(struct hub *hub, struct session *s);
-/* Makes hub.c process the held bytes of a session, after the bytes of the current one. */
+/* Makes hub.c process the held bytes of a session, after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);
-/* It ends: leave the line, and free what AUTH has allocated. */
+/* Removes a session that ends from its line, and frees the memory of AUTH. */
 void session_end_auth(struct hub *hub, struct session *s);
-/* Append a blob to its output, with a tag if it has sent AUTH. */
+/* Append a blob for the session to `out`, with a tag if the session has sent AUTH. */
 bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 

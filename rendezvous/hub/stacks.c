@@ -194,7 +194,8 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Asks for the stacks of all ranks. If an operator's request is open, the monitor tries again later. */
+/* Asks for the stacks of all ranks if the monitor or the profile needs them. While a request is open, the function
+ * sends no second request. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };

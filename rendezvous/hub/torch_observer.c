@@ -35,7 +35,7 @@ static void ask_owner(struct job *job, struct session *s)
 }
 
 /* Asks for the owners of a group with too many members. The first extra process starts the question for all members.
- * Any client can cause this at any rate, so the connections are read only once per check. */
+ * Any client can start this question at any rate, so the hub reads the connections only once per check. */
 static void suspect_crowd(struct session *newcomer)
 {
     struct job *job = newcomer->job;
@@ -86,8 +86,8 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* Returns true if another open connection has published an address of the same rank. A process that sets up its
- * group again is no twin: it has closed its first connection, or has the same pid. */
+/* Returns true if another open connection has published an address of the same rank. A process that sets up its group
+ * again is no twin, because that process has closed its first connection, or has the same pid. */
 static bool has_twin(const struct session *s)
 {
     LIST_EACH(node, &s->job->sessions)
@@ -101,7 +101,7 @@ static bool has_twin(const struct session *s)
 }
 
 /* Records that a rank has published its address. A second address in an attempt means that the process has started
- * again, or that two processes act as the same rank. So the agents are asked, and a check is scheduled. */
+ * again, or that two processes act as the same rank. So this function asks the agents and schedules a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -120,7 +120,7 @@ static void on_set(void *user, struct slice key, bool anew)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
-/* Records a wait. A rank that waits again has not given up, so an earlier record of that is removed. */
+/* Records a wait. A rank that waits again has not given up, so the end of its earlier wait is forgotten. */
 static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
 {
     struct torch_client *torch = s->torch;
@@ -189,8 +189,8 @@ void torch_observe(struct job *job)
 /*     a barrier counts 4 of 2 ranks        all ranks counted there
  *     two processes are rank 0             all processes with an address there
  *
- * The pids are compared, because one process may publish two addresses. torch 2.x sends its pid. For older clients
- * their agent reports the pid; without an agent there is no claim. */
+ * The pids are compared, because one process may publish two addresses. torch 2.x sends its pid. For an older client,
+ * its agent reports the pid. Without an agent, an older client has no claim. */
 
 static struct snapshot_claim claim_of(const struct session *s)
 {

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #define TEN_YEARS_MS \
-    (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this, so that sums cannot overflow */
+    (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this value, so that sums cannot overflow */
 
 /* The input of a check. Borrowed for the call; only `refusal` is written. */
 struct check {
@@ -49,8 +49,8 @@ static bool word_refusal(const struct check *c, const char *format, ...)
 
 /* --- checks: true = accepted --------------------------------------------------------------------------- */
 
-/* Reject numbers beyond their limits. This check is the first, because later code relies on the limits: places are
- * indexed by ranks below nnodes_max. */
+/* Reject numbers beyond their limits. This check is the first check, because later code relies on the limits. For
+ * example, a rank below nnodes_max is an index of `place`. */
 static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -66,7 +66,8 @@ static bool is_sound(const struct check *c)
     return true;
 }
 
-/* Reject a node of another job. The names are cut at 200 bytes, so that a long name leaves room for the second one. */
+/* Reject a node of another job. The names are cut at 200 bytes, so that a long name leaves room for the second
+ * name. */
 static bool same_job(const struct check *c)
 {
     return strcmp(c->r->job, c->join->job) == 0 ||
@@ -92,8 +93,9 @@ static bool not_over(const struct check *c)
 }
 
 /* Reject an agent of another minor version, because it may not understand every message, and the error would appear
- * only later. Half-updated clusters are common. Compare with the first node first, because its user can check its
- * version. Then compare with the store, because there may be no first node yet, and the store may be years older. */
+ * only later. Half-updated clusters are common. Compare with the first node first, because the user can check the
+ * version of a node. Then compare with the store, because the job may have no first node yet, and the store may be
+ * years older. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -106,8 +108,8 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* Format --nnodes as the user has typed it. If min and max are equal, add the mode, because one number does not show
- * it. */
+/* Format --nnodes as the user has typed it. If min and max are equal, add the mode, because a single number does not
+ * show the mode. */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
 {
     if (min == max)
@@ -117,7 +119,7 @@ static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t m
     return room;
 }
 
-/* Reject a different size of the job. Two sizes can never both be reached: one node would run while the other waits. */
+/* Reject a different size of the job. A job cannot have two sizes: one node would run while the other node waits. */
 static bool same_nnodes(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -130,8 +132,8 @@ static bool same_nnodes(const struct check *c)
                         c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
 
-/* Check whether the node has the role of the first node. Nodes of another role may run another program, with another
- * number of workers. */
+/* Reject a node whose role differs from the role of the first node. Nodes of another role may run another program,
+ * with another number of workers. */
 static bool same_role(const struct check *c)
 {
     char theirs[sizeof(c->r->rules.role)];
@@ -139,8 +141,8 @@ static bool same_role(const struct check *c)
     return strcmp(theirs, c->r->rules.role) == 0;
 }
 
-/* Reject a different number of workers. Static nodes may differ, because each has its own command line. Numbers that
- * nodes determine themselves (gpu, auto) may differ, too. */
+/* Reject a different number of workers. Static nodes may differ, because each node has its own command line. Numbers
+ * that nodes determine themselves (gpu, auto) may also differ. */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -167,8 +169,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. Compare with the node's own --nnodes, because same_nnodes has checked
- * that it is the job's. */
+/* Reject a node rank that is not below --nnodes. Compare with the node's own --nnodes, which equals the job's
+ * --nnodes after same_nnodes. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -178,15 +180,15 @@ static bool rank_is_there(const struct check *c)
                         c->r->rules.known ? c->first : "");
 }
 
-/* Return the node that has the requested node rank, or NULL. */
+/* Return the node that has the requested node rank, or NULL if this node rank is free. */
 static const struct node *holder_of(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* Reject several tasks of a scheduler on one host that each start ddprun. This check and the next two reject a node
- * rank that another node has; each names a different reason. */
+/* Reject several tasks of a scheduler on one host that each start ddprun. This check and the next two checks reject a
+ * node rank that another node has. Each check names a different reason. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -212,8 +214,8 @@ static bool launched_once(const struct check *c)
                         j->host, j->pid, j->node_rank, holder->pid);
 }
 
-/* Reject a node rank that another host has. This check is the last of the three, because the other two name a more
- * exact reason. */
+/* Reject a node rank that another host has. This check follows one_task_a_node and launched_once, because these
+ * checks name a more exact reason. */
 static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -224,8 +226,8 @@ static bool rank_is_free(const struct check *c)
 }
 
 /* Reject a node if the job has enough nodes. An elastic job accepts more nodes than it needs, as spares. Finished
- * nodes use memory until their connections end, so their number is limited, too: otherwise a node that joins and
- * leaves in a loop would use up the memory. */
+ * nodes use memory until their connections end, so this check also limits their number. Without the limit, a node
+ * that joins and leaves in a loop would use up the memory. */
 static bool has_room(const struct check *c)
 {
     const struct rdzv *r = c->r;
@@ -268,9 +270,9 @@ static uint64_t cut(uint64_t ms)
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Store the rules of the first node. This comes before adding the node, because that step needs the places. Times and
- * restarts are not compared between nodes: the first node's values apply to all, and any node may be the first. The
- * time to gather starts here, because before the first node no user waits. */
+/* Store the rules of the first node. The caller stores the rules before it adds the node, because rdzv_add_node needs
+ * the places. Times and restarts are not compared between nodes: the first node's values apply to all, and any node
+ * may be the first. The time to gather starts here, because before the first node no user waits. */
 static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -300,7 +302,7 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
     return true;
 }
 
-/* Complete the rules: a rule that the first node left open is set by the first node that has a value for it. */
+/* Complete the rules. If the first node left a rule open, the first later node with a value sets the rule. */
 static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -316,7 +318,8 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 
 /* --- joining -------------------------------------------------------------------------------------------- */
 
-/* Log a rejection, although the answer also has it, because the user of the waiting nodes reads this log. */
+/* Log a rejection, although the answer also contains the rejection, because the user of the waiting nodes reads this
+ * log. */
 static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum rdzv_refused code)
 {
     c->refusal->code = code;
@@ -325,7 +328,8 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
     return code;
 }
 
-/* Return only the first objection, because the user corrects one mistake at a time, and this often corrects others. */
+/* Return only the first objection, because the user corrects one mistake at a time, and one correction often removes
+ * several objections. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)

@@ -2,7 +2,7 @@
  *
  * The facts of all ranks are one array, allocated when an attempt is declared. The index is the rank, and the row of
  * an unknown rank is zero. Each rank has its own copy of the host name. In a world of 100,000 ranks these copies need
- * 2 MB, but code that shares them would cost more. */
+ * 2 MB. Shared names would need more code. */
 #include "job/members.h"
 
 #include "base/text.h"
@@ -56,8 +56,8 @@ struct member *members_at(const struct members *m, uint32_t rank)
     return rank < m->world_size ? &m->member[rank] : NULL;
 }
 
-/* Replace the earlier report. A later report is more exact: the agent reports the pid that it has started, which may
- * be a wrapper, and the worker then reports its own pid. */
+/* Replace the earlier report. A later report is more exact: the agent reports the pid of the process that it has
+ * started, which may be a wrapper. The worker then reports its own pid. */
 bool member_place(struct member *member, const char *host, int pid)
 {
     if (pid != 0)
@@ -84,7 +84,7 @@ void member_look(struct member *member, char proc_state, int cpu_percent, const 
     member->looked_ms = now_ms;
 }
 
-/* Copy the text of a peer: cut it, and replace bytes that could control a terminal. */
+/* Copy the text of a peer. Cut the copy, and replace bytes that could control a terminal. */
 void member_error(struct member *member, const char *error)
 {
     free(member->error);

@@ -15,21 +15,21 @@ enum {
     MEMBER_TEXT_MAX = 256,  /* length of a job id or a host name, with the NUL */
     MEMBER_CALL_MAX = 16,   /* length of the name of a collective, with the NUL; longer names are cut */
     MEMBER_ERROR_MAX = 160, /* length of the last line of a traceback */
-    MEMBER_WCHAN_MAX = 24,  /* length of the name of a kernel function; the end of a longer one is cut */
+    MEMBER_WCHAN_MAX = 24,  /* length of the name of a kernel function; the end of a longer name is cut */
 };
 
 struct member {
     struct list sessions; /* open connections of the rank (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
     char *error;          /* owned: last line of a traceback, if the rank has not moved since; else NULL */
-    int pid;              /* as reported last, by the rank or its agent */
+    int pid;              /* the pid that the rank or its agent reported last */
     int process_pid;      /* pid of the process that the agent has started; 0 = not reported */
     bool met, exited;
     int exit_code, signal;
     bool told;           /* the rank exited after its agent had sent a stop signal */
     uint64_t gave_up_ms; /* when the rank last gave up the setup of a PyTorch group; 0 = never */
     uint64_t tried_ms;   /* when a closed connection of the rank last took part in a setup (torch_client) */
-    char proc_state;     /* letter of /proc/PID/stat, as the agent last read it; 0 = never */
+    char proc_state;     /* letter that the agent last read from /proc/PID/stat; 0 = never */
     int16_t cpu_percent; /* -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX];
     uint64_t looked_ms;         /* when the agent last read the state */
@@ -46,11 +46,12 @@ struct member {
 struct members {
     struct quota *quota; /* borrowed */
     bool known;          /* a job has been declared, */
-    bool by_agent;       /* by an agent; false: by the first worker that sent IDENTIFY */
+    bool
+        by_agent; /* an agent declared the attempt; false = the first worker that sent IDENTIFY declared it */
     int64_t attempt;
     uint32_t world_size;
     uint32_t connected;    /* open connections of all ranks together */
-    struct member *member; /* one for each rank, owned */
+    struct member *member; /* owned: one member for each rank */
 };
 
 struct job_name {
@@ -59,8 +60,8 @@ struct job_name {
     uint32_t world_size;
 };
 
-/* Start a new attempt, or the first one: all facts of ranks are unknown. No session may be attached to a rank. Return
- * false if memory or quota is short; the old attempt is kept then. */
+/* Start an attempt with unknown facts of all ranks. No session may be attached to a rank. Return false, and keep the
+ * old attempt, if memory or quota is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 void members_free(struct members *m);
 
@@ -71,17 +72,17 @@ struct member *members_at(const struct members *m, uint32_t rank);
  * short. */
 bool member_place(struct member *member, const char *host, int pid);
 
-/* Check whether the rank ended with 0 by itself. A rank that was stopped may also end with 0. */
+/* Return true if the rank ended with 0 by itself. A rank that was stopped may also end with 0. */
 bool member_has_left(const struct member *member);
 
-/* Record the state of the rank's process, as its agent has just read it; `wchan` NULL = none. */
+/* Record the state of the rank's process, which its agent has just read. `wchan` NULL = none. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
 
-/* Record the last line of the rank's traceback; NULL or "" = the rank has moved since. The line is discarded if memory
- * is short. */
+/* Record the last line of the rank's traceback; NULL or "" = the rank has made progress since the traceback. The line
+ * is discarded if memory is short. */
 void member_error(struct member *member, const char *error);
 
-/* Record that the rank has moved. `call_seq` is the number of its last collective; `call` is the name of the
+/* Record that the rank has made progress. `call_seq` is the number of its last collective; `call` is the name of the
  * collective that the rank is in, "" or NULL = none. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);
 

@@ -12,13 +12,13 @@
 
 /* --- heartbeats ------------------------------------------------------------------------------------------ */
 
-/* All nodes are in one list, the longest silent first. A heartbeat moves its node to the end, which costs the same
- * with ten thousand nodes as with two. Silent nodes are at the front.
+/* The silence of a node is the time since its last message. All nodes are in one list, the longest silent node first.
+ * A heartbeat moves its node to the end of the list, which costs the same with ten thousand nodes as with two.
  *
  * When a suspended server (a moved VM, a closed laptop, SIGSTOP) continues, all nodes seem silent, because their
  * heartbeats are unread in its sockets. So the server checks itself twice a second. If a check is more than half a
- * second late, the silence of every node starts again at this check. The timeout of a silence has its own deadline and
- * does not wait for the next check, because this would add a third to --node_timeout=fast.
+ * second late, the silence of every node starts again at this check. The timeout of a silence has its own deadline,
+ * because waiting for the next check would add a third to --node_timeout=fast.
  *
  * A busy server is late at every check, so one silence is excused at most PARDONS times. Between two late checks the
  * server reads its sockets, so it receives the messages of a living node. After the last excuse, a silence times out
@@ -94,11 +94,11 @@ struct node *rdzv_silent_node(const struct rdzv *r)
 
 /* The assignment of ranks to nodes.
  *
- * In a static job, nodes get the ranks that the user gave, and nodes without a given rank get free ones. In the first
- * round of an elastic job, nodes are sorted by the natural order of their host names, then by pid. Neighbours in a
- * rack have similar names, so they become neighbours in rings of ranks. In a later round, nodes of the last round keep
- * their node ranks, and a gap is filled by the node with the highest rank. Newcomers are added at the end. So rank 0
- * is never a newcomer while a node is left that has the progress of the job.
+ * In a static job, nodes get the ranks that the user gave, and nodes without a given rank get free ranks. In the
+ * first round of an elastic job, nodes are sorted by the natural order of their host names, then by pid. Neighbours
+ * in a rack have similar names, so they become neighbours in rings of ranks. In a later round, nodes of the last
+ * round keep their node ranks, and the node with the highest rank fills a gap. Newcomers are added at the end. So
+ * rank 0 is never a newcomer while a node is left that has the progress of the job.
  *
  * All functions need n log n steps for n nodes of the round, and allocate no memory. */
 
@@ -165,7 +165,7 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* Fill r->run.member by rank. A node that requested no rank gets one here and keeps it from now on. */
+/* Fill r->run.member by rank. A node that requested no rank gets a rank here and keeps this rank. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -184,7 +184,7 @@ void rdzv_order_static(struct rdzv *r)
 }
 
 /* Assign the ranks 0 to n - 1 to the first `n` nodes of r->run.order, which are survivors, sorted by rank. Nodes with
- * a rank below n keep it. The others fill the gaps, the highest first. */
+ * a rank below n keep their rank. The other nodes fill the gaps, the highest rank first. */
 static void close_gaps(struct rdzv *r, uint32_t n)
 {
     uint32_t last = n;
@@ -220,7 +220,8 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 
 enum { ROOM_MIN = 8 };
 
-/* Return the charge of the three arrays. One function computes it, because the same amount must be returned later. */
+/* Return the charge of the three arrays. This function is the only place that computes the charge, because the same
+ * amount must be returned later. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
@@ -309,9 +310,9 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* Enlarge the three arrays for `nodes` nodes. If only some of them have grown, `room` remains the smallest size.
- * Doubling is cheap: n joins copy at most 2n pointers in each array. The quota is charged before malloc, so that one
- * job cannot use the memory of the others. */
+/* Enlarge the three arrays for `nodes` nodes. If only some arrays have grown, `room` remains the smallest size.
+ * Doubling is cheap, because n joins copy at most 2n pointers in each array. The quota is charged before malloc, so
+ * that one job cannot use the memory of other jobs. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
     if (nodes <= r->run.room)
@@ -330,8 +331,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* Allocate a place for each rank of --nnodes, so that a free rank is found in one step. At most 16,384 pointers are
- * needed: is_sound in admission.c checks the limit. */
+/* Allocate a place for each rank of --nnodes, so that a free rank is found in one step. The array has at most 16,384
+ * pointers, because is_sound in admission.c checks the limit. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -356,7 +357,8 @@ void rdzv_forget_rules(struct rdzv *r)
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Copy the texts of the join, because they are freed with its message. The node exists as long as its connection. */
+/* Copy the texts of the join, because the hub frees these texts with the message. The node exists as long as its
+ * connection. */
 static void fill_node(struct node *node, const struct rdzv_join *join)
 {
     text_copy(node->host, sizeof(node->host), join->host);
@@ -372,7 +374,7 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
-/* Allocate all memory first, so that nothing can fail after that. rdzv_remove_node returns its charge to the quota. */
+/* Allocate all memory first, so that no later step can fail. rdzv_remove_node returns its charge to the quota. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_take(r->quota, sizeof(struct node)))
@@ -404,7 +406,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
 
 /* --- move ----------------------------------------------------------------------------------------------- */
 
-/* Check whether the node was in the last round. If so, it keeps its rank in the next one. */
+/* Return true if the node was in the last round. Such a node keeps its rank in the next round. */
 static bool is_survivor(const struct rdzv *r, const struct node *node)
 {
     return node->round != 0 && node->round == r->run.round;
@@ -439,7 +441,7 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
-/* Check whether a member is open: its `stopped` must arrive before the verdict of the round. A DONE node is still
+/* Return true if a member is open: its `stopped` must arrive before the verdict of the round. A DONE node is still
  * open. */
 static bool is_open(enum rdzv_node_state state)
 {
@@ -456,7 +458,8 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- leave ---------------------------------------------------------------------------------------------- */
 
-/* Remove a member from the round. Its seat keeps its ranks, because the hub may ask later for a rank in it. */
+/* Remove a member from the round. The seat of the member keeps its ranks, because the hub may later search for the
+ * node of such a rank. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->run.n_open -= is_open(node->state);
@@ -465,7 +468,7 @@ static void leave_round(struct rdzv *r, struct node *node)
     r->run.seats[node->node_rank].node = 0;
 }
 
-/* Free the node rank of a static node: the requested one, or the one that it got in its first round. */
+/* Free the node rank of a static node: the requested node rank, or the node rank from its first round. */
 static void leave_place(struct rdzv *r, const struct node *node)
 {
     int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;
@@ -473,8 +476,8 @@ static void leave_place(struct rdzv *r, const struct node *node)
         r->place[held] = NULL;
 }
 
-/* Remove the node from all counts, once. The node stays in `nodes` until its connection closes. From now on, its
- * silence is no loss. */
+/* Remove the node from all counts, once. The node stays in `nodes` until its connection closes. After this call,
+ * silence of the node is no loss. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)

@@ -4,12 +4,13 @@
  * rdzv_step stores. Every cell has a function: `ignore` shows that an event is ignored on purpose. Messages about a
  * round reach the table only from members of the present round; hear_member rejects all others.
  *
- * In every state, an accepted node first waits (admission.c). After the answer has been sent, SETTLE does the rest: in
- * GATHERING, a round may begin; in RUNNING, the key for the workers is updated.
+ * In every state, an accepted node first waits (admission.c). The hub sends the answer and then settles the
+ * rendezvous with the event SETTLE. In GATHERING, SETTLE may begin a round. In RUNNING, SETTLE updates the key for
+ * the workers.
  *
- * The next round begins only when no member of the last one is open: each has sent `stopped`, or is lost. So two
- * rounds never run at the same time. The workers of a lost node cannot disturb the others, because its connection is
- * closed. */
+ * The next round begins only when no member of the last round is open: each member has sent `stopped`, or is lost. So
+ * two rounds never run at the same time. The workers of a lost node cannot disturb the others, because the connection
+ * of the lost node is closed. */
 #include "job/rendezvous.h"
 
 #include "base/text.h"
@@ -19,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETURN_MS = 10000 }; /* time for a node to join again; it only has to send the join */
+enum { RETURN_MS = 10000 }; /* time for a node to join again; the node only has to send the join */
 
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
@@ -113,8 +114,9 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. If nodes of the last round have not returned yet, it lasts at least RETURN_MS, because they
- * must first reap their workers. If it would last 0 ms, begin the round with the present nodes instead. */
+/* Begin the last call. If nodes of the last round have not returned yet, the last call takes at least RETURN_MS,
+ * because these nodes must first reap their workers. If the last call would take 0 ms, begin the round with the
+ * present nodes instead. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     uint64_t call_ms = r->rules.last_call_ms;
@@ -130,8 +132,9 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* Check after a join or a leave whether the round is complete. A newcomer does not restart a running last call,
- * because a steady stream of newcomers would postpone the round forever. */
+/* Return the next state after a join or a leave. A complete round begins. An elastic job with enough nodes begins the
+ * last call. Any other job continues to gather nodes. A newcomer does not restart a running last call, because a
+ * steady stream of newcomers would postpone the round forever. */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -172,7 +175,7 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format "SIGTERM from pid 77 (bash) of bob". If an agent gives up, there is no signal but only a text. */
+/* Format "SIGTERM from pid 77 (bash) of bob". If an agent gives up, the event has no signal but only a text. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -192,8 +195,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Let a node leave while no worker of it runs. If a static job is between two attempts, its user has stopped the whole
- * job, so the job ends. Before the first attempt, the user may start this node again. */
+/* Let a node leave while no worker of this node runs. If a static job is between two attempts, its user has stopped
+ * the whole job, so the job ends. Before the first attempt, the user may start this node again. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -205,8 +208,8 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, NO_RESTART_STOPPED);
 }
 
-/* Remove a lost node, whether its connection closed or it was silent. Record the loss before freeing the node, because
- * the diagnosis reports lost nodes. */
+/* Remove a lost node, after its connection closed or after it was silent for too long. Record the loss before freeing
+ * the node, because the diagnosis reports lost nodes. */
 static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -269,7 +272,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
     r->end.rank0_code = how->rank0_code;
 }
 
-/* Treat `stopped` without an earlier `stop` as a failure. A node that is done has nothing left to stop. */
+/* Treat `stopped` without an earlier `stop` as a failure. A node that is done has no worker left to stop. */
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -336,7 +339,8 @@ static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct r
     return rdzv_stop_round(r);
 }
 
-/* Record the agreement, and keep it for later nodes: the waiting node may leave and another one may join. */
+/* Record the agreement, and keep the agreement for later nodes, because the waiting node may leave and another node
+ * may join. */
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     r->grow_agreed = true;
@@ -354,7 +358,8 @@ static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const str
     return r->state;
 }
 
-/* Replace the failure by a more detailed report about the same worker. Its time stays as the store recorded it. */
+/* Replace the failure by a more detailed report about the same worker. The failure keeps the time that the store
+ * recorded first. */
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.why == RDZV_WHY_FAILED && r->end.cause.failure.node_rank == node->node_rank &&
@@ -421,7 +426,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 
 /* Return the member that has sent a message. If the message is not valid, return NULL and set *answer. The message is
  * a heartbeat even if it is rejected, because a node that sends messages about an old round is alive. STALE_ROUND is
- * checked before NO_MEMBER, because it is more exact. */
+ * checked before NO_MEMBER, because STALE_ROUND is more exact. */
 static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
@@ -448,7 +453,8 @@ static bool has_rank(const struct node *node, int64_t rank)
     return rank >= node->first_rank && rank - node->first_rank < node->nproc;
 }
 
-/* Step the machine, then settle. A cell must not begin a round while another one ends, so it only sets must_settle. */
+/* Step the machine, then settle. A cell must not begin a round while another round ends, so a cell only sets
+ * must_settle. */
 static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
                                     const struct rdzv_event *event, uint64_t now_ms)
 {
@@ -463,7 +469,7 @@ static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
     return RDZV_OK;
 }
 
-/* Let a node join, without settling: a round that may be complete now must wait until the answer to the join is
+/* Let a node join, without settling. A round that may now be complete must wait until the answer to the join is
  * sent. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal)
@@ -562,7 +568,7 @@ void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Repeat until nothing is left to settle, because a step may set must_settle again. The loop ends, because a cell sets
+/* Repeat while must_settle is set, because a step may set must_settle again. The loop ends, because a cell sets
  * must_settle only after progress. */
 void rdzv_settle(struct rdzv *r, uint64_t now_ms)
 {
@@ -573,7 +579,7 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms)
     }
 }
 
-/* Return one deadline, because the shell has one timer. If something is left to settle, the deadline is now. */
+/* Return one deadline, because the shell has one timer. While must_settle is set, the deadline is now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_settle)
@@ -581,7 +587,8 @@ uint64_t rdzv_deadline(const struct rdzv *r)
     return earlier_of(earlier_of(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
 }
 
-/* Drop each silent node before its loss takes effect, so that the node can send nothing after the others continue. */
+/* Drop each silent node before its loss takes effect, so that the node can send no message after the other nodes
+ * continue. */
 static void drop_silent_nodes(struct rdzv *r)
 {
     char how[64];
@@ -593,8 +600,8 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* Drop silent nodes first, because a round must not include them. Send messages to waiting nodes last, because only
- * then it is clear whether they still wait. */
+/* Drop silent nodes first, because a round must not include them. Send messages to waiting nodes last, because the
+ * earlier steps may end their wait. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

@@ -23,16 +23,17 @@
 
 #include <stddef.h>
 
-/* Reasons for the end of a round, reasons against a restart, and rejections. The enums below, the words of the
- * protocol and the texts of messages are made from these rows. */
+/* Reasons for the end of a round, reasons against a restart, and rejections. These rows generate the enums below, the
+ * words of the protocol and the texts of messages. */
 #include "diagnosis/findings.h"
 #include "base/events.h"
 
 #define RDZV_STATES(X)                                                                                     \
     X(GATHERING, "gathering") /* waits for more nodes */                                                   \
-    X(LAST_CALL, "last call") /* enough nodes have joined; waits a little longer for others */             \
+    X(LAST_CALL, "last call") /* enough nodes have joined; the job waits a little longer for more nodes */ \
     X(RUNNING, "running")     /* a round is complete: workers run */                                       \
-    X(STOPPING, "stopping")   /* all nodes were asked to stop; waits until nothing of the round is left */ \
+    X(STOPPING,                                                                                            \
+      "stopping") /* all nodes were asked to stop; the job waits until no process of the round is left */  \
     X(BACKING_OFF, "backing off") /* another attempt follows after the back-off */                         \
     X(OVER, "over")               /* all nodes have been notified of the end */
 
@@ -61,7 +62,7 @@ enum {
     RDZV_TEXT_MAX = LIMIT_TEXT,
     RDZV_WORDS_MAX = LIMIT_WORDS,
     RDZV_LIST_MAX = LIMIT_LISTED, /* a round of at most this many nodes lists them all in `round` */
-    RDZV_SHORT_LIST_MAX = 32,     /* a larger round lists this many; so does `waiting` */
+    RDZV_SHORT_LIST_MAX = 32,     /* a larger round, and `waiting`, list at most this many nodes */
     RDZV_GONE_MAX = 32,           /* number of nodes that have left and are kept for a diagnosis */
     RDZV_CODE_NO_NODE =
         125, /* exit code if a node is lost or never joined, because no worker has an exit code */
@@ -105,11 +106,11 @@ struct rdzv_join {
     int pid;
     uint64_t pid_start;
     bool elastic;
-    uint32_t nnodes_min, nnodes_max; /* static: the same for all nodes */
-    int32_t node_rank;               /* static; -1 = any free rank */
+    uint32_t nnodes_min, nnodes_max; /* equal for all nodes of a static job */
+    int32_t node_rank;               /* only in a static job; -1 = any free rank */
     uint32_t nproc;
     bool nproc_given, uneven;
-    /* Rules for the whole job. The first node that joins sets them; the values of later nodes are ignored. */
+    /* Rules for the whole job. The first node that joins sets these rules. The values of later nodes are ignored. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms, last_call_ms, join_timeout_ms;
     const char *join_knob;    /* the option that sets join_timeout_ms, for messages; "" or NULL = --timeout */
@@ -128,11 +129,12 @@ enum rdzv_answer {
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* The cause of a round's end, as far as it is known. The cause of a victim may be replaced. */
+/* The known cause of a round's end. A later failure may replace the cause if the failed worker was a victim. */
 struct rdzv_cause {
     enum rdzv_why why;
-    enum no_restart no_retry; /* CANNOT_START, USAGE, IMPORT or HANGS: a restart would not help; else NONE */
-    bool silent;              /* NODE_LOST: true = the node was silent, false = its connection closed */
+    enum no_restart
+        no_retry; /* CANNOT_START, USAGE, IMPORT or HANGS if a restart would not help; else NONE */
+    bool silent;  /* for NODE_LOST: true = the node was silent, false = its connection closed */
     struct failure failure;
 };
 
@@ -148,7 +150,7 @@ struct rdzv_seat {
 struct rdzv_round {
     uint32_t round;    /* from 1 */
     uint32_t attempt;  /* round - 1; also the number of the round's key space */
-    uint32_t restarts; /* restarts so far that use up --max_restarts */
+    uint32_t restarts; /* restarts so far that count for --max_restarts */
     uint32_t nnodes, world_size;
     const struct rdzv_seat *seats; /* in the order of node ranks */
     uint32_t n_seats;              /* nnodes in rdzv_env.begin; fewer in the messages of a large job */
@@ -158,14 +160,14 @@ struct rdzv_round {
 struct rdzv_waiting {
     enum rdzv_state state;
     uint32_t joined, min, max;
-    uint32_t spare;        /* nodes that wait for the next round while one runs */
+    uint32_t spare;        /* nodes that wait for the next round while a round runs */
     uint32_t returning;    /* members of the last round that have not joined again yet */
     uint64_t left_ms;      /* time until the job gives up; UINT64_MAX = never */
     uint64_t last_call_ms; /* time until the round begins with the present nodes; UINT64_MAX = no last call */
     uint64_t backoff_ms;   /* time until the next round may begin; 0 = now */
     uint32_t n_hosts, n_missing, n_missing_listed;
     const char *hosts[RDZV_SHORT_LIST_MAX];
-    uint32_t missing[RDZV_SHORT_LIST_MAX]; /* static: missing node ranks */
+    uint32_t missing[RDZV_SHORT_LIST_MAX]; /* missing node ranks of a static job */
 };
 
 /* The exit codes that --exit_code selects from. */
@@ -177,20 +179,20 @@ enum rdzv_tell_kind { RDZV_TELL_ROUND, RDZV_TELL_WAITING, RDZV_TELL_STOP, RDZV_T
 
 struct rdzv_tell {
     enum rdzv_tell_kind kind;
-    /* ROUND: the place of the receiver. */
+    /* For ROUND: the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
     uint32_t role_rank,
         role_size; /* the receiver's first rank among the workers of its role, and their number; 0 = only one role */
     /* WAITING */
     const struct rdzv_waiting *waiting;
-    /* STOP, VERDICT: the round that ends; 0 = the job ended before its first round. */
+    /* For STOP and VERDICT: the round that ends; 0 = the job ended before its first round. */
     uint32_t round;
     enum rdzv_why why;
     const struct rdzv_cause *cause; /* NULL = success, or no worker ever ran */
     /* VERDICT */
-    bool restart;        /* true: join again; false: finish */
-    uint32_t attempt;    /* number of the next round, if one follows */
+    bool restart;        /* true = join again, false = finish */
+    uint32_t attempt;    /* number of the next attempt, if another round follows */
     uint64_t backoff_ms; /* pause before the next round */
     enum no_restart no_restart;
     int64_t step,
@@ -221,10 +223,10 @@ struct rdzv_env {
     bool (*begin)(void *user, const struct rdzv_round *world);
     /* Return the progress that the workers of the round have reported in a key; -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* Set the key with the number of nodes that could join another round; workers read this key. NULL = no key. */
+    /* Set the key with the number of nodes that could join another round. Workers read this key. NULL = no key. */
     void (*waiting_nodes)(void *user, uint32_t count);
     /* Close the connection of a node that is silent or never stopped, before the other nodes continue. The node
-     * receives no more messages, and rdzv_lost need not be called for it. `why` ends a sentence. */
+     * receives no more messages, and the caller need not call rdzv_lost for this node. `why` ends a sentence. */
     void (*drop)(void *user, uint64_t node, const char *why);
     void (*log)(void *user, const char *line);                    /* NULL = no log */
     void (*record)(void *user, const struct rdzv_record *record); /* NULL = no event log */
@@ -241,16 +243,17 @@ const char *rdzv_instance(const struct rdzv *r);
 
 struct rdzv_refusal {
     enum rdzv_refused code;
-    char sentence[2 * RDZV_WORDS_MAX]; /* both values and both hosts; rdzv_refused_advice has the remedy */
+    char sentence[2 *
+                  RDZV_WORDS_MAX]; /* names both values and both hosts; rdzv_refused_advice has the remedy */
 };
 
-/* Let a node join, or join again after a verdict "restart". Return RDZV_WELCOME, or the reason for the rejection, with
- * its sentence in `refusal`. Then send the answer and call rdzv_settle, which sends what follows from the join
- * (perhaps a round). Without this call, rdzv_deadline returns "now" and the next rdzv_tick settles. */
+/* Let a node join, or join again after a verdict "restart". Return RDZV_WELCOME, or the reason for the rejection,
+ * with its sentence in `refusal`. The caller then sends the answer and calls rdzv_settle, which may begin a round. If
+ * the caller does not call rdzv_settle, rdzv_deadline returns "now" and the next rdzv_tick settles. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
 void rdzv_settle(struct rdzv *r, uint64_t now_ms);
-/* Check after rdzv_join whether the node is a spare: a round runs, or the job has more nodes than it may use. */
+/* Return true if the node waits as a spare, because a round runs, or because more nodes wait than the job may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
 /* Report that a worker has failed by itself. Its agent stops the other workers of the node. */
@@ -262,16 +265,16 @@ enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round, con
 /* Report that all workers of the node have ended with 0. */
 enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64_t now_ms);
 
-/* Check whether this node runs this rank in the current round: OK, NO_MEMBER or OTHER_RANK. */
+/* Return RDZV_OK if this node runs this rank in the current round, otherwise NO_MEMBER or OTHER_RANK. */
 enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t rank);
 
 struct rdzv_stopped {
     bool unkillable;
     int max_code;   /* highest exit code of the node's workers that ended by themselves, 0 = none */
-    bool has_rank0; /* worker 0 was on this node and ended by itself, with this code: */
+    bool has_rank0; /* worker 0 was on this node and ended by itself; the next member is its code */
     int rank0_code;
 };
-/* Report that nothing of the round is left on the node. */
+/* Report that no process of the round is left on the node. */
 enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
                               uint64_t now_ms);
 
@@ -294,8 +297,8 @@ void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
 /* Return the time at which rdzv_tick must be called; UINT64_MAX = never. Every call of the rendezvous may change this
  * time. */
 uint64_t rdzv_deadline(const struct rdzv *r);
-/* Carry out what is due. First pass in all received messages: otherwise, after a pause of this server, all nodes would
- * seem to have been silent. */
+/* Carry out all due actions. The caller first passes in all received messages, because after a pause of this server
+ * all nodes would otherwise seem silent. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms);
 
 /* --- queries
@@ -306,7 +309,7 @@ enum rdzv_node_state {
     RDZV_NODE_RUNNING,  /* a member; its workers run */
     RDZV_NODE_DONE,     /* a member; all its workers ended with 0 */
     RDZV_NODE_STOPPING, /* a member; has been asked to stop, or leaves */
-    RDZV_NODE_STOPPED,  /* a member; nothing of the round is left on it */
+    RDZV_NODE_STOPPED,  /* a member; no process of the round is left on the node */
     RDZV_NODE_RESTING,  /* was asked to join again, but has not joined yet */
     RDZV_NODE_FINISHED, /* has received its last verdict */
 };
@@ -331,7 +334,7 @@ struct rdzv_gone {
     int pid;
     uint32_t round;
     uint64_t joined_ms, gone_ms;
-    bool lost;   /* false: the node left by itself */
+    bool lost;   /* false = the node left by itself */
     bool silent; /* the node was lost because it was silent for too long */
 };
 
@@ -344,7 +347,7 @@ struct rdzv_facts {
     uint32_t nodes, members, waiting, done, stopped; /* numbers of nodes */
     uint32_t returning; /* nodes of the last round that have not joined again yet */
     uint32_t world_size;
-    uint64_t since_ms;    /* when this state began */
+    uint64_t since_ms;    /* start of this state */
     uint64_t deadline_ms; /* deadline of this state, UINT64_MAX = none */
     uint64_t join_timeout_ms, node_timeout_ms, last_call_ms;
     const char *join_knob; /* option that sets join_timeout_ms, "--timeout" */
@@ -356,16 +359,16 @@ struct rdzv_facts {
 };
 
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
-/* Fill *facts. Return false if there is no such node. */
+/* Fill *facts. Return false if the rendezvous has no such node. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
-/* Return the node that joined after the node `after`. The argument 0 asks for the first node; the result 0 means that
- * there are no more nodes. */
+/* Return the node that joined after the node `after`. If `after` is 0, return the first node. Return 0 if no node
+ * joined after `after`. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
-/* Return the node that runs this rank of the world; 0 = no round runs, or the node has left. */
+/* Return the node that runs this rank of the world. Return 0 if no round runs, or if the node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);
-/* Check whether a node with this node rank waits or runs. Only for static jobs. */
+/* Return true if a node with this node rank waits or runs. Only for static jobs. */
 bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank);
-/* Check whether the job is over and all nodes have been notified. A job of the same name may begin then. */
+/* Return true if the job is over and all nodes have their verdict. A job of the same name may then begin. */
 bool rdzv_is_over(const struct rdzv *r);
 
 #endif

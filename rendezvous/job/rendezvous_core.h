@@ -2,7 +2,7 @@
  *
  *     rendezvous.c   turns messages and time into events; the machine: states x events, and the work of each cell
  *     admission.c    the checks before a join; a rejection names both values and both hosts
- *     round.c        when a round is complete, its beginning, its end, and whether another one follows
+ *     round.c        when a round is complete, its beginning, its end, and whether another round follows
  *     nodes.c        nodes join, move between lists, get ranks, leave; heartbeats; only this file frees a node
  *     view.c         names, the log, messages to waiting nodes, copies for readers
  *
@@ -17,16 +17,16 @@
 
 #include <inttypes.h>
 
-/* The failed attempts of a job. They decide whether another attempt follows, and when (round.c). All nodes of a job
- * share one budget.
+/* The failed attempts of a job. The failed attempts decide whether another attempt follows, and when (round.c). All
+ * nodes of a job share one budget.
  *
  * There are two kinds of reasons against another attempt. restarts_failed finds the reasons in the failure itself.
- * restarts_progress compares the progress that the workers have reported; the caller must first read it from the key
- * space. */
+ * restarts_progress compares the progress that the workers have reported. The caller must first read the progress
+ * from the key space. */
 struct restarts {
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms;
-    uint32_t failed;   /* number of failed attempts; a round that ended for another reason is none */
+    uint32_t failed;   /* number of failed attempts; a round that ended for another reason does not count */
     int64_t step;      /* progress of the latest attempt, if requested; -1 = not reported */
     int64_t best_step; /* best progress of all attempts so far; -1 = unknown */
     uint32_t standing; /* number of latest attempts that did not exceed best_step */
@@ -53,27 +53,28 @@ struct node {
     enum rdzv_node_state state;
     uint32_t round;    /* the last round that the node was a member of; 0 = none */
     int32_t node_rank; /* rank in that round, -1 = none */
-    int32_t wanted;    /* static: the requested node rank, -1 = any */
+    int32_t wanted;    /* requested node rank of a static node, -1 = any */
     uint32_t first_rank, nproc;
     uint32_t role_rank, role_size; /* as in struct rdzv_tell */
     uint32_t store_port;           /* as in struct rdzv_join */
     int pid;
     uint64_t pid_start, joined_ms, heard_ms, grace_ms;
-    uint64_t spared_ms; /* start of its silence: the last message, or the last excuse */
+    uint64_t spared_ms; /* start of the node's silence: its last message, or its last excuse */
     uint32_t pardons;   /* number of excuses since its last message */
     bool leaving;
     int leave_signal;
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
 };
 
-/* The identity of a node in messages. It distinguishes two nodes on one host, and two hosts with the same name. */
+/* The identity of a node in messages. The identity distinguishes two nodes on one host, and two hosts with the same
+ * name. */
 struct who {
     char host[RDZV_TEXT_MAX], addr[64];
     int32_t node_rank; /* requested rank, -1 = any */
     int pid;
 };
 
-/* The rules of the job, set by the first node. They are valid if `known` is true. */
+/* The rules of the job, set by the first node. The rules are valid if `known` is true. */
 struct rules {
     bool known, elastic;
     bool nproc_fixed; /* `nproc` was given by number, without --uneven */
@@ -89,7 +90,7 @@ struct rules {
 
 /* The round that runs, or ran last. */
 struct rdzv_run {
-    uint32_t round; /* 0 = none yet */
+    uint32_t round; /* 0 = no round yet */
     uint32_t nnodes, world_size;
     uint32_t n_members; /* members that have not left */
     uint32_t n_open;    /* members that are not STOPPED and have not left */
@@ -111,7 +112,7 @@ struct rdzv_end {
     enum no_restart no_restart;
 };
 
-/* When a state ends, if no event ends it earlier. */
+/* When a state ends, unless an event ends the state earlier. */
 struct rdzv_until {
     uint64_t stop_ms, back_off_ms, gather_ms, call_ms;
 };
@@ -181,20 +182,20 @@ struct rdzv_event {
     const struct failure *failure;  /* FAILED, EXPLAINED, HANGS */
     const struct rdzv_stopped *how; /* STOPPED */
     int signal;                     /* LEAVE */
-    const char *words; /* LEAVE: the origin of the request; LOST: the way in which the node was lost */
-    bool silent;       /* LOST: the node was silent for too long */
+    const char *words;              /* origin of a LEAVE, or the way in which a node was LOST */
+    bool silent;                    /* for LOST: the node was silent for too long */
 };
 
 /* --- rendezvous.c --- */
-/* Apply an event. `node` is the node that the event is about; NULL for GROW, HANGS, SETTLE, TIME_UP, and for the JOIN
- * of a new node. */
+/* Apply an event. `node` is the node that the event is about. `node` is NULL for GROW, HANGS, SETTLE, TIME_UP, and
+ * for the JOIN of a new node. */
 void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event);
 
 /* --- admission.c --- */
 /* How a node that joins now takes part: in the next round, as a spare, or not at all. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
-/* Check a node that joins. An accepted node waits afterwards. If it is rejected, joining->refusal has the reason, and
- * nothing else has changed. `known` is the node if it joined before, else NULL. */
+/* Check a node that joins. An accepted node waits afterwards. For a rejected node, joining->refusal has the reason,
+ * and no other data has changed. `known` is the node if the node joined before, else NULL. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as);
 
 /* --- nodes.c --- */
@@ -230,15 +231,15 @@ void rdzv_tell_workers_who_waits(struct rdzv *r);
 enum rdzv_state rdzv_begin_round(struct rdzv *r);
 
 /* --- nodes.c --- */
-/* Fill r->run.member with waiting nodes, in the order of their new node ranks: all nodes of a static job, or `n` nodes
- * of an elastic one. */
+/* Fill r->run.member with waiting nodes, in the order of their new node ranks: all nodes of a static job, or `n`
+ * nodes of an elastic job. */
 void rdzv_order_static(struct rdzv *r);
 void rdzv_order_elastic(struct rdzv *r, uint32_t n);
 /* Compare names, with numbers by value: "node2" is before "node10". */
 int rdzv_compare_names(const char *a, const char *b);
 
 /* --- round.c --- */
-/* Check whether the worker gave up because it had lost a peer. */
+/* Return true if the worker gave up because it had lost a peer. */
 bool rdzv_is_victim(const struct failure *failure);
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
 /* Set a hang as the cause. Only three fields of `failure` are used: the code, the words and the reason against a
@@ -251,7 +252,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r);
 /* If nothing of the round is left, begin another attempt or end the job. Otherwise stay in STOPPING. Return the next
  * state. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r);
-/* Send a verdict to every node that has none. Return the next state. */
+/* Send a verdict to every node without a verdict. Return the next state. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
 /* Send a separate verdict to a node that leaves. `signal` 0 = the node leaves by itself. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
@@ -261,7 +262,7 @@ void rdzv_touch(struct rdzv *r, struct node *node);
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
 /* Detect a suspension of this server itself. Call this before checking for silent nodes. */
 void rdzv_check_own_pulse(struct rdzv *r);
-/* Check whether the node has been silent for too long, without the excused time. */
+/* Return true if the node has been silent for too long, without the excused time. */
 bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
 /* Return the node that has been silent longest if it has been silent for too long, else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);

@@ -3,12 +3,12 @@
  * A static round is complete when all node ranks have joined. The first round of an elastic job is complete when MAX
  * nodes have joined, or when MIN nodes have joined and the last call is over. A later round does not wait for
  * newcomers: it is complete when each member of the last round has returned or left, and these members and the spares
- * are at least MIN nodes. If they are fewer, newcomers are needed, and there is a last call again, because newcomers
- * rarely come alone.
+ * are at least MIN nodes. With fewer nodes, the round needs newcomers and begins after another last call, because
+ * newcomers rarely come alone.
  *
- * The verdict waits for the answers of all members, for two reasons: the next round must not begin while a part of the
- * last one is left on any node, and only then all exit codes are known. The end of a round decides whether another one
- * follows:
+ * The verdict waits for the answers of all members, for two reasons: the next round must not begin while a process of
+ * the last round is left on any node, and the verdict needs all exit codes. The end of a round decides whether
+ * another round follows:
  *
  *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
  *     a node is lost, static       the same; the node must join again
@@ -28,9 +28,10 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* A permanent failure is not retried. The agent detects and reports it: a missing program, a usage error, or an import
- * error. Out of memory is retried, because a worker that leaks for hours continues from its last checkpoint. A worker
- * that is too large from the start is ended by the rule about progress or by --max_restarts. */
+/* A permanent failure is not retried. The agent detects and reports a permanent failure: a missing program, a usage
+ * error, or an import error. A failure for lack of memory is retried, because a worker that leaks for hours continues
+ * from its last checkpoint. A worker that is too large from the start is ended by the rule about progress or by
+ * --max_restarts. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 {
@@ -42,22 +43,22 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Return the reason of the failure itself before the used-up budget, because it helps the user more. `failed` grows to
- * one above the budget at most, so that it cannot overflow. */
+/* Return the reason of the failure itself before the used-up budget, because the failure helps the user more.
+ * `failed` grows at most to one above the budget, so `failed` cannot overflow. */
 enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
-        return NO_RESTART_NONE; /* no restart was requested, so there is nothing to explain */
+        return NO_RESTART_NONE; /* the user requested no restart, so a reason is not needed */
     if (cause->no_retry != NO_RESTART_NONE)
         return cause->no_retry;
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Apply the rule about progress. It begins when an attempt has reported progress for the first time. From then on, an
- * attempt that ends before its report is one without progress. */
+/* Apply the rule about progress. The rule begins when an attempt has reported progress for the first time. After
+ * that, an attempt that ends before its report counts as an attempt without progress. */
 enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -73,8 +74,8 @@ enum no_restart restarts_progress(struct restarts *a, int64_t step)
 }
 
 /* Double the pause with each attempt without progress, so that a job that makes progress has short pauses. If no
- * attempt ever reported progress, double it with each failed attempt. Compare with half of the cap before doubling, so
- * that the pause cannot overflow. */
+ * attempt ever reported progress, double the pause with each failed attempt. Compare with half of the cap before
+ * doubling, so that the pause cannot overflow. */
 uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -96,8 +97,7 @@ static uint32_t places_for_newcomers(const struct rdzv *r)
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* Return how many nodes a round would have now: all survivors that are back, and as many newcomers as there are
- * places. */
+/* Return how many nodes a round would have now: all survivors that are back, and one newcomer for each free place. */
 uint32_t rdzv_takes(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
@@ -230,8 +230,8 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
 }
 
 /* Begin a round. The key space is emptied before any node receives the round, because the first request of a worker
- * may follow at once. Seats are assigned before that, because `begin` needs their list. If there is no memory for the
- * new key space, the job ends here: in a round with old keys, barriers would be used up. */
+ * may follow at once. Seats are assigned before `begin`, because `begin` needs the list of seats. If memory for the
+ * new key space is short, the job ends here. In a round with old keys, the names of barriers would be used up. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_takes(r);
@@ -279,15 +279,15 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
 }
 
 /* Check whether a worker gave up because of another rank. Its exit code shows this, or its output if it is a PyTorch
- * worker (`victim`). Such a failure is not the cause but only the first report, so a later one replaces it. */
+ * worker (`victim`). Such a failure is not the cause but only the first report, so a later failure replaces a
+ * victim's failure. */
 bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* Return the reason against a restart that an agent has found. Another word, or an unknown one, allows another
- * attempt. */
+/* Return the reason against a restart that an agent has found. Any other word allows another attempt. */
 static enum no_restart find_no_retry(const char *word)
 {
     const enum no_restart why = no_restart_find(word);
@@ -304,8 +304,8 @@ void rdzv_set_hang(struct rdzv *r, const struct failure *failure)
     text_copy(r->end.cause.failure.code, sizeof(r->end.cause.failure.code), failure->code);
 }
 
-/* Set a failure as the cause. If it replaces another cause, keep the time of the first one, because the round failed
- * then. */
+/* Set a failure as the cause. If the failure replaces another cause, keep the time of the first cause, because the
+ * round failed at that time. */
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure)
 {
     const uint64_t after_ms = r->end.has_cause ? r->end.cause.failure.after_ms : r->now_ms - r->run.began_ms;
@@ -321,7 +321,7 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
 
 /* Return the exit code of a failure, which is never 0, even if a peer has sent 0. The codes are those of a shell, so
  * that scripts around ddprun need no table. errno takes precedence over the exit code, because a program that was
- * never started has none. */
+ * never started has no exit code. */
 static int code_of(const struct rdzv_cause *cause)
 {
     const struct failure *failure = &cause->failure;
@@ -348,9 +348,10 @@ static void log_stop(struct rdzv *r)
                   failure->words);
 }
 
-/* Send `stop` to all members. All have the same deadline: the longest grace period and RDZV_STOP_EXTRA_MS. In the
- * extra time a node kills, reaps and reports, perhaps on an overloaded machine that caused the failure. A node that
- * has not answered by then never will. If all members have left already, judge the round at once. */
+/* Send `stop` to all members. All members have the same deadline: the longest grace period plus RDZV_STOP_EXTRA_MS.
+ * In the extra time a node kills and reaps its workers and reports the end, perhaps on an overloaded machine that
+ * caused the failure. A node that has not answered before the deadline will never answer. If all members have left
+ * already, judge the round at once. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_tell tell = {
@@ -400,7 +401,7 @@ static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tel
     r->env.tell(r->env.user, node->id, tell);
 }
 
-/* Log the end of the job, with the reason against a restart, because users ask for it first. */
+/* Log the end of the job, with the reason against a restart, because users need this reason first. */
 static void log_end(struct rdzv *r, enum rdzv_why why)
 {
     if (why == RDZV_WHY_DONE)
@@ -412,8 +413,8 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
 }
 
 /* End the job. If nodes are missing or the store has no memory, no worker has failed, so the exit code is
- * RDZV_CODE_NO_NODE, even after earlier rounds. Nodes that left before have their verdict. `say_ms` is never, because
- * the job waits for no more nodes. */
+ * RDZV_CODE_NO_NODE, even after earlier rounds. Nodes that left before have their verdict. `say_ms` becomes "never",
+ * because the job waits for no more nodes. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;
@@ -431,9 +432,9 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
     return RDZV_OVER;
 }
 
-/* Check whether the end of the round uses up one of --max_restarts. A failed or hanging worker does. A lost node does
- * so only in a static job, because elastic jobs are made for lost nodes: a day of spot machines would use up all
- * restarts. */
+/* Return true if the end of the round uses up a restart of --max_restarts. A failed or hanging worker uses up a
+ * restart. A lost node uses up a restart only in a static job. Elastic jobs are made for lost nodes, and a day of
+ * spot machines would use up all restarts. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->end.cause.why == RDZV_WHY_FAILED || r->end.cause.why == RDZV_WHY_HANGS ||
@@ -479,8 +480,8 @@ static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
     r->run.n_members = 0;
 }
 
-/* Begin the pause before another attempt. The time to gather begins after the pause, which would otherwise use it
- * up. */
+/* Begin the pause before another attempt. The time to gather begins after the pause, because the pause must not use
+ * up this time. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
@@ -494,10 +495,11 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. A later reason replaces an earlier one, so the strongest is checked
- * last: after an unkillable process there is no restart, even if the user wants one. restarts_progress is called only
- * if another attempt is still possible, because it counts this attempt as one without progress. If the user has
- * requested no restarts (`wanted` is false), the verdict has no reason against one. */
+/* Decide between a restart and the end of the job. A later reason replaces an earlier reason, so the strongest reason
+ * is checked last. After an unkillable process no restart follows, even if the user wants a restart.
+ * restarts_progress is called only if another attempt is still possible, because this function counts attempts
+ * without progress. If the user has requested no restarts (`wanted` is false), the verdict has no reason against a
+ * restart. */
 static enum rdzv_state judge_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

@@ -107,7 +107,8 @@ uint64_t rdzv_state_deadline(const struct rdzv *r)
     }
 }
 
-/* Return the number of restarts. The failure that ends a job is counted in `failed`, but no restart follows it. */
+/* Return the number of restarts. `failed` also counts the failure that ends the job, but no restart follows this
+ * failure. */
 static uint32_t restarts_made(const struct rdzv *r)
 {
     const struct restarts *a = &r->restarts;
@@ -221,8 +222,8 @@ bool rdzv_is_over(const struct rdzv *r)
 /* The log, the event log, and messages to waiting nodes.
  *
  * A change of the missing nodes is reported 250 ms later, so that a job that starts at once needs no message. Further
- * reports are at least one second apart. With more than 1,000 waiting nodes the interval is 1 ms for each, so that
- * every node receives only a few messages. */
+ * reports are at least one second apart. With more than 1,000 waiting nodes the interval is 1 ms for each node, so
+ * that every node receives only a few messages. */
 
 enum { SAY_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
 
@@ -267,7 +268,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 
 /* --- awaited conditions --------------------------------------------------------------------------------- */
 
-/* Schedule a report, unless one is scheduled already: that report will include the change. */
+/* Schedule a report, unless a report is already scheduled. The scheduled report will include the change. */
 void rdzv_will_say(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
@@ -282,8 +283,8 @@ static uint64_t left(const struct rdzv *r, uint64_t until_ms)
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
 }
 
-/* List the node ranks whose nodes neither wait nor run. While a node without a requested rank waits, list none,
- * because only the number of missing nodes is known. */
+/* List the node ranks whose nodes neither wait nor run. While a node without a requested rank waits, the list is
+ * empty, because only the number of missing nodes is known. */
 static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
 {
     uint32_t here = 0;

@@ -1,6 +1,6 @@
-/* failure.h -- the first failure of an attempt, as one record. The agent that detects the end of a worker fills it
- * (launcher/node). hub/messages.h encodes and decodes it. The store copies the whole record, and launcher/report
- * formats it as the last line of every node's report.
+/* failure.h -- the first failure of an attempt, as one record. The agent that detects the end of a worker fills in
+ * the record (launcher/node). hub/messages.h encodes and decodes it. The store copies the whole record, and
+ * launcher/report formats the record as the last line of every node's report.
  *
  * A new fact needs a row of FAILURE_ROWS and the code that fills it. */
 #ifndef RENDEZVOUS_RECORD_FAILURE_H
@@ -14,7 +14,7 @@
 enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
 /* R(X, kind, name, least, most, when missing, description, shown as, label). The first six values are a row X of
- * hub/messages.h with the kind WHOLE or MARK; 0 or false means unknown. Reports (text and JSON) show rows with BYTES
+ * hub/messages.h with the kind WHOLE or MARK. 0 or false means unknown. Reports (text and JSON) show rows with BYTES
  * under the label. HIDDEN rows are only for other code. */
 #define FAILURE_ROWS(R, X)                                                                       \
     R(X, MARK, from_stdout, 0, 0, 0, "the lines are of stdout: stderr was silent", HIDDEN, "")   \
@@ -30,7 +30,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
 /* Reasons against another attempt although --max_restarts allows one, and their words in messages. */
 #define NO_RESTARTS(X)                                                                                    \
-    X(NONE, "")                       /* another attempt follows, or none was requested */                \
+    X(NONE, "")                       /* another attempt follows, or the user requested no restart */     \
     X(USED_UP, "used_up")             /* --max_restarts */                                                \
     X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                                \
     X(USAGE, "usage")                 /* a worker soon exited with 2, 126 or 127: a wrong command line */ \
@@ -41,7 +41,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
     X(UNKILLABLE, "unkillable")       /* a process of the last attempt is still alive */                  \
     X(TOO_FEW_NODES, "too_few_nodes") /* too few nodes joined (again) in time */                          \
     X(NOT_READY, "not_ready")         /* no log files, no memory for a key space, or a rejected node */   \
-    X(STORE_LOST, "")                 /* no store is left to decide; never sent */
+    X(STORE_LOST, "")                 /* the node has lost the store, which decides; never sent */
 
 #define X(name, word) NO_RESTART_##name,
 enum no_restart { NO_RESTARTS(X) N_NO_RESTARTS };
@@ -62,10 +62,10 @@ struct failure {
     int pid, exit_code, signal;
     int error;         /* errno of the start; not 0 = the worker never ran */
     uint64_t after_ms; /* time since the attempt began; in the agent's own record, since the worker started */
-    bool victim;       /* the worker gave up because it had lost another one */
+    bool victim;       /* the worker gave up because it had lost another worker */
     char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import"; else "" */
     char host[LIMIT_TEXT];
-    char words[LIMIT_WORDS]; /* how the worker ended, as part of a sentence */
+    char words[LIMIT_WORDS]; /* how the worker ended, as a part of a sentence */
     char log[LIMIT_WORDS];   /* path of the worker's log; "" = none */
     FAILURE_FACTS(FAILURE_MEMBER)
     int n_lines;

@@ -1,8 +1,8 @@
 /* flight.c -- see flight.h.
  *
- * The JSON has the field names of PyTorch's flight recorder if PyTorch has the same facts. It is written without
- * printf and without heap memory, because a signal handler also writes it. The memory of a worker is only read as
- * numbers, or as words of limited length. */
+ * The JSON has the field names of PyTorch's flight recorder if PyTorch has the same facts. This file writes the JSON
+ * without printf and without heap memory, because a signal handler also writes the record. The memory of a worker is
+ * only read as numbers, or as words of limited length. */
 #include "record/flight.h"
 
 #include <inttypes.h>
@@ -17,8 +17,8 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* Invalidate the old entry first, and set the number of the new one last. So a reader sees either no entry or the new
- * one. */
+/* Invalidate the old entry first, and set the number of the new entry last. So a reader sees either no entry or the
+ * new entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -42,8 +42,8 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
     return op;
 }
 
-/* Set the new state. Also set it in the head if this is the latest operation: with asynchronous backends, an operation
- * that completes late may not be the latest. */
+/* Set the new state of the operation. If the operation is the latest, also set the state in the head. With
+ * asynchronous backends, an operation that completes late may not be the latest. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
@@ -132,8 +132,8 @@ static void write_signed(struct out *o, int64_t n)
     write_number(o, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 }
 
-/* Write at most `max` bytes of `text`; bytes that break JSON or a terminal become '?'. Each byte is read
- * once, because a worker may be writing. */
+/* Write at most `max` bytes of `text`; a byte that breaks JSON or a terminal becomes '?'. Each byte is read once,
+ * because a worker may be writing. */
 static void write_string(struct out *o, const char *text, size_t max)
 {
     const volatile char *from = text;
@@ -197,7 +197,7 @@ static void write_duration(struct out *o, uint64_t from_ns, uint64_t to_ns)
     write_char(o, (char)('0' + us % 10));
 }
 
-/* Write sizes and types. A call without values has neither. */
+/* Write sizes and types. A call without values has no sizes and no types. */
 static void write_sizes(struct out *o, const struct flight *f, const struct flight_op *op, unsigned dtype)
 {
     char word[FLIGHT_WORD];

@@ -1,10 +1,10 @@
 /* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Pure.
  *
- * Launcher and worker share the memory: each worker has one page of a memory file, which it finds by DDPRUN_PAGE. So
- * the record remains if a rank is stopped, loops or was killed. Under another launcher, only the worker has the
- * memory. A worker writes with relaxed atomics: each is one instruction and never waits. A concurrent reader may see
- * one half-old entry, but never more than one. A number from the page is compared with its limit before it is used as
- * a size or an index.
+ * Launcher and worker share the memory: each worker has one page of a memory file, which the worker finds by
+ * DDPRUN_PAGE. So the record remains if a rank is stopped, loops or was killed. Under another launcher, only the
+ * worker has the memory. A worker writes with relaxed atomics. Each such write is one instruction and never waits. A
+ * concurrent reader may see at most one half-old entry. A number from the page is compared with its limit before it
+ * is used as a size or an index.
  *
  * The words for kinds, types and operations are also in the page, because libddp has their table and the launcher does
  * not link libddp. */
@@ -40,7 +40,8 @@ enum flight_state {
 #undef X
 };
 
-/* One call. Times are of the monotonic clock, 0 = not yet. `call` is number << 16 | kind << 8 | state. */
+/* One call. Times are of the monotonic clock. 0 = not created, started or completed yet. `call` is number << 16 |
+ * kind << 8 | state. */
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
@@ -92,7 +93,8 @@ static inline enum flight_state flight_state(uint64_t call)
     return (enum flight_state)(call & 0xff);
 }
 
-/* Record that the worker has written its file. flight_is_kept checks whether nothing has been recorded since then. */
+/* Record that the worker has written its file. flight_is_kept returns true if the worker has recorded no call since
+ * then. */
 void flight_note_kept(struct flight *f);
 bool flight_is_kept(const struct flight *f);
 
@@ -105,7 +107,7 @@ struct flight_begin {
     enum flight_state state;
 };
 
-/* Add an entry, which replaces the oldest one. */
+/* Add an entry, which replaces the oldest entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin);
 
 /* Record progress of an entry: STARTED (from SCHEDULED), COMPLETED, FAILED. */
@@ -115,27 +117,27 @@ void flight_settle(struct flight *f, struct flight_op *op, enum flight_state sta
  * The copy is "?" for an index outside the table. */
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index);
 
-/* Write the whole record as JSON (docs/libddp.md), in pieces; `why` is the reason for writing it. The function needs
- * no heap and no state of the C library, so that a signal handler may call it. Return false if `put` has returned
- * false. */
+/* Write the whole record as JSON (docs/libddp.md), in pieces. `why` is the reason for writing the record. The
+ * function needs no heap and no state of the C library, so that a signal handler may call it. Return false if `put`
+ * has returned false. */
 typedef bool (*flight_put)(void *user, const char *text, size_t len);
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put put, void *user);
 
-/* Format the path of a rank's record. `pattern` has %r for the rank; without %r, it is the directory for
+/* Format the path of a rank's record. `pattern` has %r for the rank; without %r, `pattern` is the directory for
  * flight_RANK.json. Return false if the path does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
-/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this, or its launcher if the rank
- * cannot. An existing file is unlinked first, and no link is followed. After false, the file is incomplete or missing.
- * Safe in signal handlers. */
+/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function. If the rank cannot,
+ * its launcher calls this function. An existing file is unlinked first, and no link is followed. After false, the
+ * file is incomplete or missing. Safe in signal handlers. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
 /* The value of DDPRUN_PAGE, with which a worker finds its page:
  *
  *     4711:9:1:52713:3      page 3 of descriptor 9 of process 4711, which is file 52713 of device 1
  *
- * The file has no name, so nothing is left when processes are killed. It is opened as /proc/4711/fd/9. Device and
- * inode prove that the descriptor is still the same file. */
+ * The file has no name, so no file is left when processes are killed. The worker opens the file as /proc/4711/fd/9.
+ * Device and inode prove that the descriptor is still the same file. */
 struct flight_page {
     int pid, fd;
     uint64_t device, inode, index;
@@ -145,7 +147,7 @@ enum { FLIGHT_PAGE_TEXT = 128 };
 
 void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *page);
 
-/* Parse the value. Return false if `text` is malformed; *page is undefined then. */
+/* Parse the value. Return false, with an undefined *page, if `text` is malformed. */
 bool flight_page_parse(const char *text, struct flight_page *page);
 
 #endif

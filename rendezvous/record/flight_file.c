@@ -22,7 +22,7 @@ static bool write_whole(void *user, const char *text, size_t len)
     return true;
 }
 
-/* Unlink the file and open a new one with O_EXCL, so that a link from another user is never followed. */
+/* Unlink the file and open a new file with O_EXCL, so that the open never follows a link from another user. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why)
 {
     unlink(path);

@@ -3,7 +3,7 @@
  *     SET  = PART { "," PART }
  *     PART = RANK | RANK "-" RANK
  *
- * The set has a bit for each rank, because sets are made once, but membership is tested for each line or worker. A
+ * The set has a bit for each rank, because a set is made once, but membership is tested for each line or worker. A
  * number is compared with the limit after each digit, so no number can overflow. */
 #include "record/rank_set.h"
 
@@ -66,8 +66,8 @@ bool rank_read(const char **at, int limit, int *rank)
     return true;
 }
 
-/* Parse one PART, and move past it and its comma. A number must follow a comma, because "0," is usually a list that a
- * script has cut. */
+/* Parse one PART, and move past the PART and its comma. A number must follow a comma, because "0," is usually a list
+ * that a script has cut. */
 static bool read_part(const char **at, struct rank_set *set)
 {
     int first, last;

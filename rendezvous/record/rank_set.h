@@ -21,15 +21,15 @@ void rank_set_free(struct rank_set *set);
 void rank_set_add(struct rank_set *set, int rank);
 
 bool rank_set_has(const struct rank_set *set, int rank);
-int rank_set_highest(const struct rank_set *set); /* -1 = the set is empty */
+int rank_set_highest(const struct rank_set *set); /* Return the highest rank, or -1 if the set is empty. */
 
-/* Parse "0,2-5" with ranks below `limit`. Any order and repetitions are allowed. After DDP_OK, the set is replaced;
- * free it with rank_set_free. After DDP_ERR_ARG, `err` has the correct form. After DDP_ERR_ARG or DDP_ERR_NOMEM, the
- * set is unchanged. */
+/* Parse "0,2-5" with ranks below `limit`. Any order and repetitions are allowed. After DDP_OK, the set is replaced,
+ * and the caller frees the set with rank_set_free. After DDP_ERR_ARG, `err` has the correct form. After DDP_ERR_ARG
+ * or DDP_ERR_NOMEM, the set is unchanged. */
 ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, struct ddp_err *err);
 
-/* Parse one rank below `limit` from the digits at *at, and move *at past them. Return false if there are no digits or
- * the number is too large. */
+/* Parse one rank below `limit` from the digits at *at, and move *at past the digits. Return false if *at has no
+ * digit, or if the number is too large. */
 bool rank_read(const char **at, int limit, int *rank);
 
 /* Append ranks in the form "0,2-5". `rank_at` returns the i-th of `n` ranks in rising order, or -1 to skip it. If the

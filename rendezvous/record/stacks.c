@@ -45,7 +45,7 @@ static const char *text_of(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a whole number from 0 to `most`, or -1 for anything else. */
+/* Return the member `name` if it is a whole number from 0 to `most`, otherwise -1. */
 static int number_of(const cJSON *o, const char *name, int most)
 {
     const cJSON *item = member(o, name);
@@ -54,8 +54,8 @@ static int number_of(const cJSON *o, const char *name, int most)
     return (int)item->valuedouble;
 }
 
-/* Copy at most `size - 1` bytes. Replace bytes that could control a terminal, and bytes that JSON prints as two bytes:
- * so the printed size of a text is known in advance. */
+/* Copy at most `size - 1` bytes. Replace bytes that could control a terminal, and bytes that JSON prints as two
+ * bytes. So the printed size of a text is known in advance. */
 static void copy_safe(char *to, size_t size, const char *text)
 {
     text_copy(to, size, text);
@@ -76,7 +76,7 @@ static void add_text(cJSON *o, const char *name, size_t size, const char *text)
 
 /* --- frames --------------------------------------------------------------------------------------------- */
 
-/* Return the text after the last `mark` in `path`, or NULL. */
+/* Return the text after the last `mark` in `path`, or NULL if `path` has no `mark`. */
 static const char *behind(const char *path, const char *mark)
 {
     const char *found = NULL;
@@ -102,7 +102,7 @@ static const char *library_path(const char *path)
     return NULL;
 }
 
-/* Check whether a frame is native: py-spy prints the name of its library as "module". */
+/* Return true if a frame is native. For a native frame, py-spy prints the name of the library as "module". */
 static bool is_native(const cJSON *frame)
 {
     return text_of(frame, "module")[0] != '\0';
@@ -131,8 +131,8 @@ static cJSON *new_frame(const char *function, const char *file, int line, bool i
     return o;
 }
 
-/* Return a frame of py-spy. Its short paths are not used for libraries: py-spy shortens paths by sys.path, so
- * "pkg/data.py" may be a file of the user or of a library. */
+/* Return a frame of py-spy. The short paths of py-spy are not used for libraries. py-spy shortens paths by sys.path,
+ * so "pkg/data.py" may be a file of the user or of a library. */
 static cJSON *py_spy_frame(const cJSON *frame, size_t *bytes)
 {
     const char *path = text_of(frame, "filename"), *shown = text_of(frame, "short_filename");
@@ -149,7 +149,7 @@ static cJSON *peer_frame(const cJSON *frame, size_t *bytes)
                      cJSON_IsTrue(member(frame, "user")), bytes);
 }
 
-/* Check whether Python has forked a child at this frame. The frames below it are those of the parent. */
+/* Check whether Python has forked a child at this frame. The frames below this frame belong to the parent. */
 static bool is_fork(const cJSON *frame)
 {
     const char *path = text_of(frame, "filename"), *name = text_of(frame, "name");
@@ -182,8 +182,8 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return the row of the list that equals `row`. If no row does, append `row`. Return NULL without room. This function
- * owns `row`. `bytes` is its printed size. */
+/* Return the row of the list that equals `row`. If no row is equal, append `row`. Return NULL if the list has no
+ * room. This function owns `row`. `bytes` is its printed size. */
 static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
 {
     cJSON *at;
@@ -206,7 +206,7 @@ static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
     return row;
 }
 
-/* Add a thread to a row. This function owns `thread`. `row` is NULL if there was no room for it. */
+/* Add a thread to a row. This function owns `thread`. `row` is NULL if the list had no room for the row. */
 static void put_thread(struct stacks *s, cJSON *row, cJSON *thread)
 {
     cJSON *threads = cJSON_GetObjectItemCaseSensitive(row, "threads");
@@ -221,7 +221,7 @@ static void put_thread(struct stacks *s, cJSON *row, cJSON *thread)
     cJSON_Delete(thread);
 }
 
-/* Return a thread. If the row has the "does", do not repeat it here (`with_does`). */
+/* Return a thread. Add "does" only with `with_does`, because the row may already contain "does". */
 static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
 {
     cJSON *o = cJSON_CreateObject();
@@ -326,7 +326,7 @@ ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct s
 
 /* --- merging -------------------------------------------------------------------------------------------- */
 
-/* Read a thread of a peer. Return false if it has no rank. */
+/* Read a thread of a peer. Return false if the thread has no rank. */
 static bool read_thread(const cJSON *item, struct stack_thread *t)
 {
     *t = (struct stack_thread){ .rank = number_of(item, "rank", INT_MAX),
@@ -397,7 +397,7 @@ void stacks_merge(struct stacks *s, const cJSON *rows, uint32_t first, uint32_t 
 /* The facts about a row that decide its position and its headline. */
 struct shown {
     const cJSON *row;
-    const cJSON *first; /* its first thread */
+    const cJSON *first; /* first thread of the row */
     int threads, rank;  /* number of threads; the lowest rank */
     enum { OF_WORKERS, OF_CHILDREN, OF_THREADS, OF_NOTES } kind;
 };
@@ -433,7 +433,7 @@ static struct shown show_row(const cJSON *row)
     return shown;
 }
 
-/* Return the rows that have threads, sorted. Return NULL if memory is short. The caller frees them. */
+/* Return the rows that have threads, sorted. Return NULL if memory is short. The caller frees the array. */
 static struct shown *sort_rows(const cJSON *rows, size_t *n)
 {
     const cJSON *row;
@@ -492,8 +492,8 @@ static bool put_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only what is
- * the same for all. */
+/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only values
+ * that all threads share. */
 static bool put_state(const struct shown *shown, struct buf *out)
 {
     const bool one = shown->threads == 1;
@@ -555,7 +555,7 @@ static bool put_row(const struct shown *shown, struct buf *out)
            put_state(shown, out) && buf_printf(out, "\n") && put_frames(frames, out);
 }
 
-/* Print all rows. The texts are made harmless, because `rows` may be from a store that is as untrusted as py-spy. */
+/* Print all rows. Make the texts harmless, because `rows` may be from an untrusted store. */
 bool stacks_text(const cJSON *rows, struct buf *out)
 {
     const size_t start = out->len;

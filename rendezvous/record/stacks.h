@@ -1,4 +1,4 @@
-/* stacks.h -- where the threads of a job are. A row is one stack, with all threads that have it. Pure.
+/* stacks.h -- where the threads of a job are. A row is one stack, with all threads that have this stack. Pure.
  *
  * An agent makes rows from the output of py-spy and from /proc, and the store merges the rows of all agents. Launcher
  * and ddpctl print them. A row is a JSON object, because it is also a message and a part of report.json:
@@ -27,13 +27,13 @@ enum {
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
     STACKS_FRAMES_MAX = 64,         /* innermost frames of a stack */
     STACKS_AGENT_BYTES = 256 << 10, /* bytes of the rows of one agent */
-    STACKS_JOB_BYTES = 900 << 10, /* bytes of the rows of a job: a reply of the store has room for no more */
+    STACKS_JOB_BYTES = 900 << 10, /* bytes of the rows of a job; a reply of the store has no room for more */
     STACK_NAME_MAX = 128,
     STACK_FILE_MAX = 256,
     STACK_NOTE_MAX = 512,
 };
 
-/* Timeouts for stacks in ms. Each is shorter than the timeout of the process that waits for the result. */
+/* Timeouts for stacks in ms. Each timeout is shorter than the timeout of the process that waits for the result. */
 enum {
     STACKS_PROCESS_MS = 2000, /* an agent waits for py-spy */
     STACKS_AGENT_MS = 3000,   /* an agent waits for all its processes */
@@ -47,7 +47,7 @@ enum {
 struct stacks {
     struct cJSON *rows; /* owned: an array */
     size_t room;        /* bytes that may be added */
-    bool is_cut;        /* true if something did not fit */
+    bool is_cut;        /* true if a text, frame, thread or row did not fit */
 };
 
 /* A thread, and the facts that the kernel reports about it. */
@@ -67,8 +67,8 @@ bool stacks_init(struct stacks *s, size_t room);
 void stacks_free(struct stacks *s);
 
 /* Add the threads of one process from the output of `py-spy dump --json`. `threads` are the threads of the process in
- * /proc, at least one; the first is the main thread. If the text is no such output (DDP_ERR_CORRUPT) or too long
- * (DDP_ERR_LIMIT), nothing is added. */
+ * /proc, at least one; the first is the main thread. Return DDP_ERR_CORRUPT if the text is no such output, or
+ * DDP_ERR_LIMIT if the text is too long. After an error, no row is added. */
 ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct stack_thread *threads,
                              size_t n, struct ddp_err *err);
 
@@ -78,8 +78,8 @@ void stacks_add_thread(struct stacks *s, const struct stack_thread *thread);
 /* Add the reason why the frames of a thread cannot be read. */
 void stacks_add_note(struct stacks *s, const struct stack_thread *thread, const char *note);
 
-/* Add the rows of an agent that runs `n` ranks from `first`. Leave out other ranks, unknown members and members with a
- * wrong type. */
+/* Add the rows of an agent that runs `n` ranks from `first`. Leave out rows of other ranks, unknown members, and
+ * members with a wrong type. */
 void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, uint32_t n);
 
 /* Append all rows as text, rare stacks first:
@@ -95,8 +95,8 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, ui
 bool stacks_text(const struct cJSON *rows, struct buf *out);
 
 /* Append the n-th row about main threads of workers as one line without a newline: "ranks 0,2: all_reduce
- * (torch/distributed/distributed_c10d.py:1322), called by <module> (hang.py:9)". *more is false if there is no such
- * row. */
+ * (torch/distributed/distributed_c10d.py:1322), called by <module> (hang.py:9)". Set *more to false if `rows` has no
+ * n-th row. */
 bool stacks_line(const struct cJSON *rows, int n, struct buf *out, bool *more);
 
 #endif

@@ -4,13 +4,11 @@
  * `replies`; on_end -> hub_disconnect -> (conn flushes and closes) -> on_conn_closed -> free.
  *
  * Failures:
- *   - The peer sends an invalid request: the hub closes its connection (close_client). The client flushes its replies
- *     and waits until the peer has closed, too, but at most ENDING_MS.
- *   - The peer does not read, or writing fails: conn_send reports this during a call of the hub, when the hub must not be
- *     called. So the client is put on the doomed list, gets no more bytes, and is closed at the end of the turn.
+ *   - The peer sends an invalid request: the hub closes its connection (close_client). The store flushes the replies and waits until the peer closes as well, but at most ENDING_MS.
+ *   - The peer does not read, or writing fails: conn_send reports the failure during a call of the hub, when the hub must not be called. So the client enters the list of doomed clients, gets no more bytes, and is closed at the end of the turn.
  *
- * Bytes of the hub for a client that is DOOMED or ENDING are discarded. The struct is small, because every idle
- * connection has one, in addition to the hub's session. */
+ * A turn is one pass of the event loop. Bytes of the hub for a client that is DOOMED or ENDING are discarded. The
+ * struct is small, because every idle connection has one, in addition to the hub's session. */
 #include "server/clients.h"
 
 #include "base/endpoint.h"
@@ -39,7 +37,7 @@ struct id_slot {
     };
 };
 
-/* Double the number of slots and put the new ones on the free list. */
+/* Double the number of slots and put the new slots on the free list. Return false if memory is short. */
 static bool grow_map(struct idmap *map)
 {
     size_t cap = map->cap > 0 ? map->cap * 2 : FIRST_CAP;
@@ -130,8 +128,8 @@ void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struc
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
-/* Connections arrive in the order of time, so the list of silent connections is sorted without work. A connection
- * leaves the list with its first request. So if the table is full, only silent connections are searched. */
+/* Connections arrive in the order of time, so the list of silent connections is always sorted. A connection leaves
+ * the list with its first request. So if the table is full, only silent connections are searched. */
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self)
 {
@@ -267,7 +265,8 @@ struct client {
 
 static uint64_t now_ms(const struct clients *clients)
 {
-    return uv_now(clients->host.loop); /* time of this turn of the loop, without a system call */
+    return uv_now(
+        clients->host.loop); /* libuv has stored the time of this turn, so this needs no system call */
 }
 
 /* --- log ----------------------------------------------------------------------------------------------- */
@@ -310,14 +309,15 @@ static void move_to(struct client *c, enum place place)
 
 /* --- replies ------------------------------------------------------------------------------------------- */
 
-/* Return the client. NULL: it does not exist, or is closing. */
+/* Return the client, or NULL if the client does not exist or its connection is closing. */
 static struct client *listening(const struct clients *clients, conn_id id)
 {
     struct client *c = idmap_get(&clients->map, id);
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
-/* Return whether a large reply may be sent. A quarter of the room is reserved for small replies, which never wait. */
+/* Return true if a reply of `bytes` may be sent now. A quarter of the room is reserved for small replies, which never
+ * wait. */
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
@@ -325,7 +325,8 @@ static bool has_room(const struct clients *clients, uint64_t bytes)
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
 
-/* Start or stop checking readers. Room is short if a client waits for it, or if another large reply would not fit. */
+/* Start or stop checking readers. Room is short if a client waits for room, or if another large reply would not
+ * fit. */
 static void watch_readers(struct clients *clients)
 {
     if (clients->n_waiting == 0 && has_room(clients, 0))
@@ -356,8 +357,8 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* Send a reply, as an effect of the hub. If `replies` has no room for the bytes, send them directly, after all
- * replies that are kept there. */
+/* Send a reply, as an effect of the hub. If `replies` has no room for the bytes, send the bytes directly, after all
+ * replies in `replies`. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -456,14 +457,14 @@ static void check_readers(struct clients *clients)
 
 /* --- a client's end ------------------------------------------------------------------------------------ */
 
-/* Start to end a client. All clients get the same time, so the list is sorted without work. */
+/* Start to end a client. All clients get the same time, so the list is always sorted. */
 static void start_ending(struct client *c)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
     move_to(c, ENDING);
 }
 
-/* Free a client. Only this function does. */
+/* Free a client. No other function frees a client. */
 static void on_conn_closed(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -496,8 +497,9 @@ static const char *const trouble_words[] = {
     [CONN_BROKEN] = "cannot write replies to it",
 };
 
-/* Log why a client was dropped. A client that died is logged as a disconnect, not as a warning. If a worker was
- * killed, a warning would be the first line that the user reads, and would hide the cause. */
+/* Log why a client was dropped. The end of a client that has closed its side is logged as a disconnect, not as a
+ * warning. After a worker was killed, a warning would be the first line that the user reads, and would hide the
+ * cause. */
 static void log_trouble(struct client *c)
 {
     if (c->trouble == CONN_GONE)
@@ -518,7 +520,8 @@ static void cut_off(struct client *c)
     hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
 }
 
-/* Repeat until no client is doomed, because closing one client may send bytes to others and make them doomed. */
+/* Repeat until no client is doomed, because the end of one client may send bytes to other clients, and a failed send
+ * makes those clients doomed. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;
@@ -632,7 +635,7 @@ static void on_bytes(struct conn *conn, struct slice bytes)
     stop_if_full(c);
 }
 
-/* Return the source of a connection. struct admission_key describes the form of the address. */
+/* Return the key of a connection's source. struct admission_key describes the form of the address. */
 static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
 {
     struct admission_key key = { .is_uid = uid >= 0, .uid = uid >= 0 ? (uint32_t)uid : 0 };
@@ -703,8 +706,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* Add a client. If conn_open or hub_connect fails, the connection is closing already, and ends as all others do in
- * on_conn_closed. For a client that the hub has not accepted, the hub gets no disconnect. */
+/* Add a client. If conn_open or hub_connect fails, the connection is closing already, and ends in on_conn_closed like
+ * every connection. For a client that the hub has not accepted, the hub gets no disconnect. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

@@ -1,4 +1,5 @@
-/* clients.h -- the clients of a store server. A client connects a TCP connection with its number in the hub. */
+/* clients.h -- the clients of a store server. A client is a TCP connection and its number in the hub. A turn is one
+ * pass of the event loop. */
 #ifndef RENDEZVOUS_SERVER_CLIENTS_H
 #define RENDEZVOUS_SERVER_CLIENTS_H
 
@@ -29,18 +30,18 @@ struct idmap {
     uint64_t serial;   /* serial of the latest number */
 };
 
-/* Store `pointer` (not NULL; the caller keeps ownership). Return its number, or 0 if memory is short or 2^20 numbers
- * are in use. */
+/* Store `pointer`, which is not NULL and stays owned by the caller. Return its number, or 0 if memory is short or
+ * 2^20 numbers are in use. */
 uint64_t idmap_put(struct idmap *map, void *pointer);
 
-/* Return the pointer of a number; NULL if the number is not in use. */
+/* Return the pointer of a number, or NULL if the number is not in use. */
 void *idmap_get(const struct idmap *map, uint64_t number);
 
 /* Release a number. Ignore a number that is not in use. */
 void idmap_remove(struct idmap *map, uint64_t number);
 
-/* Iterate over all pointers. Start with *index = 0; NULL is the end. The current pointer may be removed during the
- * iteration. */
+/* Return the next pointer, or NULL after the last pointer. Start with *index = 0. The current pointer may be removed
+ * during the iteration. */
 void *idmap_next(const struct idmap *map, size_t *index);
 
 void idmap_free(struct idmap *map);
@@ -49,8 +50,8 @@ void idmap_free(struct idmap *map);
 
 /* Small replies of one turn of the loop, in order, which are written together. Pure.
  *
- * Writing a reply wakes its client. Waking a sleeping processor costs more than many requests, but the first of several
- * replies is sufficient for that. So all other replies are kept here until the server would sleep, or the buffer is
+ * Writing a reply wakes its client. Waking a sleeping processor costs more than many requests, but the first reply
+ * already wakes the processor. So all later replies are kept here until the server would sleep, or the buffer is
  * full. */
 
 enum {
@@ -67,10 +68,10 @@ struct replies {
     uint8_t bytes[REPLIES_BYTES]; /* all replies, concatenated */
 };
 
-/* Store a copy of a reply. False: no room. */
+/* Store a copy of a reply. Return false if the buffer has no room. */
 bool replies_put(struct replies *r, conn_id to, struct slice bytes);
 
-/* Pass all replies to `send` in their order; the buffer is then empty. `send` must not call replies_put(). */
+/* Pass all replies to `send` in their order and empty the buffer. `send` must not call replies_put(). */
 void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes), void *user);
 
 /* --- admission -------------------------------------------------------------------------------------------- */
@@ -139,9 +140,10 @@ void admission_spoke(struct admission *a, struct admission_entry *e);
 /* Stop counting a connection. Further calls do nothing. */
 void admission_close(struct admission *a, struct admission_entry *e);
 
-/* Find the oldest connection that has sent no request for ADMISSION_SILENT_MS and whose end would change the verdict
- * about `key`. FULL: a connection of the same source. CROWDED: a connection of any limited source. OK (no descriptor
- * is left): any connection; `key` may be NULL. NULL: no such connection exists. */
+/* Return the oldest connection that has sent no request for ADMISSION_SILENT_MS and whose end would change `verdict`,
+ * or NULL if no such connection exists. After ADMISSION_FULL the connection must be of the source `key`. After
+ * ADMISSION_CROWDED any limited source is allowed. After ADMISSION_OK (no descriptor is left) any source is allowed,
+ * and `key` may be NULL. */
 struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
                                                 const struct admission_key *key, uint64_t now_ms);
 
@@ -156,10 +158,11 @@ struct clients {
     struct hub *hub; /* borrowed */
     struct conn_host host;
     struct idmap map;          /* conn_id -> struct client */
-    struct client_list doomed; /* replies could not be sent; closed at the end of the turn */
-    struct client_list ending; /* flushing, or waiting for the peer's end; the oldest first */
-    struct replies replies;    /* replies that are not written yet */
-    bool has_replied;          /* a reply was written in this turn of the loop */
+    struct client_list doomed; /* clients whose replies could not be sent; closed at the end of the turn */
+    struct client_list
+        ending; /* clients that flush their replies or wait for the peer's end; the oldest first */
+    struct replies replies; /* replies that are not written yet */
+    bool has_replied;       /* a reply was written in this turn of the loop */
     struct admission admission;
     uint32_t n_waiting;  /* number of clients whose reply waits until other clients have read more */
     uint64_t stall_ms;   /* when to check readers next; UINT64_MAX = no client waits */
@@ -172,21 +175,21 @@ struct clients {
 /* Initialize. The caller sets the other members of the struct: hub, admission, host.loop, host.max_queue_bytes,
  * host.max_queued_bytes, log_peers, user, freed. */
 void clients_init(struct clients *clients);
-/* Free. No client may be left: call clients_end_all and run the loop before. */
+/* Free the memory. No client may be left, so call clients_end_all and run the loop first. */
 void clients_free(struct clients *clients);
 
-/* Add a client of user `uid` (-1 = unknown) and take over `fd`. False: the connection was closed at once; freed() is
- * not called for it. If the source has too many connections, its oldest connection without a request is closed
- * instead. If there is none, the new client is rejected. */
+/* Add a client of user `uid` (-1 = unknown) and take over `fd`. If the source has too many connections, close its
+ * oldest connection without a request. Without such a connection, reject the new client. Return false if the new
+ * connection was closed at once; freed() is then not called for it. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients that have sent no request, the oldest first. Do not call this during a call of the hub. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* Return the handlers of the hub's effects, except the event log. They never call the hub; the end of a client is
- * reported to the hub at the end of the turn. The first reply of a turn is written at once, so that a single client
- * never waits. Later small replies are kept until the turn ends or the buffer is full. If a reply has no room, its
- * client's requests are not read; when there is room again, hub_resume is called. */
+/* Return the handlers of the hub's effects, except the event log. These handlers never call the hub. The end of a
+ * client is reported to the hub at the end of the turn. The first reply of a turn is written at once, so that a
+ * single client never waits. Later small replies are kept until the turn ends or the buffer is full. If a reply has
+ * no room, the requests of its client are not read. When room is free again, clients.c calls hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 
 /* Write the kept replies and close the doomed clients. Call this before the loop sleeps. */

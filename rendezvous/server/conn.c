@@ -9,10 +9,10 @@
  *     not copied but held by reference.
  *   - The peer never reads: conn_send returns CONN_SLOW at max_queue_bytes, and the owner aborts.
  *   - Reading or writing fails: host.on_end, then close.
- *   - The owner closes it: conn_finish flushes, sends FIN and discards input until the peer's FIN.
+ *   - The owner closes the connection: conn_finish flushes, sends FIN and discards input until the peer's FIN.
  *
- * Input must be discarded because the kernel sends a reset if input is unread at close(2), or arrives after it. A
- * torch 1.13 client that gets a reset aborts its whole process. */
+ * Input must be discarded because the kernel sends a reset if input is unread at close(2), or arrives after close(2).
+ * A torch 1.13 client that gets a reset aborts its whole process. */
 #include "server/conn.h"
 
 #include "base/buf.h"
@@ -48,8 +48,8 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
-/* Return how many bytes a piece adds to the limit of all connections. A held value adds its whole block, because it
- * keeps that block alive. */
+/* Return how many bytes a piece adds to the limit of all connections. A piece with a held value adds the value's
+ * whole block, because the piece keeps the block alive. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -107,7 +107,7 @@ static bool add_piece(struct outbox *box)
     return true;
 }
 
-/* Append bytes to the outbox. The first piece is being written, so it must not grow. */
+/* Append bytes to the outbox. The first piece must not grow, because libuv writes it now. */
 static bool put_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
@@ -159,7 +159,7 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* Continue to close after the queue was written, or was empty. */
+/* Continue the close of a connection whose queue is empty. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->linger) {
@@ -199,7 +199,7 @@ void conn_finish(struct conn *c, bool linger)
         c->state = CONN_FLUSHING;
     conn_start_reading(c); /* to read the peer's FIN */
     if (c->outbox == NULL)
-        flushed(c); /* closes now, unless it has to wait for the peer */
+        flushed(c); /* closes now, unless the connection has to wait for the peer */
 }
 
 /* Handle the end of the peer. After a FIN the peer may still read, so flush the queue first. Do not wait for the
@@ -262,7 +262,7 @@ size_t conn_queued(const struct conn *c)
 }
 
 /* Queue bytes. libuv counts bytes that are not sent yet, so only the unsent part of the first piece is added to the
- * limit. A slow peer that reads is never closed, however many bytes it gets in total. */
+ * limit. The connection of a slow peer that reads is never closed, however many bytes the peer gets in total. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -326,7 +326,7 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 }
 
 /* Set keep-alive and the user timeout, which detect a host that has disappeared. Keep-alive works on idle
- * connections, the user timeout while data is unsent. They only free the descriptor. Heartbeats of the members decide
+ * connections, the user timeout while data is unsent. Both only free the descriptor. Heartbeats of the members decide
  * which ranks are alive. */
 static void tune(int fd)
 {

@@ -1,8 +1,9 @@
 /* conn.h -- one TCP client, from its accepted descriptor to the last callback. A conn moves bytes and does not parse
  * them.
  *
- * A conn is a member of an object of its owner (clients.c: struct client). It has one libuv handle, so it always ends
- * in libuv's close callback. That calls host->on_closed, in which the owner frees the whole object. */
+ * A conn is a member of an object of its owner (clients.c: struct client). A conn has one libuv handle, so a conn
+ * always ends in libuv's close callback. The callback calls host->on_closed, in which the owner frees the whole
+ * object. */
 #ifndef RENDEZVOUS_CONN_H
 #define RENDEZVOUS_CONN_H
 
@@ -51,12 +52,12 @@ enum conn_sent {
     CONN_SENT,    /* written, or queued */
     CONN_SLOW,    /* the peer does not read, so more than max_queue_bytes would be queued */
     CONN_NO_ROOM, /* more than max_queued_bytes would be queued for all connections together */
-    CONN_GONE,    /* the peer has closed or died, but its end was not read yet */
+    CONN_GONE,    /* the peer has closed or died, but its FIN was not read yet */
     CONN_BROKEN,  /* the socket reports another error, or memory is short */
 };
 
-/* Take over `fd` (accepted, non-blocking) and start reading. on_closed is always called at the end. False: the start
- * failed, and the connection is closing already. */
+/* Take over `fd` (accepted, non-blocking) and start reading. Return false if the start failed; the connection is then
+ * closing already. on_closed is called in both cases. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
 /* Write as many bytes as the socket accepts now and queue the rest. The rest is held by reference if `holder` owns
@@ -71,8 +72,8 @@ size_t conn_queued(const struct conn *conn);
 void conn_stop_reading(struct conn *conn);
 void conn_start_reading(struct conn *conn);
 
-/* Close after the queue was written. With `linger`, wait for the peer to close first; the caller calls conn_abort if
- * that takes too long. A second call without `linger` ends the wait. */
+/* Close after the queue was written. With `linger`, wait for the peer to close first. The caller calls conn_abort if
+ * the peer takes too long. A second call without `linger` ends the wait. */
 void conn_finish(struct conn *conn, bool linger);
 
 /* Close now and discard the queue. Further calls do nothing. */

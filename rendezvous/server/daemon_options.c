@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parse the address. As in other daemons, a port alone is accepted. endpoint_parse then leaves the host empty, which
+/* Parse the address. A port alone is accepted, as in other daemons. endpoint_parse then leaves the host empty, which
  * means every address. */
 static ddp_status parse_listen(const char *value, void *to, struct ddp_err *err)
 {

@@ -25,19 +25,19 @@ struct daemon_options {
     bool insecure;
     bool json;               /* print the version as JSON */
     const char *events;      /* borrowed from argv; NULL = no event log */
-    const char *secret_file; /* the same; NULL = no secret */
+    const char *secret_file; /* borrowed from argv; NULL = no secret */
 };
 
-/* Set the defaults, then parse argv[1..]. DDP_ERR_ARG: err has a message for the user. */
+/* Set the defaults, then parse argv[1..]. Return DDP_OK, or DDP_ERR_ARG with a message for the user in `err`. */
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 
-/* Return FINDING_NO_SECRET if other hosts could reach the store and neither a secret nor the user allows that,
- * FINDING_STORE_IS_OPEN if the user allows it without a secret, else FINDING_NONE. `finding` is filled in for the first
- * two. */
+/* Return FINDING_NO_SECRET if other hosts could reach the store, which has no secret and was not opened with
+ * --insecure. Return FINDING_STORE_IS_OPEN if --insecure opens a store without a secret to other hosts. Otherwise
+ * return FINDING_NONE. `finding` is filled in unless the result is FINDING_NONE. */
 enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding);
 
-/* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. False: out of memory. */
+/* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. Return false if memory is short. */
 bool daemon_options_text(enum daemon_action action, struct buf *out);
 
 #endif

@@ -45,15 +45,16 @@ uint64_t listen_queue_limit(int fd)
 
 /* The socket is created here because libuv always sets SO_REUSEADDR. Between bind and listen, that option lets
  * another user bind the same port on a more specific address. This code sets SO_REUSEADDR only for a port that was
- * given by number, so that a restarted daemon need not wait for TIME_WAIT. It calls listen right after bind.
+ * given by number, so that a restarted daemon need not wait for TIME_WAIT. This code calls listen right after bind.
  *
  * SO_REUSEADDR also lets two nodes of a job bind the same port. If both then call listen at the same time, Linux
- * rejects both, and each would try to join a store that does not exist. So if bind succeeded but listen failed, the
- * node tries again. */
+ * rejects both calls, and each node would try to join a store that does not exist. So if bind succeeded but listen
+ * failed, the node tries again. */
 
 enum { TRIES = 12, PAUSE_US = 4000 };
 
-/* Return a descriptor, or -errno. `met`: another socket was about to listen on the port. */
+/* Open a listening socket. Return its descriptor, or -errno after a failed call. Set `met` if another socket was
+ * about to listen on the port. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -69,7 +70,8 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
      * same time, and retries only after a second. */
     const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     if (bound && listen(fd, 65535) == 0) {
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)); /* for its connections, see above */
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
+                   sizeof(yes)); /* for connections in TIME_WAIT, see above */
         return fd;
     }
     int error = errno;
@@ -98,9 +100,9 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* Listen on the first address of `list` that works; otherwise return -errno of the last try. If the port is in use,
- * stop the search. Another address of the same name would be a different service, which only a part of the clients
- * would use. */
+/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try if no address
+ * works. If the port is in use, stop the search. Another address of the same name would be a different service, which
+ * only a part of the clients would use. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -203,7 +205,7 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Pause. Report each shortage once, and only while a client waits. */
+/* Stop to accept for a while. Report each shortage of descriptors once, and only while a client waits. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -216,14 +218,14 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Return whether the acceptor is closed. on_client may close it, because the server's last deadline may pass
- * meanwhile. The number of the descriptor may then already belong to another file. */
+/* Return true if the acceptor is closed. on_client may close the acceptor, because the server's last deadline may
+ * pass meanwhile. The number of the descriptor may then already belong to another file. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
 }
 
-/* Accept a client. False: no client waits, or no descriptor is free. */
+/* Accept a client. Return false if no client waits, or if no descriptor is free. */
 static bool accept_one(struct acceptor *a)
 {
     struct sockaddr_storage peer = { 0 };
@@ -354,7 +356,7 @@ bool port_table_find(const char *table, int port, struct port_holder *out)
     return out->inode != 0;
 }
 
-/* Format a process's age as ", for 45 s", ", for 12 min" or ", for 3 h"; "" if it is unknown. */
+/* Format the age of a process as ", for 45 s", ", for 12 min" or ", for 3 h", or as "" if the age is unknown. */
 static int age_words(char *text, size_t size, long age_s)
 {
     if (age_s <= 0)
@@ -365,8 +367,8 @@ static int age_words(char *text, size_t size, long age_s)
                         : snprintf(text, size, ", for %ld h", age_s / 3600);
 }
 
-/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job none"; "" if it
- * has none. */
+/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job none", or as "" if the
+ * process has no job. */
 static void job_words(char *text, size_t size, const struct port_holder *h)
 {
     if (h->job[0] != '\0')
@@ -425,7 +427,8 @@ static bool in_table(const char *path, int port, struct port_holder *out)
     return found;
 }
 
-/* Return whether the process has the socket open. False also without the permission to open its directory. */
+/* Return true if the process has the socket open. Return false if it has not, or if this process may not open its
+ * directory in /proc. */
 static bool has_socket(const char *pid, const char *link_wanted)
 {
     char path[64], target[64];
@@ -479,8 +482,8 @@ static void put_command(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Copy the value of `name` ("RANK=") from an environment, with unprintable characters replaced. Do nothing if it is
- * unset. */
+/* Copy the value of `name` ("RANK=") from an environment, and replace unprintable characters. Do nothing if the
+ * variable is unset. */
 static void put_variable(const struct buf *text, const char *name, char *out, size_t size)
 {
     for (size_t at = 0; at < text->len; at += strlen((char *)text->data + at) + 1)
@@ -531,8 +534,8 @@ static void put_age(struct port_holder *out)
     buf_free(&uptime);
 }
 
-/* Find the process that has the socket. This is slow because it visits every descriptor of every process, but it runs
- * only once, for an error message. */
+/* Find the process that has the socket. The search visits every descriptor of every process. This is slow, but
+ * happens only once, for an error message. */
 static void find_process(struct port_holder *out)
 {
     char wanted[64];
@@ -552,8 +555,8 @@ static void find_process(struct port_holder *out)
     put_age(out);
 }
 
-/* Find the holder of a port. An IPv6 socket may block the port for IPv4 as well, but it is only in the table
- * of IPv6. */
+/* Find the holder of a port. An IPv6 socket may block the port for IPv4 as well, but only the table of IPv6 lists the
+ * socket. */
 bool port_holder_find(int port, struct port_holder *out)
 {
     if (!in_table("/proc/net/tcp", port, out)) {

@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-/* Return how many connections a listening socket has dropped because its queue was full; 0 if the kernel does not
- * report it (before Linux 4.12). A client that retries and is dropped again is counted twice. */
+/* Return how many connections a listening socket has dropped because its queue was full. Return 0 if the kernel does
+ * not report the number (before Linux 4.12). A client that retries and is dropped again is counted twice. */
 uint64_t listen_queue_drops(int fd);
 
 /* Return the largest possible length of the queue: the value passed to listen(2), but at most the host's
@@ -24,7 +24,7 @@ uint64_t listen_queue_limit(int fd);
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
-/* A listening TCP socket. If it cannot be opened, the error has the reason and the remedy. */
+/* A listening TCP socket. If the socket cannot be opened, the error has the reason and the remedy. */
 
 struct listener {
     int fd;            /* non-blocking, close-on-exec; the caller closes it */
@@ -33,9 +33,9 @@ struct listener {
 };
 
 /* Bind and listen. `host` NULL or "" = every address; IPv6 and IPv4 use one socket if the host has IPv6. Otherwise
- * `host` is an address or a name. The C library resolves a name with its own timeouts; the first address that belongs
- * to this host is used. `port` 0 = any free port. DDP_ERR_IO: err has the reason, and names the holder of a port in
- * use. */
+ * `host` is an address or a name. The C library resolves a name with its own timeouts. The first address that belongs
+ * to this host is used. `port` 0 = any free port. Return DDP_OK, or DDP_ERR_IO with the reason in `err`, which names
+ * the holder of a port in use. */
 ddp_status listener_open(const char *host, int port, struct listener *out, struct ddp_err *err);
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */
@@ -90,19 +90,20 @@ struct port_holder {
     char command[80];    /* command line, printable, truncated; "" = unknown */
 };
 
-/* Find `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid. A listening socket is preferred
- * to others. False: no process owns the port (but see `leftover`). Malformed lines are skipped. */
+/* Find `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid. Prefer a listening socket to any
+ * other socket. Skip malformed lines. Return false if no process owns the port (but see `leftover`). */
 bool port_table_find(const char *table, int port, struct port_holder *out);
 
 /* Format the holder as "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)", "a process of user id 1001
  * ..." or "a process that is hidden from you". Return `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
 
-/* Find the holder of `port` on this host. False: no owner is known (but see `leftover`). If true, `pid` may still be
- * 0. */
+/* Find the holder of `port` on this host. Return true if the owner of the socket is known; its `pid` may still be 0.
+ * Return false if no owner is known (but see `leftover`). */
 bool port_holder_find(int port, struct port_holder *out);
 
-/* Find the process that has the socket of this inode open, and set its details. False: it is hidden. */
+/* Find the process that has the socket of this inode open, and set its details. Return false if the process is
+ * hidden. */
 bool port_holder_of_socket(unsigned long inode, struct port_holder *out);
 
 #endif

@@ -57,7 +57,8 @@ static void print_finding(const struct daemon_options *o, enum log_level level, 
         fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
 }
 
-/* Read the secrets, and print whether the store is open to other hosts. False: it must not be; the error was logged. */
+/* Read the secrets, and print whether the store is open to other hosts. Return false, with a logged error, if the
+ * store must not start. */
 static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
 {
     struct ddp_err err;
@@ -87,7 +88,7 @@ static void wait_for_stop(const sigset_t *set)
 /* --- the event log ---------------------------------------------------------------------------------------- */
 
 struct event_log {
-    struct line_file *file; /* NULL = not requested, or it cannot be opened */
+    struct line_file *file; /* NULL = no event log was requested, or the file cannot be opened */
     const char *path;
     bool warned;
 };
@@ -99,7 +100,7 @@ static void warn_of(struct event_log *log, int error)
     log->warned = log->warned || error != 0;
 }
 
-/* Write an event. This runs on the server's thread; the file is written by another thread. */
+/* Write an event. The server's thread calls this function. Another thread writes the file. */
 static void on_event(void *user, const char *json)
 {
     struct event_log *log = user;
@@ -113,7 +114,8 @@ static void on_event(void *user, const char *json)
     warn_of(log, line_file_state(log->file).error);
 }
 
-/* Open the event log. If this fails, continue without it, because the jobs are more important. */
+/* Open the event log. If the file cannot be opened, continue without an event log, because the jobs are more
+ * important. */
 static void open_events(struct event_log *log, const char *path)
 {
     int error = 0;

@@ -5,13 +5,13 @@
  * what was not possible during calls of the hub. One timer is sufficient: it is set to the nearest deadline of hub,
  * acceptor and clients.
  *
- * Without failures: store_server_start binds and listens on the caller's thread, so that the caller gets the
- * errors, then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends
- * all clients -> the last one's freed() closes timer and before_sleep -> the loop has no handle left and
- * uv_run returns -> joined, freed.
+ * Without failures: store_server_start binds and listens on the caller's thread, so that the caller gets the errors,
+ * then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends all clients ->
+ * the freed() of the last client closes timer and before_sleep -> the loop has no handle left and uv_run returns ->
+ * joined, freed.
  *
  * Failures:
- *   - No descriptors are left: see listen.c. This file counts and logs it.
+ *   - No descriptors are left: see listen.c. This file counts and logs the shortage.
  *   - A client does not read its last bytes during the stop: after STOPPING_MS all remaining clients are
  * aborted. */
 #include "server/server.h"
@@ -87,7 +87,7 @@ static void linger(struct store_server *s, uint64_t now_ms)
 }
 
 /* Finish a turn of the loop, and set the timer. If thousands of commands arrive, the nearest deadline usually moves
- * to a later time. Then do not set the timer again, because one useless expiry costs less. */
+ * to a later time. In this case do not set the timer again, because one useless expiry costs less. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -102,8 +102,8 @@ static void on_before_sleep(uv_prepare_t *prepare)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Return true after a wake-up that was much too late (clock.h). Messages that arrived in time are then still in the
- * sockets. libuv reads them before timers only if it slept at that moment. */
+/* Return true after a wake-up that was much too late (clock.h). After such a wake-up, messages that arrived in time
+ * are still in the sockets. libuv reads these messages before it runs timers only if libuv slept at that moment. */
 static bool stood_still(struct store_server *s)
 {
     s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
@@ -197,8 +197,8 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* End all clients. Do not report this to the hub, because it would report them as lost to the members of their
- * barriers. */
+/* End all clients. Do not report their ends to the hub, because the hub would report these clients as lost to the
+ * members of their barriers. */
 static void end_all(struct store_server *s)
 {
     s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
@@ -249,7 +249,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
     uv_close(handle, NULL);
 }
 
-/* Close the handles without the thread, which would do this otherwise. */
+/* Close the handles on the caller's thread, because the server's thread did not start. */
 static void close_handles(struct store_server *s)
 {
     uv_walk(&s->loop, close_handle, NULL);
@@ -291,7 +291,8 @@ static void server_free(struct store_server *s)
 }
 
 /* Make a text that differs between two stores on the same port, so that a restarted store is not mistaken for the
- * previous one. Without random bytes, use the clock and the pid, one of which always differs. */
+ * previous one. Without random bytes, use the clock and the pid, because two stores differ in at least one of
+ * these. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
@@ -309,8 +310,8 @@ static void make_hash_key(void)
     table_set_hash_key(key);
 }
 
-/* Create the server. The hub uses it as its sink; acceptor and clients have it as `user`. No other module uses the
- * server's members. */
+/* Create the server. The server is the sink of the hub, and the `user` of acceptor and clients. No other module uses
+ * the server's members. */
 static struct store_server *server_new(const struct store_server_options *o)
 {
     static uv_once_t hash_key_made = UV_ONCE_INIT;
@@ -329,8 +330,9 @@ static struct store_server *server_new(const struct store_server_options *o)
     make_nonce(s->instance);
     uv_once(&hash_key_made, make_hash_key);
     s->hub = hub_new(&limits, &sink);
-    s->clients.host.read_buffer = malloc(CONN_READ_BYTES); /* a separate malloc, because calloc would write to
-                                                            * all of it */
+    s->clients.host.read_buffer =
+        malloc(CONN_READ_BYTES); /* a separate malloc, because calloc would write to the
+                                                            * whole buffer */
     if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
         server_free(s);
         return NULL;

@@ -23,12 +23,12 @@ struct store_server_options {
     bool log_peers; /* log connects and disconnects (base/log.h, level info) */
 };
 
-/* Bind, listen and start to serve. DDP_OK: *out is running until store_server_stop. DDP_ERR_IO: err has the reason,
- * and the holder of a port in use (pid and name, if visible). */
+/* Bind, listen and start to serve. Return DDP_OK if *out runs, until store_server_stop. Return DDP_ERR_IO with the
+ * reason in `err`, which names the holder of a port in use (pid and name, if visible). */
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
                               struct ddp_err *err);
 
-/* Return the port on which the store listens, which is the real one if 0 was requested. */
+/* Return the port on which the store listens. If port 0 was requested, this is the real port. */
 int store_server_port(const struct store_server *server);
 
 /* Return "HOST:PORT" as bound, for messages: "127.0.0.1:29400", "[::]:29400". The text is borrowed and valid until

@@ -26,7 +26,7 @@ struct end {
     uint32_t scope;      /* interface of a link-local address, else 0 */
 };
 
-/* Convert an address. False: its family is not supported. */
+/* Convert an address. Return false if its family is not supported. */
 static bool end_of(const struct sockaddr *from, struct end *end)
 {
     const struct sockaddr_in *v4 = (const void *)from;
@@ -112,9 +112,9 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return whether the kernel uses the address as the source of packets to that same address. This needs no netlink,
- * but fails for a second IPv4 address of one network. bind cannot replace this check, because with
- * net.ipv4.ip_nonlocal_bind=1 it succeeds for any address. */
+/* Return whether the kernel uses the address as the source of packets to that same address. This check needs no
+ * netlink, but fails for a second IPv4 address of one network. bind cannot replace this check, because with
+ * net.ipv4.ip_nonlocal_bind=1 bind succeeds for any address. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
@@ -127,7 +127,8 @@ static bool source_is(const struct end *end)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else
         memcpy(&((struct sockaddr_in6 *)&to)->sin6_addr, end->address, sizeof(end->address));
-    ((struct sockaddr_in6 *)&to)->sin6_scope_id = end->scope; /* IPv4 has zeros there */
+    ((struct sockaddr_in6 *)&to)->sin6_scope_id =
+        end->scope; /* an IPv4 end has scope 0 and address words of 0 */
     int fd = socket(end->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return true;
@@ -164,7 +165,7 @@ struct question {
     struct inet_diag_req_v2 body;
 };
 
-/* One datagram from the kernel. A list of the listeners on one port fits in a few of them. */
+/* One datagram from the kernel. A list of the listeners on one port fits in a few datagrams. */
 union answer {
     struct nlmsghdr head;
     char room[16384];
@@ -189,7 +190,7 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
 }
 
 /* States of a connection that its process has not closed. After a shutdown of the sending direction (FIN_WAIT), the
- * socket still has an inode; closing it removes the inode. */
+ * socket still has an inode. close(2) removes the inode. */
 enum { CONNECTED = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 };
 
 /* Read the owner of a socket that a process holds in one of `states`. The kernel reads the uid before the inode, so a
@@ -225,8 +226,8 @@ static enum socket_state diag_find(struct socket_owners *o, const struct end *ne
 
 /* --- /proc/net/tcp ---------------------------------------------------------------------------------------- */
 
-/* Format an end as "0100007F:72D8": the address as words of the host, the port as a number. `mapped`: an IPv4 address
- * in the table of IPv6. */
+/* Format an end as "0100007F:72D8": the address as words of the host, the port as a number. With `mapped`, format an
+ * IPv4 address as in the table of IPv6. */
 static void print_end(const struct end *end, bool mapped, char text[static 48])
 {
     const uint32_t *a = end->address;
@@ -290,7 +291,7 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Read all answers of one request. SOCKET_UNKNOWN: the kernel did not answer. */
+/* Read all answers to one request. Return SOCKET_UNKNOWN if the kernel did not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -347,8 +348,8 @@ static bool is_ours(int64_t uid)
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return whether the connection was reset; it then has no peer. Until a reset, no other connection has its addresses.
- * So an answer before this check belongs to this connection. */
+/* Return true if the connection was reset. A reset connection has no peer. Until a reset, no other connection has the
+ * same two addresses. So an answer before this check belongs to this connection. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

@@ -3,8 +3,8 @@
  * sock_diag answers for any socket of this network namespace without privilege, in 3 to 15 us for one connection. If
  * the kernel has no sock_diag (gVisor), /proc/net/tcp and tcp6 are used.
  *
- * The owning process cannot be found in this way. A socket that its owner has closed has no owner; the kernel reports
- * uid 0 and inode 0 for it. The result is then SOCKET_CLOSED, never root. */
+ * The owning process cannot be found in this way. A closed socket has no owner. For such a socket the kernel reports
+ * uid 0 and inode 0, and the result is SOCKET_CLOSED, never root. */
 #ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
 #define RENDEZVOUS_SERVER_SOCKET_OWNER_H
 
@@ -30,7 +30,7 @@ struct socket_owner {
 };
 
 enum socket_state {
-    SOCKET_OPEN,   /* a process holds the socket; the owner is known */
+    SOCKET_OPEN,   /* a process holds the socket, so the owner is known */
     SOCKET_CLOSED, /* no process of this network namespace holds the socket, or its owner has closed it */
     SOCKET_UNKNOWN /* neither sock_diag nor /proc/net/tcp answers */
 };
@@ -56,7 +56,7 @@ void socket_owners_close(struct socket_owners *o);
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* Accept connections from this host only if their owner is this process's user or root.
+/* The uid gate accepts a connection from this host only if its owner is this process's user or root.
  *
  * A PyTorch client cannot authenticate itself, but the kernel knows which user owns its socket. Connections from other
  * hosts are accepted, because their kernel cannot be asked. */
@@ -69,8 +69,8 @@ struct uid_gate {
     bool insecure; /* accept every user */
 };
 
-/* Check the connection that was accepted as `fd` from `peer`. `*uid` is the owner, -1 = unknown. False: close it;
- * `why` has the reason and the remedy. */
+/* Check the connection that was accepted as `fd` from `peer`. Set `*uid` to the owner, or to -1 if the owner is
+ * unknown. Return false if the caller must close the connection; `why` has the reason and the remedy. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX]);
 

@@ -15,9 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A barrier has two memory blocks. One holds the struct and the name, the other both bitmaps. After a barrier is
- * passed, the bitmaps are freed and the name stays. At 100,000 ranks the bitmaps take 25 KB, the other block less
- * than 200 bytes. If the bitmaps stayed, a job that passes one barrier a second would fill the store in a week. */
+/* A barrier has two memory blocks. The first block holds the struct and the name, the second block both bitmaps.
+ * After a barrier is passed, the bitmaps are freed and the name stays. At 100,000 ranks the bitmaps take 25 KB, the
+ * first block less than 200 bytes. If the bitmaps stayed, a job that passes one barrier a second would fill the store
+ * in a week. */
 
 static bool bit(const uint8_t *bits, uint32_t rank)
 {
@@ -67,8 +68,8 @@ static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
     barrier->is_member = barrier->has_arrived = NULL;
 }
 
-/* Free a barrier. No other function frees one. The barrier must be in no table and in no list, and no rank may have a
- * seat in it. */
+/* Free a barrier. No other function frees a barrier. The barrier must be in no table and in no list, and no rank may
+ * have a seat in it. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_forget_roll(quota, barrier);
@@ -139,7 +140,7 @@ static void barrier_stand_up(struct barrier_seat *seat)
     seat->barrier = NULL;
 }
 
-/* Give the rank of `call` a seat and mark the rank as arrived. Freeing the seat does not clear that mark. */
+/* Give the rank of `call` a seat and mark the rank as arrived. The rank stays marked after its seat is free. */
 static void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat,
                              const struct barrier_call *call)
 {
@@ -187,7 +188,7 @@ static bool barrier_has_same_members(const struct barrier *barrier, const struct
 }
 
 #define TEN_YEARS_MS \
-    (10ll * 365 * 24 * 3600 * 1000) /* longer timeouts are cut to this, so that sums stay small */
+    (10ll * 365 * 24 * 3600 * 1000) /* longer timeouts are cut to this value, so that sums stay small */
 
 enum { BARRIER_END_MAX = 800 };
 
@@ -205,7 +206,8 @@ typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, 
 /* Open the barrier at the first arrival. If a member has already ended, the barrier fails at once. */
 static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* Reject an arrival at a passed barrier. Otherwise a rank that is one step behind could meet ranks of the next step. */
+/* Reject an arrival at a passed barrier. Without this rule, a rank that is one step behind could meet ranks of the
+ * next step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
@@ -340,7 +342,7 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
 }
 
 /* Fail the barrier because `rank` has ended. The rank is marked as not arrived, even if it had arrived before it
- * ended. The report begins with how the rank ended, because that is the cause. */
+ * ended. The report begins with how the rank ended, because the end of the rank is the cause. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
     char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];
@@ -388,7 +390,7 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
     return barrier->state;
 }
 
-/* Answer a member that arrives after the failure with the report. Each member gets the report once; a second call of
+/* Answer a member that arrives after the failure with the report. Each member gets the report once. A second call of
  * the same rank is misuse of the name. */
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {

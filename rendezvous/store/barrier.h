@@ -8,8 +8,9 @@
  * cannot be used again after RELEASED or FAILED. A member that arrives after FAILED gets the same outcome and report
  * as the other members. A new attempt frees all names.
  *
- * A rank arrives with a `struct barrier_seat`, which the connection of the rank owns. Every rank gets its answer
- * through `answer`. The arriving rank may get its answer before barriers_arrive returns. */
+ * A seat is the place of a waiting rank in a barrier. A rank arrives with a `struct barrier_seat`, which the
+ * connection of the rank owns. Every rank gets its answer through `answer`. The arriving rank may get its answer
+ * before barriers_arrive returns. */
 #ifndef RENDEZVOUS_STORE_BARRIER_H
 #define RENDEZVOUS_STORE_BARRIER_H
 
@@ -25,8 +26,8 @@
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
  *
- * Bitmaps keep a world of 100,000 ranks small. Every arrival checks one bit of each. The counts `members` and `arrived`
- * are equal when the last member has arrived. */
+ * Bitmaps keep a world of 100,000 ranks small. Every arrival checks one bit of each bitmap. The counts `members` and
+ * `arrived` are equal when the last member has arrived. */
 
 enum barrier_outcome { /* values of the protocol */
                        BARRIER_RELEASED = 0,
@@ -64,7 +65,7 @@ struct barrier_env {
     /* Send the answer to the owner of `seat`. The seat is already free. `json` is empty for RELEASED and valid only
      * during the call. */
     void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
-    /* Append the JSON report of a failure to `out`; append nothing when memory is short. `because` continues the
+    /* Append the JSON report of a failure to `out`. Append nothing when memory is short. `because` continues the
      * sentence "barrier NAME ...". All members get the report. For BARRIER_MISUSE `barrier` is NULL, and only the
      * caller gets the report. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
@@ -86,7 +87,7 @@ struct barrier_env {
 struct barrier_call {
     struct slice name;
     int64_t timeout_ms;
-    struct slice members; /* u32 ranks, little-endian; empty = all */
+    struct slice members; /* u32 ranks, little-endian; empty = all ranks */
     uint32_t rank;
     uint32_t world_size;
     uint64_t now_ms;
@@ -126,12 +127,12 @@ void barriers_free(struct barriers *b);
 /* Free all barriers and seats without sending an answer, because a new attempt begins. */
 void barriers_clear(struct barriers *b);
 
-/* Handle the arrival of a rank. Return false when memory or quota is short; in this case no answer was sent. */
+/* Handle the arrival of a rank. Return false, without an answer, when memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call);
 void barriers_leave(struct barriers *b, struct barrier_seat *seat);
 /* Fail every open barrier that needs `rank`, because the process of this rank has ended. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);
-/* Cancel an open barrier; the report names `who`. Return false when no barrier of this name is open. */
+/* Cancel an open barrier. The report names `who`. Return false when no barrier of this name is open. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms);
 
 /* Return the earliest deadline, when barriers_tick must be called; UINT64_MAX = never. */

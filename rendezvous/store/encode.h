@@ -3,9 +3,10 @@
  *     put_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
  *     put_i64(out, -1)     ->  ff ff ff ff ff ff ff ff
  *
- * Integers are little-endian on every machine. A blob is a u64 length, followed by that many bytes. The put_ functions
- * append to a buffer. They return false if memory is short; the buffer may then end with half a message, and the
- * caller must discard it. The get_ functions read from memory that the caller has checked. */
+ * Integers are little-endian on every machine. A blob is a u64 length, followed by that many bytes. The put_
+ * functions append to a buffer. These functions return false if memory is short. The buffer may then end with half a
+ * message, and the caller must discard the buffer. The get_ functions read from memory that the caller has
+ * checked. */
 #ifndef RENDEZVOUS_ENCODE_H
 #define RENDEZVOUS_ENCODE_H
 

@@ -1,13 +1,13 @@
 /* entry.c -- see entry.h.
  *
- * The quota is charged before malloc, and the same amount is returned when the memory is freed. No field stores the
- * charge: it is computed from the entry (key length, room, capacity, items), so the two amounts cannot differ. */
+ * The quota is charged before malloc, and the same amount is returned when the memory is freed. Both amounts are
+ * computed from the entry (key length, room, capacity, items), so the amounts cannot differ. */
 #include "store/entry.h"
 
 #include <stdlib.h>
 
 enum {
-    VALUE_MIN = 24, /* the smallest room for a value; any counter fits, so ADD allocates only once */
+    VALUE_MIN = 24, /* smallest room for a value; has space for any counter, so ADD allocates only once */
     ROOM_MAX = 512, /* a longer value has its own block, because room is freed only with the entry */
 };
 
@@ -20,7 +20,8 @@ static uint16_t room_for(size_t value_len)
     return value_len < VALUE_MIN ? VALUE_MIN : (uint16_t)value_len;
 }
 
-/* Return the entry even if it has no value, because an entry also has waiters and a queue. See entry_is_there. */
+/* Return the entry even if the entry has no value, because an entry also has waiters and a queue. See
+ * entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key)
 {
     struct table_node *node = table_find(&entries->table, key, table_hash(key));
@@ -67,7 +68,7 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
 }
 
 /* Free an entry without use. Callers call this function after each change that may have removed the last use. A woken
- * connection is a use, because it has a pointer to the entry until it has acted. */
+ * connection is a use, because the connection has a pointer to the entry until store_acted. */
 void entry_settle(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
@@ -82,8 +83,9 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return NULL for a value in the entry's own room, because it is charged and freed with the entry. Check that there is
- * room: otherwise the bytes of another block could begin at the address where the entry ends. */
+/* Return NULL for a value in the entry's own room, because such a value is charged and freed with the entry. Check
+ * that the entry has room. Without room, the bytes of another block could begin at the address where the entry
+ * ends. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -127,9 +129,9 @@ static void mark_existing(struct entries *entries, struct entry *entry)
     entry->exists = true;
 }
 
-/* Provide `cap` bytes for a new value. The old buffer is used again if it is large enough, has no other holder, and is
- * not more than four times too large. So a counter or a heartbeat key allocates only once, and a key that once held 8
- * MiB does not keep them. */
+/* Provide `cap` bytes for a new value. The old buffer is used again if the buffer is large enough, has no other
+ * holder, and is at most four times too large. So a counter or a heartbeat key allocates only once, and a key that
+ * once held 8 MiB does not keep 8 MiB. */
 static bool make_room(struct entries *entries, struct entry *entry, uint32_t cap)
 {
     if (entry->value == NULL && cap <= entry->room) {
@@ -152,8 +154,8 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Append in place if there is room; otherwise grow by half, so that many small appends are cheap. Other holders of the
- * block do not read past the old end of the value. */
+/* Append in place if the block has space. Otherwise grow the block by half, so that many small appends are cheap.
+ * Other holders of the block do not read past the old end of the value. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)

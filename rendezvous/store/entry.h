@@ -5,7 +5,7 @@
  *                --> line: link <-> link <-> link     (store.c; woken in order of arrival)
  *
  * Value, queue and waiters are in one object, because a write must find the waiters of its key. An entry exists while
- * it has at least one of the three, or while a connection that was woken for its queue has not acted. Only
+ * it has a value, a queue or a waiter, or while a connection that was woken for its queue has not acted. Only
  * entry_settle frees an entry.
  *
  * If the first value is short, it is stored in the entry's memory, after the key. This saves a block and a fetch from
@@ -26,7 +26,7 @@ struct wait_link;
 struct queue_item {
     struct queue_item *next; /* the next younger item; the youngest item refers to the oldest one */
     uint32_t len;
-    uint32_t number; /* 1 + the number of the item before; youngest - oldest + 1 is the queue's length */
+    uint32_t number; /* 1 + the number of the next older item; youngest - oldest + 1 is the queue's length */
     uint8_t data[];
 };
 
@@ -42,7 +42,7 @@ struct entry {
     char key[];
 };
 
-/* The entries of one store and the quota that they are charged to. */
+/* The entries of one store, and the quota to which these entries are charged. */
 struct entries {
     struct table table;
     struct quota *quota; /* borrowed */
@@ -79,22 +79,22 @@ static inline uint64_t entry_cost(size_t key_len)
 
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
-/* Return the block that contains the value. With a reference to it, the bytes outlive the entry. Return NULL if there
- * is no value, or if the value is stored after the key. */
+/* Return the block that contains the value. With a reference to the block, the bytes outlive the entry. Return NULL
+ * if the entry has no value, or stores the value after the key. */
 struct shared *entry_holder(struct entry *entry);
 
-/* Prefetch the entries with these hashes, and their values, because they will be used soon: see table_expect. */
+/* Prefetch the entries with these hashes, and their values, because requests will use them soon: see table_expect. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n);
 
-/* Return the entry of this key. If the key has no entry, create an empty one that can store a value of `value_len`
+/* Return the entry of this key. If the key has no entry, create an empty entry that can store a value of `value_len`
  * bytes. Return NULL if memory or quota is short. If the new entry remains empty, call entry_settle. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len);
 
 /* Free the entry if it has no value, no queue, no waiters and no woken connection. */
 void entry_settle(struct entries *entries, struct entry *entry);
 
-/* Replace the value by a copy of `value`, or append the copy to the value. Return false if memory or quota is short;
- * the value is unchanged then. */
+/* Replace the value by a copy of `value`, or append the copy to the value. Return false, with an unchanged value, if
+ * memory or quota is short. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value);
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value);
 /* Remove the value. The entry itself stays; call entry_settle to free it. */
@@ -102,8 +102,8 @@ void entry_unset(struct entries *entries, struct entry *entry);
 
 /* Append a copy of `value` to the queue. Return false if memory or quota is short. */
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value);
-/* Return the oldest item of the queue, or NULL. entry_pop also removes the item; the caller then owns it until
- * entry_item_free. */
+/* Return the oldest item of the queue, or NULL if the queue is empty. entry_pop also removes the item, and the caller
+ * owns the item until entry_item_free. */
 const struct queue_item *entry_front(const struct entry *entry);
 struct queue_item *entry_pop(struct entry *entry);
 void entry_item_free(struct entries *entries, struct queue_item *item);

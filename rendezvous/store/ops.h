@@ -13,7 +13,7 @@
 /* A: torch up to 2.0; B: torch 2.1; C: torch 2.2 and newer, with all extensions of ddprun. */
 enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
-#define WIRE_MAGIC       0x3C85F7CEu /* follows the opcode 0 of VALIDATE; as a length it would be over 1 GB */
+#define WIRE_MAGIC       0x3C85F7CEu /* follows the opcode 0 of VALIDATE; as a length over 1 GB */
 #define WIRE_MAX_KEY     8192u
 #define WIRE_MAX_VALUE   (8u << 20)
 #define WIRE_MAX_JSON    (1u << 20)
@@ -46,8 +46,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* NO: the dialect does not have this request. waits: the reply may be sent much later; CANCEL_WAIT or the next request
- * ends the wait. wakes: the request may end waits of other sessions. */
+/* NO: the dialect does not have this request. waits: the reply may be sent much later, and CANCEL_WAIT or the next
+ * request ends the wait. wakes: the request may end waits of other sessions. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
@@ -128,7 +128,7 @@ enum { OP_FIELDS = 3 };
 struct op {
     enum op_id id;
     const char *name;
-    int16_t code[DIALECTS]; /* -1: not in this dialect */
+    int16_t code[DIALECTS]; /* -1 = not in this dialect */
     uint8_t field[OP_FIELDS];
     bool waits;
 };

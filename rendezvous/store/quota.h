@@ -18,8 +18,9 @@
 struct quota {
     uint64_t used;
     uint64_t max;
-    uint64_t floor;      /* bytes that are reserved in `whole`, used or not */
-    struct quota *whole; /* borrowed. Not NULL: this quota is a share of it; NULL: `max` is the limit */
+    uint64_t floor; /* bytes that are reserved in `whole`, even while unused */
+    struct quota
+        *whole; /* borrowed: the quota of which this is a share; NULL = no share, `max` is the limit */
 };
 
 /* Return the number of bytes that this share uses or reserves in `whole`. */

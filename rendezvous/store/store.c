@@ -1,7 +1,7 @@
 /* store.c -- see store.h.
  *
- * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET does so if it creates the key, BARRIER if
- * its caller is the last one. QUEUE_PUSH wakes one waiter for each item.
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them if it creates the key.
+ * BARRIER wakes them if its caller arrives last. QUEUE_PUSH wakes one waiter for each item.
  *
  * An existing key can have two kinds of waiters: BARRIER callers, and WAIT requests that began before the first
  * BARRIER caller created the key. A WAIT request for an existing key is answered at once. */
@@ -60,7 +60,8 @@ struct slice decimal_print(int64_t value, char *text)
 
 /* --- waits ------------------------------------------------------------------------------------------------ */
 
-/* A wait has one link for each key that it misses.
+/* A wait has one link for each key that it misses. The line of an entry is the list of its links, in order of
+ * arrival.
  *
  *                    entry "/a"   entry "/b"   entry "/c"
  *     wait of conn 1:  link -------link                   misses 2
@@ -68,8 +69,8 @@ struct slice decimal_print(int64_t value, char *text)
  *                                   |
  *                         the line of "/b", from top to bottom
  *
- * A link is in the line of its entry and in the array of its wait. So neither end needs a search: when a key arrives,
- * the store walks the line of its entry; when a connection leaves, the store walks the array of its wait. */
+ * A link is in the line of its entry and in the array of its wait. So the store needs no search. When a key arrives,
+ * the store walks the line of its entry. When a connection leaves, the store walks the array of its wait. */
 
 struct wait_link {
     struct entry *entry; /* NULL once the key has arrived */
@@ -110,7 +111,7 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
 }
 
 /* Append a link to the line of `entry`, unless the request has named the same key before. All links of a wait are
- * added together, so a link from an earlier mention of the key is still the last in line. */
+ * added together, so the link for an earlier mention of the key is still the last link in line. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
@@ -142,8 +143,8 @@ static void unlink_from_line(struct wait_link *link)
     link->wait->missing--;
 }
 
-/* Remove the wait from all lines and free it. Also free each entry that has no other use: the entry of a missing key
- * exists only while it has waiters. */
+/* Remove the wait from all lines and free it. Also free each entry without another use, because the entry of a
+ * missing key exists only while it has waiters. */
 static void wait_free(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -157,9 +158,9 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* Mark the key of this link as arrived. If no other key of the wait is missing, free the wait and return its owner;
- * otherwise return NULL. The entry is not settled. The caller notifies the owner, because only then the wait is fully
- * removed. */
+/* Mark the key of this link as arrived. If no other key of the wait is missing, free the wait and return its owner.
+ * Otherwise return NULL. The entry is not settled. The caller notifies the owner, because the wait is fully removed
+ * only after this function. */
 static struct store_waiter *wait_satisfy(struct entries *entries, struct wait_link *link)
 {
     struct wait *wait = link->wait;
@@ -261,7 +262,8 @@ static void wake_line(struct store *s, struct entry *entry)
     }
 }
 
-/* Finish a write. After success, wake the waiters; after failure, free the entry if it was created for this write. */
+/* Finish a write. After success, wake the waiters. After failure, free the entry if the entry was created for this
+ * write. */
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)
@@ -323,7 +325,7 @@ enum store_status store_compare_set(struct store *s, struct slice key, struct sl
     return store_set(s, key, desired);
 }
 
-/* Add `delta` to the counter of `entry`, as PyTorch does: the counter is decimal text, and the sum wraps around at 64
+/* Add `delta` to the counter of `entry`, as PyTorch does. The counter is decimal text, and the sum wraps around at 64
  * bits. */
 static enum store_status add_to_entry(struct store *s, struct entry *entry, int64_t delta, int64_t *sum)
 {
@@ -360,8 +362,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Delete a value. A wait that has already found the key does not wait for it again: PyTorch's server behaves so, and
- * clients do not need more. A queue of the same name stays. */
+/* Delete a value. A wait that has already found the key does not wait for the key again, as in PyTorch's server. A
+ * queue of the same name stays. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -379,8 +381,8 @@ uint64_t store_count(const struct store *s)
 }
 
 /* Set all pairs or none. First compare the quota with the most memory that the pairs could need. Existing keys need
- * less, so a nearly full store may reject pairs that would have fitted. Only a failing malloc can leave a part of the
- * pairs set. */
+ * less memory, so a nearly full store may reject pairs that would have fitted. Only a failing malloc can leave a part
+ * of the pairs set. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {
     struct slice key, value;
@@ -395,7 +397,7 @@ enum store_status store_multi_set(struct store *s, struct slice pairs)
     return status;
 }
 
-/* Check whether a key exists in the sense of CHECK and WAIT: a non-empty queue is sufficient. */
+/* Return true if a key exists for CHECK and WAIT. A key with a non-empty queue also exists. */
 static bool is_there(const struct store *s, struct slice key)
 {
     const struct entry *entry = entry_find(&s->entries, key);
@@ -426,9 +428,9 @@ static enum store_status begun(struct store *s, struct store_waiter *w)
     return STORE_WAITS;
 }
 
-/* Walk the list twice. The first walk only counts the missing keys: usually all keys exist, and nothing is allocated.
- * The second walk adds a link for each missing key. An entry without a value exists as long as it has a link in its
- * line. */
+/* Walk the list twice. The first walk only counts the missing keys. Usually all keys exist, and the store allocates
+ * nothing. The second walk adds a link for each missing key. An entry without a value exists as long as it has a link
+ * in its line. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
@@ -499,8 +501,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake one connection for one item: the first waiter in line that misses no other key. For each waiter before it,
- * mark this key as arrived; those waiters continue to wait for their other keys. */
+/* Wake one connection for one item: the first waiter in line that misses no other key. For each earlier waiter in
+ * line, mark this key as arrived. The earlier waiters continue to wait for their other keys. */
 static bool wake_one(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -515,15 +517,16 @@ static bool wake_one(struct store *s, struct entry *entry)
     return false;
 }
 
-/* Wake one waiter for each item that is not offered yet. `woken` is the number of offered items; no item is offered
- * twice. */
+/* Wake one waiter for each item that is not offered yet. `woken` is the number of offered items, so no item is
+ * offered twice. */
 static void offer(struct store *s, struct entry *entry)
 {
     while (entry_queue_len(entry) > entry->woken && wake_one(s, entry))
         ;
 }
 
-/* End the offer to this connection, whether it has popped an item or not. Offer the items that the queue has now. */
+/* End the offer to this connection, even if the connection has popped no item. Offer the items that the queue has
+ * now. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;

@@ -1,7 +1,7 @@
 /* store.h -- the keys of one attempt, and the waiters of these keys. The store behaves like PyTorch's c10d store, but
  * limits every size.
  *
- * A connection owns a `struct store_waiter`. A connection has at most one wait at a time; a wait may cover many keys.
+ * A connection owns a `struct store_waiter`. A connection has at most one wait at a time. A wait may cover many keys.
  * A wait ends in one of three ways: the last missing key arrives (the store calls `wake`), the connection sends
  * another request or closes (store_leave, no callback), or all keys are removed (store_clear, no callback). The cost
  * of store_leave grows with the number of keys of the wait, not with the size of the store.
@@ -31,24 +31,25 @@ struct store;
 struct entry;
 struct wait;
 
-/* Each connection contains one. The caller zeroes the struct before its first use. */
+/* The wait of one connection. The caller zeroes the struct before its first use. */
 struct store_waiter {
     struct wait *wait;   /* the pending wait of the connection, or NULL; owned by the store */
     struct entry *offer; /* the queue for which this connection was woken, until store_acted; borrowed */
 };
 
-/* The observer is notified of each change at once; it must not change the store. If there is no observer, no request
- * compares its key with prefixes. */
+/* The store notifies the observer of each change at once. The observer must not change the store. Without an
+ * observer, no request compares its key with prefixes. */
 struct store_observer {
     void *user;
     /* Prefixes of keys, or of the last component of keys (NAME in "a/b/NAME"). Writes to matching keys are reported.
      * The array ends with NULL. */
     const char *const *prefixes;
-    /* Such a key was set (except by a COMPARE_SET that replaced a value). `anew`: it had a non-empty value before. */
+    /* Called after such a key was set, except by a COMPARE_SET that replaced a value. `anew` is true if the key had a
+     * non-empty value before. */
     void (*written)(void *user, struct slice key, bool anew);
-    /* ADD of `delta` has changed such a key to `sum`. */
+    /* Called after ADD of `delta` has changed such a key to `sum`. */
     void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
-    /* A wait for any keys begins (`waits`), or all of its `keys` exist already (`found`). */
+    /* Called when a wait for any keys begins (`waits`), or when all `keys` of a wait exist already (`found`). */
     void (*waits)(void *user, struct store_waiter *waiter);
     void (*found)(void *user, struct store_waiter *waiter, struct slice keys);
 };
@@ -91,13 +92,13 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
 bool store_delete(struct store *s, struct slice key);
 uint64_t store_count(const struct store *s);
 
-/* Set all pairs of a list that wire_next can read. Set none if the quota may be too small for all of them. */
+/* Set all pairs of a list that wire_next can read. Set no pair if the quota may be too small for all pairs. */
 enum store_status store_multi_set(struct store *s, struct slice pairs);
 
 /* Check whether every key of the list has a value or a non-empty queue. */
 bool store_check(const struct store *s, struct slice keys);
 
-/* End the waiter's earlier wait, then wait for all keys of the list. Return STORE_OK if they all exist already. */
+/* End the waiter's earlier wait, then wait for all keys of the list. Return STORE_OK if all keys exist already. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys);
 
 /* Carry out c10d's BARRIER: add 1 to the counter at `key`. If the sum is below `world_size`, begin a wait. Otherwise
@@ -119,7 +120,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 struct queue_item;
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);
 /* Return the oldest item, or NULL if the queue is empty. store_front leaves the item in the queue. store_pop removes
- * it: the caller owns the item until store_item_free, and *len_before is the queue's length before the removal. */
+ * the item and sets *len_before to the queue's length before the removal. The caller then owns the item until
+ * store_item_free. */
 const struct queue_item *store_front(const struct store *s, struct slice queue);
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before);
 struct slice store_item_value(const struct queue_item *item);

@@ -58,8 +58,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the last 0 to 7 bytes of a key as a word. If the key is long enough, load its last 8 bytes, because this is
- * faster than a memcpy of variable length. */
+/* Return the last 0 to 7 bytes of a key as a word. If the key is long enough, load its last 8 bytes, because such a
+ * load is faster than a memcpy of variable length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);
@@ -162,8 +162,9 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* Insert a node; grow the array first if it is too dense. With as many nodes as chains, every second lookup fetches a
- * node of another key. Tables of idle connections may be that dense, because they should be small. */
+/* Insert a node. Grow the array first if the array is too dense. With as many nodes as chains, every second lookup
+ * fetches a node of another key. Tables of idle connections may be that dense, because these tables should be
+ * small. */
 void table_put(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;

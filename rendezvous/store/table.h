@@ -1,4 +1,5 @@
-/* table.h -- a hash table with byte strings as keys. A node of the table is a member of the object that it finds.
+/* table.h -- a hash table with byte strings as keys. A node of the table is a member of the object that the table
+ * finds.
  *
  * The table is used for keys, barrier names and connection ids. The table never allocates or frees an object. It owns
  * only its array of chains, which grows with the number of nodes. If memory for a larger array is short, the chains
@@ -21,7 +22,7 @@ struct table {
     struct table_node **chain;
     uint32_t mask; /* number of chains - 1 */
     uint32_t count;
-    bool is_busy; /* lookups are frequent: at least a quarter of the chains stay empty */
+    bool is_busy; /* lookups are frequent, so at least a quarter of the chains stay empty */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
@@ -42,22 +43,22 @@ uint32_t table_hash(struct slice key);
 /* Return the node with this key, or NULL. `hash` is table_hash(key). */
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
 
-/* Return the first node with this hash, without comparing keys; NULL if no node has this hash. */
+/* Return the first node with this hash, without comparing keys, or NULL if no node has this hash. */
 const struct table_node *table_first(const struct table *t, uint32_t hash);
 
 /* Return the next node with the same key as `node`, or NULL. Tables with repeated keys need this. */
 struct table_node *table_find_same(const struct table_node *node);
 
-/* Prefetch the nodes of these hashes together, because they will be looked up soon. A table of a million keys exceeds
- * the processor's caches, and without prefetching each lookup would wait for memory. */
+/* Prefetch the nodes of these hashes together, because lookups of these nodes follow soon. A table of a million keys
+ * exceeds the processor's caches, and without prefetching each lookup would wait for memory. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 
 /* Insert a node. Its key and hash are set. */
 void table_put(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 
-/* Walk all nodes: NULL starts the walk, and NULL is returned at the end. A zeroed table has no nodes. If the caller
- * removes the returned node, it must fetch the next one before. */
+/* Walk all nodes: NULL starts the walk, and NULL is returned at the end. A zeroed table has no nodes. Before the
+ * caller removes the returned node, the caller must fetch the next node. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
 
 /* Walk all nodes with `EACH_NODE (node, &table)`. The loop must not remove nodes. */

@@ -22,8 +22,8 @@ static const uint8_t *byte_at(struct slice in, size_t at)
     return (const uint8_t *)in.data + at;
 }
 
-/* Request more bytes: return WIRE_MORE until `need` bytes are there. `need` is always greater than the present length,
- * because otherwise the caller would call again with the same bytes. */
+/* Request more bytes. Return WIRE_MORE until `need` bytes have arrived. `need` is always greater than the present
+ * length, because with a smaller `need` the caller would call again with the same bytes. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;
@@ -39,8 +39,8 @@ static enum wire_status bad(struct ddp_err *err, const struct wire *w, const cha
     return WIRE_BAD;
 }
 
-/* Detect dialect C. If the first byte is 0, read four more. VALIDATE of dialect C is 0 and the magic. SET of an old
- * dialect is 0 and a key length, whose lower half is never the magic, because such a key would be over 1 GB. */
+/* Detect dialect C. If the first byte is 0, read four more bytes. VALIDATE of dialect C is 0 and the magic. SET of an
+ * old dialect is 0 and a key length, whose lower half is never the magic, because such a key would be over 1 GB. */
 static enum wire_status greet(struct wire *w, struct slice in)
 {
     if (*byte_at(in, 0) == 0) {
@@ -83,7 +83,7 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     return WIRE_OK;
 }
 
-/* Scan one blob. Once it is complete, set *length to the length of its content and move `at` past it. */
+/* Scan one blob. Once the blob is complete, set *length to the length of its content and move `at` past the blob. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -207,7 +207,7 @@ static void advance(struct cursor *in, size_t bytes)
     in->left -= bytes;
 }
 
-/* Read one blob whose 8 length bytes have arrived. Return false if it is incomplete or too long. */
+/* Read one blob whose 8 length bytes have arrived. Return false if the blob is incomplete or too long. */
 static bool take_blob(const struct field *f, struct cursor *in, struct slice *blob)
 {
     const uint64_t n = get_u64(in->at);
@@ -219,7 +219,7 @@ static bool take_blob(const struct field *f, struct cursor *in, struct slice *bl
     return true;
 }
 
-/* Read one field. Return false if it is incomplete, too long, or a list. */
+/* Read one field. Return false if the field is incomplete, too long, or a list. */
 static bool take_field(const struct field *f, struct cursor *in, struct slice *blob, int64_t *number)
 {
     const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
@@ -234,9 +234,9 @@ static bool take_field(const struct field *f, struct cursor *in, struct slice *b
     return true;
 }
 
-/* Decode a complete request, as most are, without the state of a scan. Return the length of the request. Return 0 for
- * all others, which the scan decodes or rejects with an error text: incomplete, too long, with a list, first of its
- * connection, of an old dialect, or invalid. */
+/* Decode a complete request without the state of a scan, and return the length of the request. Return 0 for a request
+ * that only the scan can decode or reject: a request that is incomplete, too long, or invalid, has a list, is the
+ * first of its connection, or has an old dialect. */
 static size_t take_request(const struct wire *w, struct slice in, uint64_t max_bytes, struct request *req)
 {
     const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;

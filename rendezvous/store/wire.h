@@ -7,10 +7,10 @@
  *
  * A `struct wire` stores how many bytes of the current request have been scanned, so that no field is scanned twice.
  * It also stores how many bytes the next scan needs. The caller keeps all bytes of the unfinished request and passes
- * them with every call; the parser owns no memory.
+ * these bytes with every call. The parser owns no memory.
  *
- * A length is compared with its limit before it is used in any calculation. No memory is reserved for an announced
- * length: memory grows with the received bytes. */
+ * A length is compared with its limit before it is used in any calculation. The parser reserves no memory for an
+ * announced length. Memory grows only with the received bytes. */
 #ifndef RENDEZVOUS_WIRE_H
 #define RENDEZVOUS_WIRE_H
 
@@ -27,11 +27,11 @@ struct wire {
     size_t length[OP_FIELDS]; /* how long the content of each field is */
     uint32_t left;            /* blobs of the list that have not been scanned */
     uint32_t count;           /* items of the list; a pair is one item */
-    uint8_t dialect;          /* enum dialect; until `greeted`, an assumption */
+    uint8_t dialect;          /* enum dialect; an assumption until `greeted` is true */
     uint8_t field;            /* index of the field that is scanned next */
     bool greeted;             /* the first byte of the connection has been scanned */
     bool in_list;             /* the count of the list has been scanned */
-    bool settled;             /* an opcode other than 7 has arrived: from now on, opcode 7 means DELETE_KEY */
+    bool settled;             /* an opcode other than 7 has arrived, so opcode 7 now means DELETE_KEY */
 };
 
 struct request {
@@ -57,7 +57,7 @@ void wire_init(struct wire *w, bool dialect_b);
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err);
 
-/* Restart the scan of the current request; the caller will pass the same bytes again. */
+/* Restart the scan of the current request. The caller then passes the same bytes again. */
 void wire_rewind(struct wire *w);
 
 /* Remove the next blob from the front of a decoded list. Return false if the list is empty. */

@@ -1,4 +1,4 @@
-/* dial.c -- see dial.h. dial_plan.h decides, this file owns the sockets. This file polls sockets instead of using
+/* dial.c -- see dial.h. dial_plan.h decides. This file owns the sockets. This file polls sockets instead of using
  * libuv's streams, because a stream hides the kernel's errno, and the caller needs the connected socket. */
 #include "net/dial.h"
 
@@ -75,8 +75,8 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* After every event, pump() runs all due steps, prints the due messages and sets the only timer. A runner is one
- * connection to one address:
+/* After every event, pump() runs all due steps, prints the due messages and sets the only timer. A dial is the search
+ * for the store of one node. A runner is one connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
@@ -100,7 +100,7 @@ struct join_dial {
     struct join_dial_options options;
     struct dial plan;
     uv_timer_t timer;
-    struct loop_lookup *lookup; /* NULL = none in progress */
+    struct loop_lookup *lookup; /* NULL = no lookup is in progress */
     struct runner *runners[RACE_ADDRESSES_MAX];
     uint32_t nonce;
     int handles;
@@ -130,8 +130,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* Ends a runner and closes its socket, unless the owner has the socket. Polling stops first, otherwise epoll might
- * report a descriptor number that another file already uses. The close callback frees the struct. */
+/* Ends a runner and closes its socket, unless the owner has the socket. Polling stops first, because epoll might
+ * otherwise report a descriptor number that another file already uses. The close callback frees the struct. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -166,7 +166,7 @@ static void runner_fail(struct runner *r, bool on_the_spot, int error)
     end_runner(j, index);
 }
 
-/* Writes the numeric address of the peer or of our end, or "?" if the kernel has none. */
+/* Writes the numeric address of the peer or of this end, or "?" if the kernel reports no address. */
 static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *text, size_t size)
 {
     struct sockaddr_storage addr = { 0 };
@@ -190,8 +190,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Returns the error for a closed connection. A PyTorch store sends the echo before it closes. This case has its own
- * error, because its remedy differs: a torchrun uses this address. */
+/* Returns the error for a closed connection. A PyTorch store sends the echo before it closes. A close after the echo
+ * has its own error, because its remedy differs: a torchrun uses this address. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -201,8 +201,8 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Checks whether the answer is complete. The first four bytes show a foreign service; the rest of the line shows its
- * name. */
+/* Checks whether the answer is complete. The first four bytes show whether the service is a store. The rest of the
+ * line shows the name of another service. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -404,8 +404,8 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* Sets the timer to the next step or the next message, whichever is earlier. libuv's clock is constant during a turn
- * of the loop, so it must be updated first. */
+/* Sets the timer to the next step or the next message, whichever is earlier. libuv's clock is constant during one
+ * pass of the loop, so this function first updates the clock. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t say_ms = dial_say_at(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
@@ -415,7 +415,7 @@ static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 }
 
 /* Runs all due steps and messages. `failed` and `say` call the owner, which may close the dial, so `j` is not used
- * after them. */
+ * after these calls. */
 static void pump(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
@@ -436,8 +436,8 @@ static void pump(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Returns a nonce. Its third byte must not be 0, otherwise an old PyTorch store reads it as a length and waits for
- * more bytes. */
+/* Returns a nonce. The third byte of the nonce must not be 0, because an old PyTorch store would read a short length
+ * from the nonce and wait for more bytes. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);

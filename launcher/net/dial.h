@@ -15,8 +15,9 @@
  * name server answers. */
 struct loop_lookup;
 
-/* Begins a lookup; `done` is called once, on the loop. Returns NULL without memory, descriptor or thread. The caller
- * must call loop_lookup_end, at any time or inside `done`; `done` is not called afterwards. */
+/* Begins a lookup, which calls `done` once, on the loop. Returns NULL if no memory, descriptor or thread is
+ * available. The caller must call loop_lookup_end, at any time or inside `done`. After loop_lookup_end, `done` is not
+ * called. */
 struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
 void loop_lookup_end(struct loop_lookup *lookup); /* NULL is allowed */
@@ -37,7 +38,7 @@ struct join_dial_found {
     char address
         [ENDPOINT_HOST_MAX]; /* numeric address of the store: MASTER_ADDR for the workers of this node */
     int port;
-    char source[ENDPOINT_HOST_MAX]; /* our own address on that connection, numeric */
+    char source[ENDPOINT_HOST_MAX]; /* numeric address of this end of the connection */
 };
 
 struct join_dial_options {
@@ -53,10 +54,10 @@ struct join_dial_options {
     const char *code;       /* unless NULL, `note` with this code replaces the report; static */
     const char *this_host;  /* name of this node, for messages; borrowed */
     /* Either `found` or `failed` is called, once, and ends the dial. The owner then calls join_dial_close, which is
-     * also allowed inside the callback. */
+     * also allowed inside `found` and `failed`. */
     void (*found)(void *user, const struct join_dial_found *found);
-    /* The dial has timed out or can never succeed. `code` is a name of dial_plan.h. `report` has several lines,
-     * without a newline at the end. Both are borrowed during the call. */
+    /* Called when the dial has timed out or can never succeed. `code` is a name of dial_plan.h. `report` has several
+     * lines, without a newline at the end. Both are borrowed during the call. */
     void (*failed)(void *user, const char *code, const char *report);
     /* Prints a text for the user during the dial: lines without a newline at the end. */
     void (*say)(void *user, const char *words);

@@ -1,10 +1,10 @@
 /* dial_plan.c -- see dial_plan.h.
  *
- * A round tries every address of the name once. The round reports the failure at the latest stage: if IPv6 has no
- * route and IPv4 refuses the connection, the refusal is reported. This finding is kept until a later round ends with
- * another finding.
+ * A round tries every address of the name once. The round reports the failure at the latest stage. For example, if
+ * IPv6 has no route and the peer refuses IPv4, the refusal is reported. This finding is kept until a later round ends
+ * with another finding.
  *
- * The first pauses are short, because the store usually is just starting. The pauses grow, because a store may start
+ * The first pauses are short, because the store is usually just starting. The pauses grow, because a store may start
  * minutes later, and a thousand nodes may dial its host. */
 #include "net/dial_plan.h"
 
@@ -12,8 +12,7 @@
 #include <string.h>
 
 enum {
-    LOOK_UP_MS =
-        5000 /* a name service that is silent for this long is reported; an answer is used for this long */
+    LOOK_UP_MS = 5000 /* limit for the silence of a name service; time for which an answer is used */
 };
 
 static const struct row {
@@ -112,8 +111,8 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keeps the failure at the latest stage of this round. Of two failures at the same stage the first is kept, because
- * the resolver sorts addresses by preference. */
+/* Keeps the failure at the latest stage of this round. Of two failures at the same stage the first failure is kept,
+ * because the resolver sorts addresses by preference. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
     if (d->round_met && met->stage <= d->worst.stage)
@@ -142,7 +141,7 @@ static void remember(struct dial *d, uint64_t now_ms)
 }
 
 /* Records the finding of a round. `finding_since_ms` changes only with the finding, because a finding is reported in
- * full after it has lasted for some time. */
+ * full only after some time. */
 static void dial_count_met(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     const enum finding_code finding = dial_finding_of(met);
@@ -171,8 +170,8 @@ static void begin_look_up(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* Ends a round. If the name resolves to this machine by mistake, this is the finding, because it explains every
- * later failure. */
+/* Ends a round. A name that resolves to this machine by mistake is the finding of the round, because this mistake
+ * explains every later failure. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -232,7 +231,7 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
-/* Records that a runner has connected; the service may still be no store. Earlier stages are marked as done for the
+/* Records that a runner has connected. The service may still be no store. Earlier stages are marked as done for the
  * report. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
@@ -298,8 +297,8 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Returns the step of the lookup, once. If the name service is silent for too long this is recorded as a finding,
- * but the lookup continues. */
+/* Returns the step of the lookup, once. A silence of the name service that is too long is recorded as a finding, but
+ * the lookup continues. */
 static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
@@ -314,7 +313,7 @@ static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Returns the next step of the race, one per call, and records its result for the report. */
+/* Returns one step of the race, and records the result of the race for the report. */
 static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
 {
     const struct race_step step = race_next(&d->race, now_ms);
@@ -369,7 +368,7 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
 }
 
 /* Returns the next step. A wait until now means that the phase has changed, so the loop continues. The timeout is
- * checked first, because no round may begin after it. */
+ * checked first, because no round may begin after the timeout. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -408,7 +407,8 @@ const char *dial_code(enum finding_code finding)
 }
 
 /* Returns true if waiting rarely resolves the finding ("the name resolves to this machine"). Such a finding is
- * printed at once and in full; other findings only after STANDS_MS, because the store may still be starting. */
+ * printed at once and in full. Any other finding is printed in full only after STANDS_MS, because the store may still
+ * be starting. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -479,7 +479,7 @@ static const char *meanwhile(const struct dial *d)
                                        : "waiting for an answer to a connection";
 }
 
-/* Appends the sentence of the finding from findings.h, or the state if there is no finding. */
+/* Appends the sentence of the finding from findings.h, or the state if no finding exists yet. */
 static bool put_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
@@ -520,7 +520,7 @@ static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
     return put_short(out, d, now_ms) && put_advice(out, d);
 }
 
-/* Returns true if the finding must be printed in full now. This happens once per finding. */
+/* Returns true if the finding must be printed in full now. Each finding is printed in full once. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_said = d->said.in_full && d->said.finding == d->finding;
@@ -565,8 +565,8 @@ uint64_t dial_say_at(const struct dial *d)
     return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Appends the line of a stage. Stages that worked are shown too: "4 of 4 worked" shows that the name server is not
- * the cause. */
+/* Appends the line of a stage. Stages without failure are shown too, because "4 of 4 worked" shows that the name
+ * server is not the cause. */
 static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
@@ -592,7 +592,7 @@ static bool put_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Appends the history. The first row is always kept; a gap after that row is marked. */
+/* Appends the history. The first row is always kept. A line marks a gap after the first row. */
 static bool put_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;

@@ -1,4 +1,4 @@
-/* dial_plan.h -- decides how a node connects to the store, and what the user is told. Pure: the shell (dial.c)
+/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. Pure: the shell (dial.c)
  * carries out the steps and reports each result with its time.
  *
  *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
@@ -22,12 +22,12 @@
 /* The possible failures between a node and the store, one row each; the sentences are in diagnosis/findings.h.
  *
  * A row matches the stage where an attempt ended, the error there, and its duration. The first match is reported, so
- * among rows of one stage the narrower comes first.
+ * among rows of one stage the narrower row comes first.
  *
- * Columns: code, stage, error (0 = any), minimum milliseconds, sure (waiting rarely helps, so it is reported at
- * once). */
+ * Columns: code, stage, error (0 = any), minimum milliseconds, sure (waiting rarely helps, so the finding is reported
+ * at once). */
 
-/* The stages in their order; in "route" the kernel chooses a route before the first packet. */
+/* The stages in their order. In "route" the kernel chooses a route before the first packet. */
 #define DIAL_STAGES_LIST(X) \
     X(RESOLVE, "resolve")   \
     X(ROUTE, "route")       \
@@ -46,11 +46,11 @@ enum dial_error {
     DIAL_LOOPBACK = 10001, /* the name resolves to this machine by mistake */
     DIAL_REFUSED_HERE,     /* refused by a loopback address, although the store is elsewhere */
     HELLO_SILENT,          /* connected, but no byte arrived */
-    HELLO_CLOSED,          /* closed or reset without a byte */
+    HELLO_CLOSED,          /* the peer closed or reset the connection without a byte */
     HELLO_HTTP,
     HELLO_TLS,
     HELLO_SSH,
-    HELLO_TORCH, /* a c10d store that rejects our requests */
+    HELLO_TORCH, /* a c10d store that rejects ddprun's requests */
     HELLO_OTHER
 };
 
@@ -142,7 +142,7 @@ struct dial {
     enum finding_code finding;
     uint64_t finding_since_ms;
     struct dial_past history[DIAL_HISTORY_MAX];
-    unsigned n_past, past_lost; /* past_lost: number of dropped rows; the first row is always kept */
+    unsigned n_past, past_lost; /* past_lost: number of dropped rows, never the first row */
     struct dial_said {
         uint64_t at_ms;
         enum finding_code finding;
@@ -154,8 +154,8 @@ enum dial_do { DIAL_WAIT, DIAL_LOOK_UP, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 
 struct dial_step {
     enum dial_do what;
-    int runner;     /* for CONNECT and DROP (close its socket, because it took too long) */
-    uint64_t at_ms; /* WAIT: when to call dial_next again, if no event occurs before */
+    int runner;     /* for CONNECT, and for DROP (close the runner's socket after a timeout) */
+    uint64_t at_ms; /* for WAIT: when to call dial_next again, unless an event occurs before */
 };
 
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
@@ -163,13 +163,13 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
 /* Returns the next step. The shell calls this until the step is WAIT or GIVE_UP. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms);
 
-/* Handles the numeric addresses of the name; at most RACE_ADDRESSES_MAX are used. `hosts_line` is the line of
- * /etc/hosts for the name, or NULL. */
+/* Handles the numeric addresses of the name. At most RACE_ADDRESSES_MAX addresses are used. `hosts_line` is the line
+ * of /etc/hosts for the name, or NULL. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms);
 void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 
-/* Records that a runner has connected from our address `source` and now sends its greeting. */
+/* Records that a runner has connected from the local address `source` and now sends its greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
 /* Records that a runner has failed in its current stage, or with `on_the_spot` in ROUTE. `answer` has the first
@@ -187,7 +187,7 @@ enum finding_code dial_finding_of(const struct dial_met *met);
 /* Returns the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */
 const char *dial_code(enum finding_code finding);
 
-/* Appends the messages that are due now and marks them as printed. Returns false if none is due. */
+/* Appends the messages that are due now and marks them as printed. Returns false if no message is due. */
 bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
 
 /* Returns when to call dial_say again if no event occurs. */

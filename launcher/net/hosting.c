@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the entry of a local address, or NULL. All addresses of 127/8 are local, although only 127.0.0.1 is
- * listed. Both texts include the scope ("fe80::1%eth0"). */
+/* Returns the entry of a local address, or NULL if the address is not local. All addresses of 127/8 are local,
+ * although only 127.0.0.1 is listed. Both texts include the scope ("fe80::1%eth0"). */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
     static const struct own_address loopback = { .interface = "lo" };
@@ -29,7 +29,7 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
 }
 
 /* Returns the endpoint's address that belongs to this machine, or NULL. An address that other nodes can reach is
- * preferred to a loopback address; /etc/hosts and a name server may give one of each. */
+ * preferred to a loopback address, because /etc/hosts and a name server may give both. */
 static const char *ours(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
@@ -60,14 +60,14 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Returns true if other hosts can reach the address. Link-local addresses do not qualify, because their scope
+/* Returns true if other hosts can reach the address. Returns false for link-local addresses, because their scope
  * differs on each host. */
 static bool is_reachable(const struct own_address *own)
 {
     return !endpoint_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
 }
 
-/* Returns the first address that other hosts can reach, or NULL. */
+/* Returns the first address that other hosts can reach, or NULL if no such address exists. */
 static const char *reachable(const struct hosting_facts *f)
 {
     for (int i = 0; i < f->n_own; i++)
@@ -83,9 +83,9 @@ static const char *such_as(const struct hosting_facts *f)
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Returns true for interfaces of containers and virtual machines, which have the same address on many machines. They
- * are recognised by the start of their names. A bridge with another name gets no warning, because a wrong warning is
- * worse than none. */
+/* Returns true for interfaces of containers and virtual machines, which have the same address on many machines. The
+ * start of the name shows such an interface. A bridge with another name gets no warning, because a wrong warning is
+ * worse than no warning. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {
@@ -97,7 +97,7 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* Stores a finding as text, for an error or a warning; `choice` shows which of the two. */
+/* Stores a finding as text. `choice` shows whether the text is an error or a warning. */
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
@@ -146,9 +146,9 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Handles node 0 of a static job if the address belongs to another machine. If a store answers at the address,
- * probably two nodes have node rank 0, and that store reports this. If none answers, the error is that no node hosts
- * a store. */
+/* Handles node 0 of a static job if the address belongs to another machine. If a store answers at the address, two
+ * nodes probably have node rank 0, and the store reports the two nodes. If no store answers, the error is that no
+ * node hosts a store. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
@@ -189,7 +189,7 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* Lists the addresses that other hosts may reach, with those of container interfaces last. */
+/* Lists the addresses that other hosts may reach. Addresses of container interfaces are last. */
 static void list_reachable(const struct hosting_facts *f, char *text, size_t size)
 {
     size_t used = 0;
@@ -235,8 +235,8 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
     warn_of_loopback(f, address, out);
 }
 
-/* Returns true for nodes other than node 0 of a static job. Their store is on another host, so a loopback address is
- * probably a mistake. */
+/* Returns true for nodes other than node 0 of a static job. The store of such a node is on another host, so a
+ * loopback address is probably a mistake. */
 static bool is_another_node(const struct plan_meeting *m)
 {
     return !m->elastic && m->node_rank > 0 && m->host_store == HOST_STORE_AUTO;

@@ -30,14 +30,14 @@ enum hosting_choice {
     HOSTING_TRY, /* this node may host the store: if the port is in use, another process hosts the store here */
     HOSTING_JOIN, /* the store is elsewhere */
     HOSTING_ASK, /* this node should host the store but cannot; `words` is the error unless a store answers at once */
-    HOSTING_ERROR, /* this can never work: `words` has the reason */
+    HOSTING_ERROR, /* the options can never work: `words` has the reason */
 };
 
 struct hosting {
     enum hosting_choice choice;
-    char address[HOSTING_ADDRESS_MAX];  /* HOST, TRY: listen only there; "" = on every address */
-    char dial[HOSTING_ADDRESS_MAX];     /* HOST, TRY: the address by which this node reaches the store */
-    bool here;                          /* the store is, or will be, on this machine */
+    char address[HOSTING_ADDRESS_MAX]; /* for HOST and TRY: address on which to listen; "" = every address */
+    char dial[HOSTING_ADDRESS_MAX]; /* for HOST and TRY: the address by which this node reaches the store */
+    bool here;                      /* the store is, or will be, on this machine */
     char local_only[PLAN_SENTENCE_MAX]; /* for plan_meeting.local_only, or "" */
     const char *code;                   /* code of `words`, static; NULL = nothing to report */
     char words

@@ -1,10 +1,10 @@
 /* messages.c -- see messages.h.
  *
  * Requests: each function returns a JSON tree, and the queue of the link frees the tree. If memory is short, members
- * are missing or the tree is NULL; only the queue checks this.
+ * are missing or the tree is NULL. Only the queue checks for a NULL tree.
  *
- * Pushes come from a peer, so they are checked. The rows of hub/messages.h limit every number; this file cuts texts
- * to their buffers. Only an invalid round or verdict is rejected, because the agent acts on these two. */
+ * Pushes come from a peer, so they are checked. The rows of hub/messages.h limit every number. This file cuts texts
+ * to their buffers. Only an invalid round or verdict is rejected, because the agent acts on these two messages. */
 #include "net/messages.h"
 
 #include "base/text.h"
@@ -33,9 +33,9 @@ static const char *scheduler_of_task(const struct plan *plan)
 }
 
 /* Encodes `join`, with all options that must be equal on all nodes, because only the store can compare them. The
- * address is left empty, because the store sees the address by which other nodes reach this node. The agent sends
- * its own end of the connection too; if both differ, addresses are translated. A single node with its own store has
- * no heartbeat timeout, because no other node waits for this node. */
+ * address is left empty, because the store sees the address by which other nodes reach this node. The agent also
+ * sends its own end of the connection. If both addresses differ, a router translates addresses. A single node with
+ * its own store has no heartbeat timeout, because no other node waits for this node. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -85,7 +85,7 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
         .grace_ms = (int64_t)cli->grace_ms });
 }
 
-/* Encodes a finding. It is sent as text, because the store only shows the finding. */
+/* Encodes a finding. The finding is sent as text, because the store only shows the finding. */
 cJSON *encode_notice(const struct finding *finding)
 {
     return message_encode_notice(&(struct message_notice){ .code = finding_code_name(finding->code),
@@ -142,7 +142,7 @@ cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut)
         &(struct message_sampled){ .id = id, .stacks = rows, .cut = is_cut, .round = MESSAGE_NONE });
 }
 
-/* Encodes `stopped`. Without rank 0 on this node its exit code is left out; the node with rank 0 sends the code. */
+/* Encodes `stopped`. Only the node with rank 0 sends the exit code of rank 0. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
 {
     return message_encode_stopped(&(struct message_stopped){ .unkillable = unkillable,
@@ -224,7 +224,7 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Appends "n0, n1, ...". Names that do not fit become dots; no name is cut, because a part of a host name may be the
+/* Appends "n0, n1, ...". Names that do not fit become dots. No name is cut, because a part of a host name may be the
  * name of another host. */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
@@ -260,8 +260,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Returns true if the finding explains why a job does not form. Warnings about a host and counts of missing nodes do
- * not. An unknown code of a newer store is a cause if its grade is error. */
+/* Returns true if the finding explains why a job does not form. Warnings about a host and counts of missing nodes are
+ * no causes. An unknown code of a newer store is a cause if its grade is error. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);
@@ -324,7 +324,7 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
     }
 }
 
-/* Decodes a cause. `why` is the reason of the round's end, which is shown first. */
+/* Decodes a cause. `why` is the reason of the round's end, which reports show first. */
 static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
 {
     message_decode_failure(cause, f);

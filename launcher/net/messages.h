@@ -1,8 +1,8 @@
 /* messages.h -- converts between the agent's structs and the messages of hub/messages.h.
  *
- * The caller owns a request, which is a JSON tree (cJSON_Delete); the link adds the round. If memory is short a tree
- * may lack a member; then the store rejects the request and names the member. A push is not trusted: an invalid
- * number is treated as missing. */
+ * The caller owns a request, which is a JSON tree (cJSON_Delete). The link adds the round. If memory is short a tree
+ * may lack a member, and the store then rejects the request and names the member. A push is not trusted, so an
+ * invalid number is treated as missing. */
 #ifndef LAUNCHER_NET_MESSAGES_H
 #define LAUNCHER_NET_MESSAGES_H
 
@@ -12,15 +12,15 @@
 
 #include <stddef.h>
 
-/* The identity of this process. The store compares it to detect a second launcher on one node. */
+/* The identity of this process. The store compares identities to detect a second launcher on one node. */
 struct link_who {
     int pid;
     uint64_t pid_start;
     const char *boot_id; /* borrowed */
-    char own[64];        /* our end of the connection to the store; "" = not sent */
+    char own[64];        /* this end of the connection to the store; "" = not sent */
 };
 
-/* Encodes a join. `instance` is from the answer to the first join; "" before that. */
+/* Encodes a join. `instance` is from the answer to the first join, or "" for the first join. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
 
 /* Encodes a finding of this node about itself, for all nodes. */
@@ -51,14 +51,14 @@ enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512
 
 struct heard_node {
     int node_rank, nproc;
-    int store_port; /* port at which its rank 0 hosts the workers' store; 0 = the launcher hosts it */
+    int store_port; /* port at which the node's rank 0 hosts the workers' store; 0 = the launcher hosts the store */
     char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX]; /* cut when longer */
 };
 
 /* "round": all nodes have joined, the key space is empty, start the workers. */
 struct heard_round {
     int round;    /* from 1 */
-    int attempt;  /* rounds of this job before it */
+    int attempt;  /* number of earlier rounds of this job */
     int restarts; /* restarts that --max_restarts counts */
     int node_rank, nnodes, first_rank, world_size;
     int role_rank, role_size; /* first rank and number of workers of this node's role */
@@ -77,19 +77,19 @@ struct heard_waiting {
 /* "verdict": the store's decision about what comes next. */
 struct heard_verdict {
     struct agent_verdict what;
-    int attempt; /* number of the next round */
-    int64_t step,
-        best; /* step: highest step of this attempt; best: highest of any attempt; -1 = none reported */
+    int attempt;        /* number of the next round */
+    int64_t step, best; /* step: highest step of this attempt; best: highest step of any attempt; -1 = none */
     struct failure cause;
 };
 
-/* Decode a push. Return false if it is invalid; then the peer is not a ddprun store. A round must have ranks for the
- * `nproc` workers of this node. */
+/* Decode a push. Return false if the push is invalid, because the peer is then not a ddprun store. A round must have
+ * ranks for the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
-/* Writes the first cause in a push "findings" as "sentence  [CODE]", or "" if all are warnings or counts. */
+/* Writes the first cause in a push "findings" as "sentence  [CODE]", or "" if all findings are warnings or counts. */
 void decode_first_cause(const cJSON *push, char *out, size_t size);
-/* Decodes the first finding of a "findings" or "left_waiting". Its texts are borrowed; "" without a finding. */
+/* Decodes the first finding of a "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
+ * finding. */
 void decode_first_finding(const cJSON *push, struct message_finding *first);
 /* Returns the round that a "stop" or "verdict" is about, or -1. */
 int decode_whose_round(const cJSON *push);

@@ -1,9 +1,9 @@
 /* peer_lookup.c -- see peer_lookup.h.
  *
  * One walk through /proc finds the sockets of all workers. When a hundred workers connect, the store sends a hundred
- * questions, and one walk answers all of them. A question about a newer socket waits for the next walk,
- * WALK_EVERY_MS later, because repeated connections of an unknown client must not keep the agent busy. Sockets of
- * other users are recognised by their uid, without a walk. */
+ * questions, and one walk answers all of them. A question about a newer socket waits for the next walk, WALK_EVERY_MS
+ * later, because repeated connections of an unknown client must not keep the agent busy. A walk visits all workers
+ * and their descendants. A socket of another user needs no walk, because its uid differs. */
 #include "net/peer_lookup.h"
 
 #include "base/endpoint.h"
@@ -45,7 +45,7 @@ bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct s
                SOCKET_OPEN;
 }
 
-/* A router that translates our address usually keeps the port. */
+/* Searches again with `own`, because a router that translates the address of this host usually keeps the port. */
 static bool translated_owner(struct vouch *v, const char *ours, const char *theirs,
                              struct socket_owner *owner)
 {
@@ -148,7 +148,7 @@ static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
               by_inode);
 }
 
-/* Finds a process that has the socket. A worker and its children may share a socket; all have the same rank. */
+/* Finds a process that has the socket. A worker and its children may share a socket, but all have the same rank. */
 static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     struct vouch_socket key = { .inode = inode };

@@ -5,7 +5,7 @@
  *
  *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, of worker 3's tree
  *
- * The first step takes microseconds. The second one walks through /proc, at most every 100 ms. */
+ * The first step takes microseconds. The second step walks through /proc, at most every 100 ms. */
 #ifndef LAUNCHER_NET_PEER_LOOKUP_H
 #define LAUNCHER_NET_PEER_LOOKUP_H
 
@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A worker and all its descendants; also the answer: a process of that worker. */
+/* A worker, whose descendants are searched too. Also used for an answer: a process of a worker. */
 struct vouch_process {
     pid_t pid;
     int rank;
@@ -30,9 +30,10 @@ struct vouch_question {
     bool any; /* the store also asks for an owner that is not a worker */
 };
 
-/* The known sockets of our workers. Zeroed before first use; vouch_free frees it. */
+/* The known sockets of this agent's workers. Zero the struct before its first use, and free it with vouch_free. */
 struct vouch {
-    char own[64]; /* our address, if the store sees another one (NAT); set by the owner, "" = none */
+    char own
+        [64]; /* address of this host, if the store sees another address (NAT); set by the owner, "" = none */
     struct socket_owners owners;
     struct buf sockets;   /* struct vouch_socket, by inode */
     struct buf questions; /* struct vouch_question */
@@ -41,19 +42,19 @@ struct vouch {
 };
 
 enum vouch_answer {
-    VOUCH_FOUND,   /* a worker, or a child of one, holds it */
-    VOUCH_CLOSED,  /* no process of this host holds it */
-    VOUCH_FOREIGN, /* a process of another user holds it */
-    VOUCH_UNKNOWN  /* a process of this user holds it: walk to find out which */
+    VOUCH_FOUND,   /* a worker, or its descendant, holds the socket */
+    VOUCH_CLOSED,  /* no process of this host holds the socket */
+    VOUCH_FOREIGN, /* a process of another user holds the socket */
+    VOUCH_UNKNOWN  /* a process of this user holds the socket; a walk finds the process */
 };
 
 /* Finds the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
- * results of the last walk. `owner` is filled unless VOUCH_CLOSED. */
+ * results of the last walk. `owner` is filled in unless the result is VOUCH_CLOSED. */
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner);
 
-/* Keeps a question until the next walk. Returns when to walk, `now_ms` = at once; UINT64_MAX: dropped, because too
- * many questions wait or memory is short. */
+/* Keeps a question until the next walk. Returns when to walk; `now_ms` = at once. Returns UINT64_MAX if the question
+ * was dropped, because too many questions wait or memory is short. */
 uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms);
 
 /* Finds the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until it

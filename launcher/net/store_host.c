@@ -26,7 +26,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Addresses are compared as numbers, in the format of getnameinfo, which is also that of resolved names. */
+/* Addresses are compared as numbers, in the format of getnameinfo, which resolved names also have. */
 
 static socklen_t size_of(const struct sockaddr *addr)
 {
@@ -35,8 +35,8 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* Lists the addresses of interfaces that are up, and returns their number; an interface that is down is not
- * reachable. If the kernel returns no list, hosting.c treats every address as that of another machine. */
+/* Lists the addresses of interfaces that are up, and returns their number. An interface that is down is not
+ * reachable. If the kernel returns no list, hosting.c treats every address as an address of another machine. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -55,7 +55,7 @@ int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     return n;
 }
 
-/* Rejects --local_addr with a list of all local addresses, so that the user can copy one. */
+/* Rejects --local_addr with a list of all local addresses, so that the user can copy an address. */
 static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
 {
     char list[400] = "";
@@ -190,7 +190,8 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* A free port helps only if the default port is in use. If it fails, too, the first error is reported. */
+        /* A free port helps only if the default port is in use. If the free port also fails, the first error is
+         * reported. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -201,7 +202,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- decisions ------------------------------------------------------------------------------------------ */
 
-/* Reports a failure. The owner may end the node inside the callback, so nothing may follow. */
+/* Reports a failure. The owner may end the node inside the callback, so the caller must return at once. */
 static void store_host_fail(const struct store_host_options *o, const char *code, const char *words,
                             const char *at)
 {
@@ -216,8 +217,8 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
-/* Checks whether a store of several nodes at this address is open to other hosts without a secret: an error, or a warning
- * if the user wants that. */
+/* Returns the finding about a store of several nodes that is open to other hosts without a secret. The finding is an
+ * error, or a warning if the user has requested an open store. */
 static enum finding_code openness(const struct store_host_options *o, const char *address,
                                   struct finding *finding)
 {
@@ -246,8 +247,8 @@ static const char *free_place(const struct hosting *decided)
 }
 
 /* Hosts the store. If the port is in use, a node that must host the store fails, and a node that may host the store
- * joins the existing store. If several elastic nodes on one machine try to listen, only one succeeds, so no election
- * is needed. */
+ * joins the existing store. If several elastic nodes on one machine try to listen, only one node succeeds, so no
+ * election is needed. */
 static void host(const struct store_host_options *o, const struct hosting *decided)
 {
     struct ddp_err err;
@@ -274,7 +275,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    if (status != DDP_OK) /* not printed, because all nodes on this machine except one get this error */
+    if (status !=
+        DDP_OK) /* not printed, because every node on this machine except the host gets this error */
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
@@ -297,7 +299,7 @@ static void store_host_join_other(const struct store_host_options *o, const stru
 }
 
 /* Returns true if this node joins the store of node 0 of a job with --master_addr. Without a secret, node 0 refuses
- * to open its store; then this node fails at once, too, instead of waiting for node 0. An endpoint may be a
+ * to open its store. This node then also fails at once, instead of waiting for node 0. An endpoint may be a
  * ddp-rendezvous, which has no secret. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
@@ -448,7 +450,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* Returns true if this node only joins; then dial.c looks up the name. */
+/* Returns true if this node only joins. For such a node dial.c looks up the name. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||

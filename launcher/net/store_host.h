@@ -1,7 +1,8 @@
-/* store_host.h -- decides whether this node hosts the store of the job, and starts the store if so.
+/* store_host.h -- decides whether this node hosts the store of the job, and starts a hosted store.
  *
- * With one node the store listens on 127.0.0.1 (or on --master_addr), with several only on the endpoint's address:
- * hosting.h decides. A name is looked up first, repeatedly until it is known or the budget is used up. */
+ * With one node the store listens on 127.0.0.1 (or on --master_addr), with several nodes only on the endpoint's
+ * address. hosting.h decides. A name is looked up first, repeatedly until the name is known or the budget is used
+ * up. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
 
@@ -22,26 +23,26 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
 
-/* A port that is reserved for a worker to listen on later. A port that is only looked up and closed again may go to
- * any connection of this machine before the worker needs it, seconds later. */
+/* A port that is reserved for a worker to listen on later. If ddprun only searched for a free port and closed it
+ * again, another connection of this machine could get the port before the worker needs it, seconds later. */
 
-/* A socket that is bound on every address and does not listen: the kernel assigns its port to no other process, but
- * lets a process that names it with SO_REUSEADDR (as PyTorch's store does) listen there. Return the socket, which the
- * caller owns, and its port. Return -1 and set errno on failure. */
+/* Bind a socket on every address without listening, and return the socket, which the caller owns. The kernel assigns
+ * the port of this socket to no other process. A process that requests this port with SO_REUSEADDR, as PyTorch's
+ * store does, may listen on it. Return -1 and set errno on failure. */
 int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
-/* The place of the store: what join_dial needs, and MASTER_PORT. */
+/* The place of the store: the input of join_dial, and MASTER_PORT. */
 struct store_place {
     struct store_server
-        *server; /* owned by the caller, which stops it; NULL = another process hosts the store */
+        *server; /* owned by the caller, which stops the store; NULL = another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
     int port;
     bool here;                           /* the store is, or will be, on this machine */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
     char report_note[HOSTING_WORDS_MAX]; /* a line for the report when the store is not found, or "" */
-    const char *code; /* unless NULL: `note` is the error if no store answers there at once */
+    const char *code;                    /* unless NULL, `note` is the error if no store answers at once */
 };
 
 /* Why this node cannot host the store. All texts are borrowed during the call. */
@@ -56,7 +57,7 @@ struct store_host;
 
 struct store_host_options {
     uv_loop_t *loop;
-    struct plan *plan; /* borrowed; its port becomes the real one */
+    struct plan *plan; /* borrowed; its port becomes the real port */
     /* Either `found` or `failed` is called, once, and ends the search. Without a lookup the call happens before
      * store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);
@@ -67,16 +68,17 @@ struct store_host_options {
     void *user;
 };
 
-/* Starts the search. After DDP_OK the caller owns *out and calls store_host_close; *out is NULL if the search has
+/* Starts the search. After DDP_OK the caller owns *out and calls store_host_close. *out is NULL if the search has
  * already ended. */
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 
-/* Ends the search; also allowed inside `found` and `failed`, and for NULL. A started server is not stopped. */
+/* Ends the search, but does not stop a started server. The call is also allowed inside `found` and `failed`. NULL is
+ * allowed. */
 void store_host_close(struct store_host *host);
 
 /* Starts the store of a job with one node, without a callback. If the default port is in use, `note` names the free
- * port that replaces it; otherwise "". After DDP_OK the caller owns *out. */
+ * port that replaces the default port. Otherwise `note` is "". After DDP_OK the caller owns *out. */
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err);
 

@@ -4,8 +4,9 @@
  * is silent. The first failure calls `lost`. The call is made from the loop, never inside a function that the owner
  * has called.
  *
- * Requests are collected in `out` while `sending` is being written. So there is only one write at a time, and its
- * buffer does not move. A full queue or a lack of memory is recorded, and is reported before the loop waits again. */
+ * Requests are collected in `out` while `sending` is being written. So only one write is in progress, and its buffer
+ * does not move. The queue records its overflow or a lack of memory. The link reports this before the loop waits
+ * again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -28,8 +29,8 @@ static void link_take_answer(struct store_link *link, struct slice text);
 
 /* Lengths are little-endian on the wire, on every machine.
  *
- * The launcher has its own few lines of the protocol instead of the hub's, because it sends only two kinds of
- * requests and reads one kind of answer. */
+ * The launcher has its own few lines of the protocol instead of the hub's, because the launcher sends only two kinds
+ * of requests and reads one kind of answer. */
 
 enum { LENGTH_BYTES = 8 };
 
@@ -43,7 +44,7 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* Returns true if the queue has space. After one request was refused, all later requests are refused, too, because a
+/* Returns true if the queue has space. After one refused request, the queue refuses all later requests, because a
  * missing request is worse than a lost link. The subtraction cannot overflow. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
@@ -53,7 +54,7 @@ static bool has_room(struct link_queue *q, size_t bytes)
 }
 
 /* Appends a request. Space for all parts is reserved first, because the store would read half a request together with
- * the next one. `auth` NULL: without a tag. */
+ * the next request. Without `auth` the request has no tag. */
 static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice bytes, struct auth *auth)
 {
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
@@ -74,10 +75,9 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* Parses the first answer of `in`; a status precedes that answer if `status` is not NULL. Returns 1: *text is its
- * JSON (borrowed from `in`) and *used its length; 0: the answer is incomplete; -1: invalid length. A length is
- * compared with its limit before it is used; the number of remaining bytes is computed by a subtraction that cannot
- * overflow. */
+/* Parses the first answer of `in`. A status precedes the answer if `status` is not NULL. Returns 1 for a complete
+ * answer: *text is its JSON (borrowed from `in`) and *used its length. Returns 0 for an incomplete answer, and -1 for
+ * an invalid length. A length is compared with its limit before its use, so no calculation can overflow. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -101,14 +101,14 @@ enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
 
 static void on_written(uv_write_t *write, int status);
 
-/* Returns true if bytes wait and no write is in progress, because the kernel may still read the buffer of that
- * write. */
+/* Returns true if bytes wait and no write is in progress, because the kernel may still read the buffer of an
+ * unfinished write. */
 static bool can_flush(const struct store_link *link)
 {
     return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;
 }
 
-/* Swaps the buffers and writes. Both buffers keep their memory, so after the first messages nothing is allocated. */
+/* Swaps the buffers and writes. Both buffers keep their memory, so later messages usually need no allocation. */
 static void flush(struct store_link *link)
 {
     if (!can_flush(link))
@@ -135,8 +135,8 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* Loses the link because the queue is full: the store has stopped or hangs, and a longer queue would need ever more
- * memory. */
+/* Loses the link because the queue is full. A store that does not read has stopped or hangs, and a longer queue would
+ * need ever more memory. */
 static void lose_because_full(struct store_link *link)
 {
     char why[128];
@@ -151,9 +151,9 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* Sends everything that this turn of the loop has queued. Messages that are not urgent wait up to PATIENCE_MS for
- * others: when twenty workers end within that time, one packet is enough. uv_prepare is called last before the loop
- * waits. */
+/* Sends all messages that the last pass of the loop has queued. Messages that are not urgent wait up to PATIENCE_MS
+ * for other messages. When twenty workers end within this time, one packet is enough. uv_prepare is called last
+ * before the loop waits. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
@@ -201,7 +201,7 @@ void store_link_mention(struct store_link *link, cJSON *json)
 void store_link_tell(struct store_link *link, cJSON *json)
 {
     if (link != NULL)
-        link->urgent = true; /* everything queued before is sent with it */
+        link->urgent = true; /* all messages that were queued before are sent too */
     store_link_mention(link, json);
 }
 
@@ -213,7 +213,7 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Sends greeting, IDENTIFY and `join` together, so that they need only one round trip. */
+/* Sends greeting, IDENTIFY and `join` together, so that all three need only one round trip. */
 static void identify(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
@@ -228,8 +228,8 @@ static void identify(struct store_link *link)
     store_link_join(link);
 }
 
-/* Queues the first messages. With a secret, the store must prove that it has the secret before this node sends anything
- * about the job. Returns 0, or a code of libuv when there are no random numbers. */
+/* Queues the first messages. With a secret, the store must prove that it has the secret before this node sends any
+ * data about the job. Returns 0, or a code of libuv when the system provides no random numbers. */
 static int introduce(struct store_link *link)
 {
     uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
@@ -249,7 +249,8 @@ static int introduce(struct store_link *link)
     return 0;
 }
 
-/* Handles the store's answer to the first message. Requests that were queued until then follow in their order. */
+/* Handles the store's answer to the first message. The requests that have waited for the proof follow in their
+ * order. */
 static void take_proof(struct store_link *link, struct slice answer)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
@@ -420,8 +421,8 @@ static int resolve(const char *address, int port, struct sockaddr_storage *out)
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Connects, or uses the socket of the options. The link owns that socket, even if it cannot be used; join_dial has
- * already sent the greeting on it. */
+/* Connects, or uses the socket of the options. The link owns the socket of the options, even after a failure.
+ * join_dial has already sent the greeting on that socket. */
 static int start(struct store_link *link)
 {
     struct sockaddr_storage to;
@@ -476,7 +477,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
  * Answers have the order of the requests, so a counter is enough to match them. The first answer belongs to IDENTIFY;
  * after that, the link only records the number of the latest join. Between answers the store may push objects, which
  * have the member "push". Three rejections are ignored. STALE_ROUND and NO_MEMBER reject a message about a round that
- * is over or does not contain this node: the verdict of that round is already on its way. VOUCH_REFUSED rejects a
+ * is over or does not contain this node. The verdict of such a round is already on its way. VOUCH_REFUSED rejects a
  * claim to a connection, usually because the worker has identified itself while the claim was on its way. */
 
 /* Handles the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
@@ -492,7 +493,7 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
 }
 
 /* Handles the answer to `join`. The instance identifies this start of the job in the store. This node sends the
- * instance when it rejoins, so that a restarted store detects that the node belongs to an earlier one. */
+ * instance when it rejoins, so that a restarted store detects a node of the earlier store. */
 static void take_join(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -510,8 +511,8 @@ static void take_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handles a rejection. Unless it is one of the three harmless ones, the store does not accept a message of this
- * agent. The link is then lost, because the store and the agents would otherwise disagree about the job. */
+/* Handles a rejection. Any rejection except the three harmless rejections loses the link, because the store and the
+ * agents would otherwise disagree about the job. */
 static void take_no(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
@@ -522,7 +523,8 @@ static void take_no(struct store_link *link, const char *code, const char *error
     link_lose(link, why);
 }
 
-/* Handles an answer. Most answers matter only if they are rejections; only that of a status request has members. */
+/* Handles an answer. Most answers matter only if they are rejections. Only the answer to a status request has other
+ * members. */
 static void take_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -597,7 +599,7 @@ static void push_verdict(struct store_link *link, const cJSON *push)
         link_lose(link, "the store sent an invalid verdict");
 }
 
-/* Passes on findings unchanged; they are valid only during the call. */
+/* Passes on findings unchanged. The findings are valid only during the call. */
 static void push_findings(struct store_link *link, const cJSON *push)
 {
     link->options.calls.findings(link->options.user, push);
@@ -637,13 +639,14 @@ static void push_dropped(struct store_link *link, const cJSON *push)
     link_lose(link, "the store gave up this node");
 }
 
-/* Passes on that a rank left while others waited; the owner prints that and keeps it for the report. */
+/* Passes on the push about a rank that left while other ranks waited. The owner prints the finding and keeps it for
+ * the report. */
 static void push_left_waiting(struct store_link *link, const cJSON *push)
 {
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Calls the receiver of a push. Unknown kinds are ignored, because they come from a newer store. */
+/* Calls the receiver of a push. Unknown kinds are ignored, because an unknown kind comes from a newer store. */
 static void take_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const take[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
@@ -673,8 +676,8 @@ static void link_take_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* How a link ends: it is lost for any reason; its owner closes it; the last of its handles frees it. Loss and close
- * may both happen within a callback, in either order. */
+/* How a link ends: the link is lost for any reason, its owner closes the link, and the last closed handle frees the
+ * link. Loss and close may both happen within a callback, in either order. */
 
 /* Returns true if a pause of this process may have caused the loss: the pause was long enough and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)
@@ -688,9 +691,9 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* Loses the link, which reports nothing afterwards. It stays allocated until its owner closes it, perhaps within the
- * callback. `lost` is cleared before the call, so a nested call has no effect. The heartbeat is stopped, because
- * unsent heartbeats would fill the queue. */
+/* Loses the link, which makes no further callback afterwards. The link stays allocated until its owner closes the
+ * link, perhaps within the callback. `lost` is cleared before the call, so a nested call has no effect. The heartbeat
+ * is stopped, because unsent heartbeats would fill the queue. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))
@@ -717,8 +720,8 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
-/* Sends the queued bytes. Whether a write is still in progress is left to libuv instead of `writing`, because the
- * callback of a finished write may not have run yet; libuv accepts nothing while a write is in progress. */
+/* Sends the queued bytes. libuv accepts no bytes while a write is in progress. So this function needs no check of
+ * `writing`, which may be out of date, because the callback of a finished write may not have run yet. */
 static void send_last(struct store_link *link)
 {
     const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
@@ -726,8 +729,8 @@ static void send_last(struct store_link *link)
         uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
 }
 
-/* Closes the link. The last message is sent if there is space for it; the kernel delivers that message before the end
- * of the connection. */
+/* Closes the link. The last message is sent if the kernel has space for it. The kernel delivers this message before
+ * the end of the connection. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)

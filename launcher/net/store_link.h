@@ -1,8 +1,8 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host.
  *
- * connect -> AUTH, if the job has a secret -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h as events occur, and a heartbeat
- * each second, whose answer shows that the store lives. Nothing here blocks; requests before the connection is up are
- * sent when it is. */
+ * connect -> AUTH, if the job has a secret -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h
+ * as events occur, and a heartbeat each second, whose answer shows that the store lives. No function blocks. Requests
+ * before the connection exists are sent after the connect. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -19,17 +19,17 @@
 
 /* Requests and answers of the link as bytes, queued and received.
  *
- * A request is its opcode, a length and JSON; an answer is a length and JSON. Only IDENTIFY's answer has a status in
- * front. Both ways are bounded. */
+ * A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins with
+ * a status. Both directions have a limit. */
 
 struct cJSON;
 
-enum { LINK_QUEUE_MAX = 4 << 20 }; /* ten times what the starts and ends of 1,000 workers take */
+enum { LINK_QUEUE_MAX = 4 << 20 }; /* ten times the bytes for the starts and ends of 1,000 workers */
 
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* a request did not fit: no further ones are accepted */
+    bool full, no_memory; /* a request did not fit, so the queue accepts no further request */
 };
 
 struct cJSON;
@@ -45,75 +45,75 @@ struct store_link_calls {
     void (*verdict)(void *user, const struct heard_verdict *verdict);
     /* The object of the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);
-    /* The join was accepted; `spare`: a round runs, and this node will join the next one. The store's clock is at
-     * `store_ms`, and `instance` names this life of the job. */
+    /* Called when the store has accepted the join. With `spare`, a round runs, and this node will join the next
+     * round. The store's clock is at `store_ms`, and `instance` names this life of the job. */
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
-    /* An event of the store, for the event log: an object of base/events.h. */
+    /* Called with an event of the store for the event log, an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
-    /* The store rejects this node; `code` is a row of diagnosis/findings.h, `advice` may be "". */
+    /* Called when the store rejects this node. `code` is a row of diagnosis/findings.h. `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
-    /* A heartbeat is about to be sent: add what has changed since the last one. */
+    /* Called before each heartbeat, to add all changes since the last heartbeat. */
     void (*beat)(void *user, struct message_heartbeat *beat);
-    /* Which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT"? Answered by say_vouch;
-     * with `any` by say_owner, if it is a process of another job. */
+    /* Asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT". The answer is
+     * encode_vouch. With `any`, a process that is not a worker is answered by encode_owner. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* The answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
     /* Asks where the threads of these ranks are ("" = of all ranks). The answer is encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native);
-    /* Like `findings`, with one finding: a worker has exited with 0 while others wait for it in a barrier that will
-     * not open; or the rank that failed first had waited for others until its timeout. */
+    /* Like `findings`, with one finding. Either a worker has exited with 0 while other ranks wait for it in a
+     * barrier, or the rank that failed first had waited for other ranks until its timeout. */
     void (*left_waiting)(void *user, const struct cJSON *push);
-    /* The connection is closed, invalid or silent; called at most once, by a later turn of the loop than the cause,
-     * and never inside a call of the owner. */
+    /* Called at most once, when the connection is closed, invalid or silent. The call happens in a later pass of the
+     * loop than the cause, and never inside a call of the owner. */
     void (*lost)(void *user, const char *why);
 };
 
 /* The details of a loss. */
 struct link_fate {
     char dropped
-        [LINK_DROPPED_MAX]; /* the store has given this node up: "silent for 3000 ms"; "" = no reason given */
-    uint64_t stood_ms;      /* how long this process was stopped just before; 0 = it was not */
+        [LINK_DROPPED_MAX]; /* why the store has dropped this node: "silent for 3000 ms"; "" = no reason given */
+    uint64_t stood_ms;      /* how long this process was stopped before the loss; 0 = not stopped */
 };
 
 struct store_link_options {
     uv_loop_t *loop;
-    int fd; /* from dial.h: connected and greeted, owned by the link from now on; -1 = connect to `address` */
+    int fd; /* from dial.h: connected and greeted, owned by the link; -1 = connect to `address` */
     const char *address; /* a literal */
     int port;
     const struct plan
-        *plan; /* borrowed, like `who`, until the link is closed; its secret, if any, is proven */
+        *plan; /* borrowed, like `who`, until the link is closed; a secret of the plan is proven */
     struct link_who who;
     uint64_t beat_ms;
     uint64_t
-        silent_ms; /* a store that is silent for this long is lost; 0 = never: it lives in this process */
+        silent_ms; /* a store that is silent for this long is lost; 0 = never, because the store is in this process */
     struct store_link_calls calls;
     void *user;
 };
 
-/* Begin to connect, and join. DDP_OK: the caller owns *out and ends it with store_link_close. */
+/* Begin to connect, and join. After DDP_OK the caller owns *out and ends the link with store_link_close. */
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
 /* Join the next round. */
 void store_link_join(struct store_link *link);
 
-/* Send a request made by messages.h: adds the number of the round and takes ownership of `json`. With a NULL link it
- * only frees `json`. If the store does not read and the queue grows too long, the store counts as lost, so memory
+/* Send a request made by messages.h. Add the number of the round, and take ownership of `json`. With a NULL link,
+ * only free `json`. If the store does not read and the queue grows too long, the store counts as lost, so memory
  * stays bounded. */
 void store_link_tell(struct store_link *link, struct cJSON *json);
 
-/* Send it within a few milliseconds, together with others of its kind: otherwise 256 workers that start or end would
- * wake the store 256 times while they need the processor themselves. */
+/* Send a request within a few milliseconds, together with other such requests. If each request were sent alone, 256
+ * workers that start or end would wake the store 256 times, while the workers need the processor. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
-/* Valid until the link is closed; empty before `lost`. */
+/* Return the reasons of a loss, valid until the link is closed. All fields are empty before `lost`. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
 /* Request the store's facts about each worker. False when the store is not connected yet, or lost. */
 bool store_link_ask_status(struct store_link *link);
 
-/* Close at once, without any further callback; the memory is freed with the last close callback of the loop. NULL is
+/* Close at once, without any further callback. The last close callback of the loop frees the memory. NULL is
  * allowed. */
 void store_link_close(struct store_link *link);
 
@@ -123,8 +123,8 @@ void store_link_close(struct store_link *link);
 
 enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 
-/* Two buffers for sending: libuv needs the bytes of a write to stay in place until it is done, so new messages gather
- * in `out`. That also batches messages about many workers into few writes. */
+/* The link has two buffers for sending. libuv needs the bytes of a write in place until the write is done, so new
+ * messages are collected in `out`. The two buffers also collect messages about many workers into few writes. */
 struct store_link {
     struct store_link_options options;
     uv_tcp_t tcp;
@@ -140,11 +140,11 @@ struct store_link {
     char chunk[LINK_READ_BYTES];
     uint64_t asked, answered; /* requests except IDENTIFY, and answers to them */
     uint64_t asked_join;      /* number of the latest join */
-    uint64_t begun_join;      /* and of the join that the latest round has answered */
+    uint64_t begun_join;      /* number of the join that the latest round has answered */
     char instance[LINK_INSTANCE_MAX];
-    int round; /* 0 = none yet */
+    int round; /* 0 = no round yet */
     uint64_t heard_ms, beat_at_ms;
-    uint64_t stood_ms, woke_ms; /* how long this process was stopped last, and until when */
+    uint64_t stood_ms, woke_ms; /* length and end of the last stop of this process */
     struct link_fate fate;
     bool connected, writing, welcome, closing;
     bool urgent; /* `out` has something urgent */

@@ -33,8 +33,8 @@ enum {
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
 };
 
-/* The role that a client claims before its proof. An operator may read, but has no rights of an agent. No program of
- * ddprun connects as an operator yet. */
+/* The role that a client claims before its proof. An operator may read, but has no rights of an agent. ddpctl
+ * connects as an operator. */
 enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
 
 /* The result in the store's answer. Each result except OK ends the connection. */

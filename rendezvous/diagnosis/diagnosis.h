@@ -35,14 +35,12 @@ struct rank_facts {
     int exit_code, signal;
     uint64_t silent_ms; /* time since the last byte of the rank, if `met` */
     struct rank_wait waits;
-    bool node_lost; /* the node of the rank is lost, so the present state is unknown */
-    char
-        proc_state; /* last state of the process, read by its agent ('T' = stopped); 0 = none, the next three members are then unset */
+    bool node_lost;    /* the node of the rank is lost, so the present state is unknown */
+    char proc_state;   /* last state of the process, read by its agent ('T' = stopped); 0 = unknown */
     int cpu_percent;   /* -1 = unknown */
     const char *wchan; /* kernel function in which the process sleeps; NULL = none */
     uint64_t state_ms; /* time in that state */
-    bool
-        has_steps; /* the rank reports its progress to its agent, as libddp's workers do; else the next members are unset */
+    bool has_steps;    /* the rank reports its progress to its agent, as libddp's workers do */
     int64_t step;      /* last finished step; -1 = none reported */
     uint64_t call_seq; /* number of the last collective */
     const char *call;  /* name of the collective that the rank is in; "" = none */

@@ -890,9 +890,7 @@ struct finding {
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
-bool finding_is_hang(
-    enum finding_code
-        code); /* true if the finding names a rank for which all other ranks wait, found by stacks */
+bool finding_is_hang(enum finding_code code); /* true if stacks have found a rank for which all others wait */
 bool finding_is_count(enum finding_code code); /* true if the finding names missing nodes, not the reason */
 /* Return FINDING_NONE if no row has the name. */
 enum finding_code finding_by_name(const char *name);

@@ -20,7 +20,7 @@
 
 /* --- the other ranks as processes ------------------------------------------------------------------------ */
 
-/* Close all descriptors. May be called any number of times, also after a peers_open() that failed halfway. */
+/* Close all descriptors. A second call is allowed, and so is a call after a peers_open() that failed halfway. */
 static void peers_close(struct peers *peers)
 {
     if (peers->fds == NULL)
@@ -65,8 +65,8 @@ static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world
     return status;
 }
 
-/* Return a rank that has ended, or -1. One system call checks all peers. A zombie is included, because its pidfd is
- * readable before its parent has waited for it. */
+/* Return a rank that has ended, or -1 if all ranks run. One system call checks all peers. A zombie is included,
+ * because its pidfd is readable before its parent has waited for it. */
 static int peers_ended(const struct peers *peers)
 {
     if (poll(peers->fds, (nfds_t)peers->world, 0) <= 0)
@@ -77,7 +77,8 @@ static int peers_ended(const struct peers *peers)
     return -1;
 }
 
-/* Return the state letter of /proc/<pid>/stat, which follows the command name; '?' if the file cannot be read. */
+/* Return the state letter of /proc/<pid>/stat, which follows the command name. Return '?' if the file cannot be
+ * read. */
 static char state_letter(int32_t pid)
 {
     char path[32], line[512];
@@ -112,10 +113,10 @@ static const char *peers_state(int32_t pid)
 
 /* --- errors between ranks -------------------------------------------------------------------------------- */
 
-/* The functions below read the marks of other ranks in the control page, which may be in the middle of a change. So
- * nothing is trusted: a half-written mark gives a strange sentence, never a crash. */
+/* The functions below read the marks of other ranks in the control page, which other ranks may be changing at the
+ * same moment. So these functions trust no value: a half-written mark gives a strange sentence, never a crash. */
 
-/* Return the text of a rank's call, or of its last call if its mark is for another call. */
+/* Return the text of the last call that `rank` has begun. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
 {
     const struct shm_mark *mark = shm_last_mark(control, rank);
@@ -146,7 +147,7 @@ static void list_rank(char *list, size_t room, const struct shm_control *control
              r->pid, peers_state(r->pid), r->arrived == 0 ? "no call" : mark_text(text, control, rank));
 }
 
-/* Report the ranks that have not arrived at phase `phase`, with their states and last calls. */
+/* Report the ranks that have not arrived at phase `phase`, with the state and the last call of each. */
 static ddp_status fail_peers_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
                                      uint32_t waited_ms, struct ddp_err *err)
 {
@@ -163,8 +164,8 @@ static ddp_status fail_peers_missing(const struct shm_control *control, int worl
                     control->host, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Return true if the fields are equal that determine how many barriers and bytes a call has. Pointers and timeouts
- * may differ between ranks. */
+/* Return true if the two marks agree in the fields that determine how many barriers and bytes a call has. Pointers
+ * and timeouts may differ between ranks. */
 static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
 {
     return a->seq == b->seq && a->call.kind == b->call.kind && a->call.n == b->call.n &&
@@ -194,7 +195,7 @@ enum {
     WORDS_MS = 2000 /* ms to wait for the reason of the rank that gave up first */
 };
 
-/* Hint to the processor that this is a spin loop. This saves power and lets a sibling thread run. */
+/* Hint to the processor that this is a spin loop. The hint saves power and lets a sibling thread run. */
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -228,15 +229,15 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->slack_ms = 0;
 }
 
-/* Return true if the phase is over. The acquire pairs with release_all's store: this rank then sees all that other
- * ranks wrote before they arrived, slots and gradients included. */
+/* Return true if the phase is over. The acquire pairs with release_all's store. So this rank sees everything that
+ * other ranks wrote before they arrived, slots and gradients included. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
 /* Replace *err by the reason of the rank that gave up first. That rank may still be waiting for the reason of other
- * hosts. If it never publishes one, *err stays. */
+ * hosts. If that rank never publishes a reason, *err stays. */
 static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
     uint64_t limit = clock_ms() + WORDS_MS;
@@ -261,8 +262,8 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* Check whether a peer has ended. A peer may end right after it has passed its last barrier, so the phase is checked
- * again after the peers. */
+/* Check whether a peer has ended. A peer may end right after it has passed its last barrier, so check the phase again
+ * after the peers. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -286,8 +287,8 @@ bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
     return true;
 }
 
-/* Check the deadline. It is set at the first real wait of a call and applies to all barriers of that call together.
- * *slice_ms is the time to sleep before the next check. */
+/* Check the deadline. The first real wait of a call sets the deadline, which applies to all barriers of that call
+ * together. *slice_ms is the time to sleep before the next check. */
 static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     *slice_ms = 1;
@@ -299,8 +300,8 @@ static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct 
 
 /* Sleep until the phase is over, for one slice at most. No wake-up is lost: this rank adds itself to the sleepers
  * before the kernel compares the phase, and the last rank changes the phase before it reads the sleepers (both
- * sequentially consistent). So either the last rank sees the sleeper and wakes it, or the kernel sees the new phase
- * and returns at once. An abort in between is detected at the end of the slice. */
+ * sequentially consistent). So either the last rank sees this sleeper and wakes this rank, or the kernel sees the new
+ * phase and returns at once. If a rank aborts in between, this rank notices at the end of the slice. */
 static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
 {
     struct shm_control *control = b->control;
@@ -321,9 +322,9 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Wait for the other ranks. Spinning is fastest if they are about to arrive on other cores. With fewer cores than
- * ranks, spinning would delay them, so this rank yields first. When it gets the core back, the phase is usually over,
- * and no rank had to sleep. */
+/* Wait for the other ranks. Spinning is fastest if the other ranks are about to arrive on other cores. With fewer
+ * cores than ranks, spinning would delay the other ranks, so this rank yields first. When this rank gets the core
+ * back, the phase is usually over, and no rank had to sleep. */
 static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 {
     for (int i = 0; i < b->spins; i++) {
@@ -351,9 +352,9 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
-/* Pass the barrier. `arrivals` determines which rank is last; `arrived` only serves the text of a timeout. This
- * rank's mark was written before. The read-modify-write (acquire and release) makes all marks visible to the last
- * rank. */
+/* Pass the barrier. `arrivals` determines which rank is last; `arrived` only serves the text of a timeout.
+ * barrier_begin has written this rank's mark. The read-modify-write (acquire and release) makes all marks visible to
+ * the last rank. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
 {
     struct shm_control *control = barrier->control;

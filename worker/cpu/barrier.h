@@ -1,12 +1,13 @@
 /* barrier.h -- all ranks of a host meet at one point, or get the reason why they cannot.
  *
- * The usual order: a rank writes a description of its call, the mark (struct shm_mark), then adds its arrival. The
- * last rank compares all marks, begins the next phase and wakes the others. A waiting rank spins for a moment (only
- * if every rank can have a core), yields a few times, then sleeps.
+ * The usual order: a rank writes its mark, which is a description of its call (struct shm_mark). Then the rank adds
+ * its arrival. The last rank compares all marks, begins the next phase and wakes the other ranks. A phase is the time
+ * between two barriers. A waiting rank spins for a moment (only if every rank can have a core), yields a few times,
+ * then sleeps.
  *
  * A barrier fails if a peer's process ends (checked between short sleeps), the deadline passes, the marks differ, or
- * a rank aborts. The reason is written to the control page, so all ranks return the same text, and so do all later
- * barriers. */
+ * a rank aborts. The reason is written to the control page, so all ranks and all later barriers return the same
+ * text. */
 #ifndef WORKER_CPU_BARRIER_H
 #define WORKER_CPU_BARRIER_H
 
@@ -28,7 +29,7 @@ struct barrier_abroad {
     /* Returns an error if a rank of another host has ended or given up. Returns at once. */
     ddp_status (*check)(void *user, struct ddp_err *err);
     /* Notifies the other hosts that this host gives up because of `err`. If another host gave up earlier, `err`
-     * becomes its reason. Takes a moment; may be called on any thread. */
+     * becomes the reason of that host. Takes a moment. May run on any thread. */
     void (*publish)(void *user, struct ddp_err *err);
 };
 
@@ -54,20 +55,21 @@ void barrier_close(struct shm_barrier *barrier);
 /* Begin a new call with its mark and its timeout. */
 void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uint32_t timeout_ms);
 
-/* Wait until all ranks have called this function as often as this rank. `compare`: their marks must be equal. */
+/* Wait until all ranks have called this function as often as this rank. With `compare`, fail if the marks of the
+ * ranks differ. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err);
 
-/* Return DDP_OK while no rank has ended or aborted. Returns at once. `in_call`: this rank is in the call of its mark;
- * otherwise that call is over. */
+/* Return DDP_OK while no rank has ended or aborted. Returns at once. `in_call` is true while this rank is in the call
+ * of its mark, and false after that call. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err);
 
-/* Make all ranks fail with `err`. If another rank gave up first, `err` becomes its reason. Return the code. May be
- * called on any thread. */
+/* Make all ranks fail with `err`. If another rank gave up first, `err` becomes the reason of that rank. Return
+ * err->code. May run on any thread. */
 ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *err);
 
-/* Return false if the time of the call in progress is over; for waits that are not barriers. *slice_ms is the time to
- * wait before the next check. Later barriers of this call get slack_ms more, so that the rank whose wait timed out
- * can report the cause first. */
+/* Return false if the time of the call in progress is over. Waits that are not barriers use this function. *slice_ms
+ * is the time to wait before the next check. Later barriers of this call get slack_ms more, so that the rank whose
+ * wait timed out can report the cause first. */
 bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms);
 
 #endif

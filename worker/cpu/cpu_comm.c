@@ -1,8 +1,8 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
  * A call takes one of five paths: between hosts (net.h), without data (only a barrier), in a world of one (a copy),
- * in place if all buffers are in shared memory, or through the slots. All ranks choose the same path, because they
- * use only data that they have compared. */
+ * in place if all buffers are in shared memory, or through the slots. All ranks choose the same path, because the
+ * choice uses only data that the ranks have compared. */
 #include "core/bootstrap.h"
 #include "cpu/host.h"
 #include "cpu/net.h"
@@ -19,7 +19,7 @@ static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-/* Free a cpu_comm, even a partly built one; no other function does. */
+/* Free a cpu_comm, even if open failed halfway. No other function frees it. */
 static void cpu_close(struct comm *comm)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
@@ -87,8 +87,8 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* Notify the other ranks at once that the start has failed: they may wait in the first barrier, or not have the page
- * yet. */
+/* Notify the other ranks at once that the start has failed, because a rank may wait in the first barrier or for the
+ * page. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     if (cpu->meeting.hosts > 1 && cpu->net == NULL)
@@ -158,8 +158,8 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
 /* Blocks of shared memory, which all ranks of a host allocate and free together.
  *
  * The host's first rank creates the memory file and describes it in the control page. After a barrier the other ranks
- * map the file and store whether that worked. After a second barrier the block exists only if all could map it. So a
- * lack of memory on one rank is an ordinary error on all ranks, and the job may continue. */
+ * map the file and store the results. After a second barrier the block exists only if all ranks could map the file.
+ * So a lack of memory on one rank is an ordinary error on all ranks, and the job may continue. */
 
 /* Create the memory on rank 0 (or in a world of one). The other ranks wait for the first barrier. */
 static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
@@ -183,7 +183,7 @@ static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size
     return segment_attach(&region->segment, &control->offer, bytes, err);
 }
 
-/* Return the error of any rank. If this rank has failed, its own text stays. */
+/* Return the error of any rank. If this rank has failed, keep this rank's own text. */
 static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     for (int r = 0; r < cpu->world; r++) {
@@ -195,7 +195,7 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     return err->code;
 }
 
-/* Combine the results of all hosts: an error on one host is an error on all. */
+/* Combine the results of all hosts: an error on one host is an error on all hosts. */
 static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     int32_t ours = (int32_t)err->code, worst = ours;
@@ -213,8 +213,8 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
                     bytes);
 }
 
-/* Create and map `region` together; after an error the caller closes it. Both results have separate fields, so that a
- * rank in the next call does not overwrite a result that other ranks still read. */
+/* Create and map `region` together; after an error the caller closes it. The results of creating and of mapping have
+ * separate fields, so that a rank in the next call does not overwrite a result that other ranks still read. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {
@@ -260,8 +260,8 @@ static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, 
     return DDP_OK;
 }
 
-/* Free a block after a barrier, so that no rank still copies from it. The block's number is part of the call, so the
- * barrier also detects ranks that free different blocks. */
+/* Free a block after a barrier, so that no rank still copies from the block. The block's number is part of the call,
+ * so the barrier also detects ranks that free different blocks. */
 static ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Write the mark of the next call with the places of this rank's buffers. Two marks are enough: peers may still read
- * the mark of the previous call, but all of them have passed a barrier since the call before that. */
+ * the mark of the previous call, but all peers have passed a barrier since the call before the previous call. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -69,7 +69,7 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Each rank writes its part of the result to all outputs. In place this is safe, because between the two barriers
+/* Each rank writes its part of the result to all outputs. Writing in place is safe, because between the two barriers
  * only this rank reads and writes these elements. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
@@ -101,7 +101,7 @@ static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
 }
 
-/* Copy unless both are the same place, as in a call in place. */
+/* Copy, unless source and target are the same memory, as in a call in place. */
 static void copy_unless_same(void *to, const void *from, size_t bytes)
 {
     if (to != from)
@@ -153,8 +153,8 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 /* Collectives on private memory, in steps through slots that all ranks can read.
  *
  * A collective has three stages: give (copy this rank's values into a slot), combine (reduce one part of all slots
- * for the ranks that need it), and take (copy the result out of the slots). The stages overlap, with a barrier after
- * each turn:
+ * for the ranks that need it), and take (copy the result out of the slots). The stages overlap. A turn is the work
+ * between two barriers:
  *
  *     turn                1        2        3        4        5
  *     give             step 0   step 1   step 2
@@ -162,16 +162,16 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *     take                               step 0   step 1   step 2
  *     pair of slots       a        b        a                       (even and odd steps)
  *
- * Two slots are enough. In turn 3 the fastest rank gives step 2 into slot a, which was last read in turn 2 by combine
- * of step 0; and all ranks have passed the barrier after turn 2. The same is true for the take slots one turn later.
- * The parity continues from call to call, so it is also true across the end of a call, and no barrier is needed after
- * the last turn.
+ * Two slots are enough. In turn 3 the fastest rank gives step 2 into slot a. The last reader of slot a was combine of
+ * step 0 in turn 2, and all ranks have passed the barrier after turn 2. The same is true for the take slots one turn
+ * later. The parity continues from call to call, so two slots are also enough across the end of a call, and no
+ * barrier is needed after the last turn.
  *
  * Calls that combine nothing have two stages. A small call has one step and one barrier: each rank combines all
  * values.
  *
- * The first turn precedes the first barrier of the call, which compares marks. So a rank with private buffers need
- * not ask the others before it uses the slots. */
+ * The first turn precedes the first barrier of the call, which compares marks. So a rank with private buffers uses
+ * the slots before it knows whether other ranks have private buffers. */
 
 /* One step: elements [at, at + n) of the call, through slot `pair` of each pair. */
 struct step {
@@ -209,8 +209,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Copy between cores in pieces of 2 KiB, which the C library copies with vector loops. It copies larger blocks with
- * `rep movsb`, which takes four times as long if the lines are in another core's cache (AMD Zen 3). */
+/* Copy between cores in pieces of 2 KiB, which the C library copies with vector loops. The C library copies larger
+ * blocks with `rep movsb`, which takes four times as long if the lines are in another core's cache (AMD Zen 3). */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -225,7 +225,7 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy everything except the part that this rank combines, because that part is read in place. */
+/* Copy everything except the part that this rank combines, because this rank reads its own part in place. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -261,8 +261,8 @@ static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t 
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* Combine this rank's part of the step from all ranks. The result goes into its take slot, from which the other ranks
- * copy it, and into its own output if it has one. */
+/* Combine this rank's part of the step from all ranks. Write the result into this rank's take slot, from which the
+ * other ranks copy, and into this rank's output if there is one. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
@@ -310,7 +310,7 @@ static void take_from(struct cpu_comm *cpu, const struct call *call, const struc
     cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Take a broadcast's values from the root's slot. The root already has them. */
+/* Take a broadcast's values from the root's slot. The root copies only if its input and output differ. */
 static void take_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
@@ -348,8 +348,8 @@ static const struct plan plans[CALL_KINDS] = {
     [CALL_REDUCE_SCATTER] = { give_world, NULL, take_combined_own, false, false, true },
 };
 
-/* Choose the stages of a call. Every rank must choose the same, so only fields that are equal on all ranks are
- * used. */
+/* Choose the stages of a call. Every rank must make the same choice, so use only fields that are equal on all
+ * ranks. */
 static struct plan choose_plan(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
@@ -380,8 +380,8 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* Run a stage for one step. The slot of a pair is the parity of all steps since the start of the job, so it continues
- * from call to call. */
+/* Run a stage for one step. The slot of a pair is the parity of all steps since the start of the job, so the
+ * alternation continues from call to call. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;
@@ -427,7 +427,8 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- both directions ------------------------------------------------------------------------------------- */
 
-/* Return how many ranks have buffers that all ranks can reach. *with_input is how many of these have an input. */
+/* Return the number of ranks whose buffers all ranks can reach. Set *with_input to the number of these ranks that
+ * have an input. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;
@@ -441,8 +442,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call. After the first barrier every rank has read every mark, so all choose the same path. If only some
- * ranks have private buffers, only those have given their first step; then all ranks repeat that turn. */
+/* Run the call. After the first barrier every rank can read every mark, so all ranks choose the same path. If only
+ * some ranks have private buffers, only these ranks have given their first step. Then all ranks repeat that turn. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

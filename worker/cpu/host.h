@@ -11,7 +11,7 @@ struct net;
 
 struct cpu_comm {
     struct comm comm; /* must be the first member */
-    int rank, world;  /* number among the ranks of this host (see shm.h), and how many they are */
+    int rank, world;  /* number among the ranks of this host (see shm.h), and number of these ranks */
     int group_size;   /* number of ranks on all hosts */
     struct net *net;  /* owned; NULL when all ranks are on this host */
     uint32_t step_timeout_ms;
@@ -27,16 +27,18 @@ struct cpu_comm {
 /* Begin the next call: increase its number, write its mark and set its timeout. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
-/* Return how many bytes `rank` of this host passes, or their address, from its mark. The address is NULL if the
- * buffer is private or the rank passes none. The mark stays valid during this call and the next. */
+/* Return the number of bytes that `rank` of this host passes, or their address, both from the mark of `rank` (see
+ * barrier.h). The address is NULL if the buffer is private or the rank passes no buffer. The mark stays valid during
+ * this call and the next call. */
 size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
 
 /* Copy between cores faster than memcpy. */
 void cpu_copy(void *to, const void *from, size_t bytes);
 
-/* Return true if all ranks can reach the buffers that `rank` passes, or if `rank` passes none. Valid for this rank
- * after cpu_begin, for all ranks after a barrier. After the barrier all ranks get the same answers. */
+/* Return true if all ranks can reach the buffers that `rank` passes, or if `rank` passes no buffer. The result is
+ * valid for this rank after cpu_begin, and for all ranks after a barrier. After the barrier all ranks get the same
+ * results. */
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank);
 
 /* Run a call with data after cpu_begin, if there are several ranks and all are on this host. */

@@ -1,5 +1,5 @@
 /* net.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c runs collectives. See net_plan.h
- * for the plan, net_wire.h for messages, net_link.h for the transfer of values. */
+ * for the plan and for lanes, net_wire.h for messages, net_link.h for the transfer of values. */
 #ifndef WORKER_CPU_NET_H
 #define WORKER_CPU_NET_H
 
@@ -11,8 +11,8 @@
  *
  *     ddp/<job>/<attempt>/over/<nonce>      "-5 rank 3 (pid 77 on node2) has ended while ..."
  *
- * The first host that gives up sets the key; all other hosts copy its text. Then this host closes its connections,
- * and a rank that sees the end of a connection reads the reason in the store. */
+ * The first host that gives up sets the key; all other hosts copy its text. Then the first host closes its
+ * connections. A rank that sees the end of a connection reads the reason in the store. */
 struct net_end {
     char key[BOOTSTRAP_KEY];
     ddp_status (*reconnect)(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err);
@@ -21,8 +21,8 @@ struct net_end {
 
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE]);
 
-/* Publish that this host gives up because of `err`. If another host was first, `err` becomes its reason. If the store
- * does not answer, `err` stays unchanged. */
+/* Publish that this host gives up because of `err`. If another host was first, `err` becomes the reason of that host.
+ * If the store does not answer, `err` stays unchanged. */
 void net_end_set(const struct net_end *end, struct ddp_err *err);
 
 struct net {
@@ -56,7 +56,7 @@ static inline int net_lane(const struct net *net, int i)
     return net->cpu->rank + i * net->cpu->world;
 }
 
-/* Return the link of that lane to `host`. */
+/* Return the link of the i-th lane of this rank to `host`. */
 static inline struct net_link *net_link_to(const struct net *net, int i, int host)
 {
     return &net->links.list[i * net->layout.hosts + host];

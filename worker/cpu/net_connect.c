@@ -46,7 +46,8 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     iface, list);
 }
 
-/* Find the interface's address. The first one of the name is used, because IPv4 comes before IPv6 in the list. */
+/* Find the interface's address. Use the first address of the interface, because IPv4 comes before IPv6 in the
+ * list. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -64,7 +65,8 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     return status;
 }
 
-/* Choose the address of the connection to the store: it works, and other hosts use that network too. */
+/* Choose the address of the connection to the store if `iface` is not set: this address works, and other hosts use
+ * the same network. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err)
 {
@@ -81,7 +83,7 @@ static bool net_is_loopback(const char *address)
 
 /* --- sockets -------------------------------------------------------------------------------------------- */
 
-/* Parse a numeric address. Names are rejected, so no name server is asked. */
+/* Parse a numeric address. Reject names, so that no name server is asked. */
 static bool read_address(const char *address, int port, struct sockaddr_storage *out, socklen_t *len)
 {
     const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
@@ -102,7 +104,7 @@ static int make_socket(const struct sockaddr_storage *addr)
     return socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Listen. SO_REUSEADDR, because the previous attempt may have used a port of the range. */
+/* Listen at `port`. Set SO_REUSEADDR, because the previous attempt may have used a port of the range. */
 static int bind_and_listen(const char *address, int port)
 {
     const int on = 1;
@@ -186,8 +188,8 @@ enum {
     SILENT_MS = 10000 /* much longer than a network needs; TCP has tried four times by then */
 };
 
-/* Report an unreachable rank with both hosts and the direction, because the user must open a port on one of them. A
- * loopback address of another host is a wrong address; otherwise a firewall is a possible cause. */
+/* Report an unreachable rank with both hosts and the direction, because the user must open a port on one of the two
+ * hosts. A loopback address of another host is a wrong address; otherwise a firewall is a possible cause. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -246,8 +248,7 @@ struct pollfd net_dial_poll(const struct net_dial *dial)
     return (struct pollfd){ .fd = dial->fd, .events = dial->said ? POLLIN : POLLOUT };
 }
 
-/* Handle a failed try. A peer that is being killed may refuse before its death is known, so there are further
- * tries. */
+/* Handle a failed try. A peer that is being killed may refuse before its death is known, so try again. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     net_dial_close(d);
@@ -283,9 +284,9 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Read the answer to the hello. It has no time limit of its own, because the other rank may still be starting;
- * check_joining in net_join.c has the deadline of the whole start. Exactly the answer is read, because later bytes
- * belong to the link. */
+/* Read the answer to the hello. This wait has no time limit of its own, because the other rank may still be starting.
+ * check_joining in net_join.c has the deadline of the whole start. Read exactly the bytes of the answer, because
+ * later bytes belong to the link. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
@@ -322,8 +323,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ----------------------------------------------------------------------------------- */
 
-/* HELLO_MS: time for a guest to send its hello. A guest is not trusted before its hello is complete and valid, and
- * nothing is allocated for it. So a port scanner only uses one of 32 places for five seconds. */
+/* HELLO_MS: time for a guest to send its hello. The door does not trust a guest, and allocates nothing for the guest,
+ * before the hello is complete and valid. So a port scanner only uses one of 32 places for five seconds. */
 
 enum { HELLO_MS = 5000 };
 
@@ -362,8 +363,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests --------------------------------------------------------------------------------------------- */
 
-/* Return a free place, or the place of the guest that has been silent longest. That guest is hardly a rank, because a
- * rank sends its hello in its first packet. */
+/* Return a free place, or the place of the guest that has been silent longest. Such a guest is probably not a rank,
+ * because a rank sends its hello in its first packet. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -395,7 +396,7 @@ static struct net_link *expected(struct net_links *links, const struct net_hello
     return NULL;
 }
 
-/* Answer a complete hello: accept the rank, or send the reason and close. */
+/* Answer a complete hello: accept the rank, or send the reason and close the connection. */
 static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     struct net_hello hello;
@@ -408,7 +409,7 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_encode_answer(bytes, answer);
-    /* A new connection has room for 8 bytes. If the connection is broken, the link reports that. */
+    /* A new connection has room for 8 bytes. If the connection is broken, the link reports the failure. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         show_out(guest);
         return false;
@@ -424,8 +425,8 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     return true;
 }
 
-/* Read a guest's hello; return true if the guest was accepted. Exactly the hello is read, because later bytes belong
- * to the link. */
+/* Read a guest's hello. Return true if the guest was accepted. Read exactly the bytes of the hello, because later
+ * bytes belong to the link. */
 static bool listen_to(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     ssize_t n = recv(guest->fd, guest->bytes + guest->got, NET_HELLO - guest->got, 0);

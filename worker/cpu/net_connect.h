@@ -12,7 +12,7 @@
 enum { NET_ADDRESS = 64 };
 
 /* Choose the numeric address to publish. `iface` is DDP_IFACE: an interface's name or an address of this host. If
- * `iface` is "", the address of the connection to the store is used. DDP_ERR_ENV lists the available interfaces. */
+ * `iface` is "", choose the address of the connection to the store. DDP_ERR_ENV lists the available interfaces. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err);
 
@@ -20,8 +20,8 @@ ddp_status net_address_choose(const char *iface, const struct ddp_store *store, 
 ddp_status net_listen(const char *address, const char *range, int local_rank, int *fd, int *port,
                       struct ddp_err *err);
 
-/* Open a non-blocking socket that connects to address:port, from `source` unless that is "". Return 0, or -1 with
- * errno. */
+/* Open a non-blocking socket that connects to address:port, from the address `source` unless `source` is "". Return
+ * 0, or -1 with errno. */
 int net_connect(const char *address, int port, const char *source, int *fd);
 
 /* --- dial: connect to a rank
@@ -33,7 +33,8 @@ int net_connect(const char *address, int port, const char *source, int *fd);
  *         \________________ refused: again, for a second
  *
  * The other rank listens before it publishes its address. So a refusal means a firewall or a dead rank, and silence
- * means a firewall or a wrong address. Both are reported soon, with both addresses and the options that help. */
+ * means a firewall or a wrong address. The dial reports both cases soon, with both addresses and the options that
+ * help. */
 
 /* The address of a rank, which the rank publishes in the store. */
 struct net_card {
@@ -73,12 +74,12 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 
 /* --- door: accept ranks ----------------------------------------------------------------------------------- */
 
-/* The port that accepts ranks of other hosts.
+/* The port that accepts ranks of other hosts. A connected peer whose hello is not complete yet is a guest.
  *
- * A peer must send a hello (net_wire.h) with the nonce of this run, which is only in the store. A stranger is closed
- * at the first byte that does not belong to a hello. A silent guest is closed after some seconds, or when the table
- * is full. A hello of an older attempt or another job gets an answer with the reason. The port is closed when all
- * expected ranks are connected. */
+ * A peer must send a hello (net_wire.h) with the nonce of this run, which is only in the store. The door closes a
+ * guest at the first byte that does not belong to a hello. The door closes a silent guest after some seconds, or when
+ * the table is full. A hello of an older attempt or another job gets an answer with the reason. The port is closed
+ * when all expected ranks are connected. */
 
 enum { NET_GUESTS = 32 };
 
@@ -98,11 +99,10 @@ struct net_door {
 void net_door_open(struct net_door *door, int fd, const struct net_hello *mine);
 void net_door_close(struct net_door *door);
 
-/* Fill the entries for poll: the port, and the guests without a complete hello. Return how many, at most 1 +
- * NET_GUESTS. */
+/* Fill the entries for poll: the port, and the guests. Return the number of entries, at most 1 + NET_GUESTS. */
 int net_door_polls(const struct net_door *door, struct pollfd *polls);
 
-/* Accept ranks, and pass their sockets to their links. Return how many were accepted. */
+/* Accept ranks, and pass their sockets to their links. Return the number of accepted ranks. */
 int net_door_serve(struct net_door *door, struct net_links *links);
 
 #endif

@@ -1,9 +1,9 @@
 /* net_join.c -- connects and disconnects hosts; see net.h.
  *
  * Each rank that serves a lane listens and publishes its address in the store. For each pair of hosts, the host with
- * the higher number connects. So every rank connects to some ranks and accepts others, both in one loop. Between two
- * rounds of the loop a rank checks whether another one has given up: a rank of this host in the page, any other by
- * the key in the store. */
+ * the higher number connects. So every rank connects to some ranks and accepts other ranks, both in one loop. Between
+ * two rounds of the loop a rank checks whether another rank has given up. For ranks of the same host the reason is in
+ * the control page, for other ranks in the store. */
 #include "cpu/net.h"
 
 #include "base/clock.h"
@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 /* Only the first error is stored: compare_set lets one rank write, and later ranks read that text. So all ranks
- * report the original cause, even if a thousand fail one after another. A separate connection to the store is used,
- * because the rank's usual connection may be in the middle of a request that does not end. */
+ * report the original cause, even if a thousand fail one after another. These functions open a separate connection to
+ * the store, because the rank's usual connection may be in the middle of a request that does not end. */
 
 /* The limit for connecting to the store. Peers must learn about a failure within a second. */
 enum { STORE_MS = 500 };
@@ -93,8 +93,8 @@ static void card_key(char key[32], int rank)
 
 /* --- own identity --------------------------------------------------------------------------------------- */
 
-/* Fill in this rank's hello. If the run's name is too long, its beginning is cut, because the attempt at the end
- * separates runs. */
+/* Fill in this rank's hello. Cut the beginning of a run's name that is too long, because the attempt at the end of
+ * the name separates runs. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
 {
     const struct net *net = j->net;
@@ -151,8 +151,8 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 }
 
 /* Fail if a rank has given up or the time is over. The check of this host's page is free, but the check of the store
- * is a round trip. So the store is asked only every ASK_MS: often enough to learn about a failure within a second,
- * and seldom enough for 1000 ranks. */
+ * is a round trip. So check the store only every ASK_MS: often enough to learn about a failure within a second, and
+ * seldom enough for 1000 ranks. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -169,8 +169,8 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 
 /* --- ranks to connect to --------------------------------------------------------------------------------------- */
 
-/* Wait for a rank's card. It arrives within milliseconds, or when a slow host is ready. If it never arrives,
- * check_joining reports why. */
+/* Wait for a rank's card. The card arrives within milliseconds, or when a slow host is ready. If the card never
+ * arrives, check_joining reports the reason. */
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
@@ -185,8 +185,8 @@ static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_e
     return DDP_OK;
 }
 
-/* Read the card of the rank at the other end. It comes from another process, so its strings are terminated before
- * they are printed. */
+/* Read the card of the rank at the other end. The card comes from another process, so terminate its strings before
+ * printing them. */
 static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp_err *err)
 {
     char key[32];
@@ -207,8 +207,9 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return DDP_OK;
 }
 
-/* Begin to connect to all hosts with lower numbers; hosts with higher numbers connect to this one. So each pair of
- * hosts has exactly one connection. Connections to this rank wait in the kernel's queue until it accepts them. */
+/* Begin to connect to all hosts with lower numbers; hosts with higher numbers connect to this host. So each pair of
+ * hosts has exactly one connection. Connections to this rank wait in the kernel's queue until this rank accepts
+ * them. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;
@@ -245,8 +246,8 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
     return status;
 }
 
-/* Store a code that identifies the closed port. ddprun reads it and reports the port on all nodes, even if the
- * program prints no error. Other stores ignore it, and a failure here changes nothing. */
+/* Store a code that identifies the closed port. ddprun reads the code and reports the port on all nodes, even if the
+ * program prints no error. Other stores ignore the code. A failure of this function changes nothing. */
 static void report_closed(const struct joining *j, const char *closed)
 {
     enum { TELL_MS = 500 };
@@ -270,8 +271,8 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* Connect all links. The loop polls for SLICE_MS at most, because neither the page nor the store can wake it when a
- * rank ends. */
+/* Connect all links. The loop polls for SLICE_MS at most, because neither the page nor the store can wake the loop
+ * when a rank ends. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     ddp_status status = begin_all(j, err);
@@ -298,8 +299,8 @@ static void close_joining(struct joining *j)
     free(j->polls);
 }
 
-/* Join the other hosts. A rank without a lane needs no links. This rank's card is removed after all links are
- * connected, because no other rank needs it then. */
+/* Join the other hosts. A rank without a lane needs no links. Remove this rank's card after all links are connected,
+ * because no other rank needs the card then. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };

@@ -28,7 +28,7 @@ enum {
 
 /* --- links ---------------------------------------------------------------------------------------------- */
 
-/* Open the links. One more is allocated than needed: a rank without lanes has no links, and NULL would look like a
+/* Open the links. Allocate one link more than needed: a rank without lanes has no links, and NULL would look like a
  * lack of memory. */
 ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err)
 {
@@ -61,7 +61,8 @@ void net_links_close(struct net_links *links)
 }
 
 /* Take over a socket. Small messages are sent at once. A host that has lost power never closes its connections:
- * keep-alive detects this while a rank only receives, the user timeout while a rank sends. */
+ * keep-alive detects the loss while a rank only receives, and the user timeout detects the loss while a rank
+ * sends. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2, limit = USER_TIMEOUT_MS;
@@ -134,8 +135,8 @@ static ddp_status link_lost(const struct net_links *links, const struct net_link
         link->where, how);
 }
 
-/* Move bytes of one queue with one system call. Return 1 if bytes were moved, 0 if none can be moved now, or -1 with
- * *err if the connection is over. */
+/* Move bytes of one queue with one system call. Return 1 if bytes were moved, 0 if the socket accepts or has no bytes
+ * now, or -1 with *err if the connection is over. */
 static int move_bytes(struct net_links *links, struct net_link *link, struct net_queue *q, bool out,
                       struct ddp_err *err)
 {
@@ -155,7 +156,8 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* Compare the peer's head. It is the first range of a call, so it has arrived when a later range is next. */
+/* Compare the peer's head. The head is the first range of a call, so the head has arrived when a later range is
+ * next. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
@@ -199,7 +201,7 @@ ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Fill `polls` with the links that are not done, and return how many. */
+/* Fill `polls` with the links that are not done, and return the number of these links. */
 static int list_waits(struct net_links *links)
 {
     int waits = 0;
@@ -212,7 +214,7 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-/* Report the late ranks. Three states are distinguished, because their causes differ. A rank that has not called
+/* Report the late ranks. Distinguish three states, because their causes differ. A rank that has not begun the call
  * hangs in its program. If a rank has sent only a part, the network hangs. A rank that does not read is in another
  * call. */
 static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)

@@ -1,9 +1,9 @@
 /* net_link.h -- sockets on which calls exchange values, many at once, with one deadline.
  *
- * The usual order: a call queues ranges of memory to send and to receive; the ranges stay in place. net_pump moves as
- * many bytes as possible without waiting; net_finish polls until all queues are empty. The head of a call goes
- * through the same queues. It is compared as soon as it arrives, before a rank waits for values that may never
- * arrive.
+ * The usual order: a call queues ranges of memory to send and to receive, which stay in place. net_pump moves as many
+ * bytes as possible without waiting. net_finish polls until all queues are empty. The head of a call (net_wire.h)
+ * goes through the same queues. A rank compares the head as soon as it arrives, before the rank waits for values that
+ * may never arrive.
  *
  * An exchange fails if the peer is gone (end, reset, or no answer within TCP's user timeout), the deadline passes,
  * heads differ, or a rank on this host gives up. */
@@ -43,36 +43,35 @@ struct net_links {
     uint64_t seq;
     struct pollfd *polls; /* `count` entries */
     struct iovec *room;   /* memory of all queues */
-    int64_t moved;        /* bytes moved so far; if a wait does not change it, there was no progress */
+    int64_t moved;        /* bytes moved so far; a wait that does not change this number made no progress */
 };
 
 /* Open `count` links without connections. Each queue has room for `most` ranges. */
 ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err);
 
-/* Close all sockets and free. */
+/* Close all sockets and free the links. */
 void net_links_close(struct net_links *links);
 
-/* Take over a connected socket. */
+/* Make the link the owner of a connected socket. */
 void net_link_attach(struct net_link *link, int fd);
 
 /* Begin a call: its head is sent and received first. */
 void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD]);
 
-/* Queue `n` bytes to send, or to receive. The memory must stay until net_finish returns. */
+/* Queue `n` bytes to send, or to receive. The caller must keep the memory until net_finish returns. */
 void net_link_send(struct net_link *link, const void *from, size_t n);
 void net_link_receive(struct net_link *link, void *to, size_t n);
 
 /* Move the bytes that can be moved without waiting. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err);
 
-/* Wait until all queues are empty. The wait also checks the ranks of this host, and its timeout is that of
- * `barrier`. */
+/* Wait until all queues are empty. The wait also checks the ranks of this host, and has the timeout of `barrier`. */
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 
 /* Return an error if a peer has closed its connection. Returns at once. */
 ddp_status net_links_check(struct net_links *links, struct ddp_err *err);
 
-/* Notify the peers that nothing more will follow. May be called on any thread, any number of times. */
+/* Notify the peers that no more bytes will follow. May run on any thread, any number of times. */
 void net_links_shut(const struct net_links *links);
 
 #endif

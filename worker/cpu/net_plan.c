@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every rank computes the same layout from the same numbers, so none of it is sent. All arrays are allocated at once
- * with the world's size. The loops below are linear, or O(n log n) for the tree, and run once per job. */
+/* Every rank computes the same layout from the same numbers, so no rank sends a layout. net_layout_open allocates all
+ * arrays with the world's size. The loops below are linear, or O(n log n) for the tree, and run once per job. */
 
-/* Sort the ranks by host: count them, then place them. The counts are stored one place later, so that their sums are
- * the beginnings. */
+/* Sort the ranks by host: count the ranks of each host, then place the ranks. The count of host h is stored in
+ * start[h + 1], so that the sums of the counts become the beginnings. */
 static void list_members(struct net_layout *l)
 {
     for (int r = 0; r < l->world; r++)
@@ -34,8 +34,8 @@ static bool is_on_one_host(const struct net_layout *l, uint32_t first, uint32_t 
     return true;
 }
 
-/* List the pieces of a node. The tree must be reduce.c's, because the order of additions determines the last bits of
- * a sum. A node of one rank is always a piece. */
+/* List the pieces of a node. The tree must equal the tree of reduce.c, because the order of additions determines the
+ * last bits of a sum. A node of one rank is always a piece. */
 static void list_pieces(struct net_layout *l, uint32_t first, uint32_t count)
 {
     uint32_t left = 1;
@@ -133,8 +133,8 @@ static size_t all_of(const struct net_way *way, size_t n)
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return the largest number of these elements that one host owns. A step has the same size on all hosts, so the
- * largest share determines its size. A share is rounded up to whole lines. */
+/* Return the largest number of elements of a step that one host owns. A step has the same size on all hosts, so the
+ * largest share determines the size. A share is rounded up to whole lines. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -147,7 +147,7 @@ static size_t own_of(const struct net_way *way, size_t n)
     }
 }
 
-/* Return the bytes of pieces, its own and received ones, for a rank that serves all lanes. */
+/* Return the bytes of all pieces, own and received, of a rank that serves all lanes. */
 static size_t pieces_bytes(const struct net_way *way, size_t n)
 {
     const struct net_layout *l = way->layout;
@@ -157,7 +157,7 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return the largest step that fits. It is rounded down to whole lines, so that parts of a step are as equal as
+/* Return the largest step that fits. Round the step down to whole lines, so that parts of a step are as equal as
  * possible. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
@@ -182,7 +182,7 @@ size_t net_area_least(const struct net_layout *layout)
 /* --- path of a call ------------------------------------------------------------------------------------- */
 
 /* Return true if the bytes that leave a host are few. With many hosts even a small call is large, because each host
- * receives all of it. */
+ * receives all bytes. */
 static bool is_small(const struct net_way *way)
 {
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
@@ -269,7 +269,7 @@ bool net_owns(const struct net_column *column, int host)
 }
 
 /* Return true if a host has the finished column after the first phase. In a broadcast, the root's host has all values
- * from the beginning, so no owner sends them there. */
+ * from the beginning, so no owner sends values to that host. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host)
 {
     return net_owns(column, host) ||
@@ -298,7 +298,8 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- location ------------------------------------------------------------------------------------------- */
 
-/* Return the place in the caller's buffer, which has the whole call; a slot has only one step. */
+/* Return the place in the caller's buffer, which has the values of the whole call. A slot has only the values of one
+ * step. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

@@ -31,13 +31,13 @@
  * host can combine alone. Pure.
  *
  * Hosts are numbered in the order of their lowest ranks. The work of a collective is divided among `lanes`: lane k is
- * the k-th part of everything, and one rank of every host serves it. So each lane is a mesh with one connection for
- * each pair of hosts. With as many lanes as ranks on the largest host, every rank there serves one lane. On a smaller
- * host a rank serves several lanes.
+ * the k-th part of every column, and one rank of every host serves lane k. So each lane is a mesh with one connection
+ * for each pair of hosts. With as many lanes as ranks on the largest host, every rank there serves one lane. On a
+ * smaller host a rank serves several lanes.
  *
- * Pieces: the tree is walked from the top; a node whose ranks are all on one host is a piece of that host. An example
- * with six ranks on two hosts of three: {0,1} {2} | {3} {4,5}. The ranks of a host need not be consecutive; if they
- * are not, there are more and smaller pieces. */
+ * Pieces: list_pieces walks the tree from the top. A node whose ranks are all on one host is a piece of that host. An
+ * example with six ranks on two hosts of three: {0,1} {2} | {3} {4,5}. The ranks of a host need not be consecutive.
+ * Without consecutive ranks there are more and smaller pieces. */
 
 /* Limits: host numbers have 16 bits, and hosts are connected by a mesh. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
@@ -54,8 +54,8 @@ struct net_layout {
     int piece_count;
 };
 
-/* Build the layout from the host number of each of `world` ranks (copied). False: no memory. Close the layout in
- * either case. */
+/* Build the layout from the host number of each of `world` ranks (copied). Return false if memory is short. Close the
+ * layout in either case. */
 bool net_layout_open(struct net_layout *layout, const uint16_t *host_of, int world, int hosts,
                      int most_lanes);
 void net_layout_close(struct net_layout *layout);
@@ -114,11 +114,12 @@ int net_column_count(const struct net_way *way);
 struct net_column net_column_at(const struct net_way *way, size_t n, int column);
 struct net_range net_lane_part(const struct net_way *way, const struct net_column *column, int lane);
 
-/* Return true if `host` owns the column; if `host` has its finished values after the first phase. */
+/* net_owns returns true if `host` owns the column. net_holds returns true if `host` has the finished values of the
+ * column after the first phase. */
 bool net_owns(const struct net_column *column, int host);
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return true if the column goes from one host to another in the first phase; in the second phase. */
+/* Return true if the column goes from host `from` to host `to` in the first phase, or in the second phase. */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 

@@ -10,8 +10,9 @@
  *     take                                      step 0   step 1   step 2
  *
  * The values of both phases of a turn travel together. So a turn waits for the network once, and never for an answer
- * to a message of the same turn. A stage that a call does not need has no turn. In particular, give has none if all
- * buffers of the host are in reach; hosts may differ in that, because the order of values between hosts is the same.
+ * to a message of the same turn. A stage that a call does not need has no turn. In particular, give has no turn if
+ * all buffers of the host are in reach. Hosts may differ in this, because the order of values between hosts is the
+ * same.
  *
  * host.c explains why two slots of a kind are enough: the parity of steps continues from call to call. Values that
  * are finished after the first phase are in private memory, because other ranks still read the take slot of an
@@ -37,10 +38,11 @@ struct net_step {
 
 /* --- data of a turn -------------------------------------------------------------------------------------- */
 
-/* The rank that serves lane k does all work of lane k on its host. It reads the lane's part of every column from all
- * ranks of the host (from their slots, or in place), combines pieces, exchanges and joins them. It writes the
- * finished part into its take slot, from which all ranks of the host copy. So a host has the same three stages as in
- * host.c, and no rank waits for another one in the middle of a turn. */
+/* The rank that serves lane k does all work of lane k on its host. That rank reads the lane's part of every column
+ * from all ranks of the host (from their slots, or in place). It combines these values into pieces, and exchanges and
+ * joins the pieces. Then that rank writes the finished part into its take slot, from which all ranks of the host
+ * copy. So a host has the same three stages as in host.c, and no rank waits for another rank in the middle of a
+ * turn. */
 
 static bool serves(const struct net_call *c, int i)
 {
@@ -108,7 +110,7 @@ static void take_column(const struct net_call *c, const struct net_step *step, i
     }
 }
 
-/* Take the finished values. In a broadcast in place the root already has them. */
+/* Take the finished values. In a broadcast in place the root already has the values. */
 static void net_take(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;
@@ -172,7 +174,7 @@ static size_t owned_elements(const struct net_call *c, const struct net_step *st
     return n;
 }
 
-/* Queue the receipt of other hosts' pieces; in the area they follow this host's pieces. */
+/* Queue the receipt of other hosts' pieces. In the area these pieces follow this host's pieces. */
 static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -188,8 +190,8 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Send the pieces. Each host begins with its neighbour, so that not all hosts send to the same one. If every host
- * owns everything, all of them get the same pieces. */
+/* Send the pieces. Each host begins with its neighbour, so that the hosts do not all send to one host. If every host
+ * owns all columns, all hosts get the same pieces. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -236,7 +238,8 @@ static void join_part(const struct net_call *c, const struct net_step *step, int
 
 /* --- the first phase: spreading ------------------------------------------------------------------------- */
 
-/* Process one column of one lane at the root's host: send it to its owner; if this host owns it, keep it. */
+/* Process one column of one lane at the root's host: send the column to its owner, or keep the column if this host is
+ * the owner. */
 static void spread_part(const struct net_call *c, const struct net_step *step, int i, int number,
                         const struct net_column *column, const struct net_range *part)
 {
@@ -326,7 +329,8 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
 
 /* --- turns ------------------------------------------------------------------------------------------------ */
 
-/* Extra ms after a call's timeout. A wait for other hosts gets it once; a barrier after that gets it twice. */
+/* Extra ms after a call's timeout. A wait for other hosts gets GRACE_MS once, and a barrier after that wait gets
+ * GRACE_MS twice. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)
@@ -356,15 +360,15 @@ static void net_begin(struct net *net, const struct call *call, int lanes)
                 net_link_begin(net_link_to(net, i, h), head);
 }
 
-/* Wait for the other hosts. A missing rank is reported best by the barrier of its host, so this wait ends later than
- * a barrier. */
+/* Wait for the other hosts. A missing rank is reported best by the barrier of its host, so this wait may last longer
+ * than a barrier. */
 static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = GRACE_MS;
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases of a turn. Values are sent while this rank combines the next ones and takes the finished ones. */
+/* Run the phases of a turn. Values are sent while this rank combines the next values and takes finished values. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;
@@ -400,7 +404,7 @@ static ddp_status run_net_turn(const struct net_call *c, size_t turn, struct ddp
     return barrier_pass(&c->net->cpu->barrier, false, err);
 }
 
-/* Compute the turns of the stages. Turn 0 is the one in which private buffers are given. */
+/* Compute the turns of the stages. In turn 0 ranks give private buffers. */
 static void set_turns(struct net_call *c, bool direct)
 {
     c->direct = direct;
@@ -410,8 +414,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* Return how many ranks of this host have buffers that all its ranks can reach. *with_input is how many of these have
- * an input. A rank that is alone on its host reaches its own buffers. */
+/* Return the number of ranks of this host whose buffers all ranks of the host can reach. Set *with_input to the
+ * number of these ranks that have an input. A rank that is alone on its host reaches its own buffers. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -449,7 +453,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
     return status;
 }
 
-/* Make all ranks fail after a failure between hosts. All of them return the reason of the rank that was first. */
+/* Make all ranks fail after a failure between hosts. All ranks return the reason of the rank that failed first. */
 static ddp_status net_settle(struct net *net, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)

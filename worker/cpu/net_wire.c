@@ -1,8 +1,8 @@
 /* net_wire.c -- see net_wire.h.
  *
- * Control numbers are little-endian on every machine. Values travel in memory order, because swapping a gradient's
- * bytes would take longer than sending them. So both ends must have the same byte order; `native` in the hello
- * detects a difference. */
+ * Control numbers are little-endian on every machine. Values travel in memory order, because swapping the bytes of a
+ * gradient would take longer than sending the gradient. So both ends must have the same byte order; `native` in the
+ * hello detects a difference. */
 #include "cpu/net_wire.h"
 
 #include <stdlib.h>
@@ -59,14 +59,14 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     put_number(to, (uint32_t)hello->world, 4);
 }
 
-/* Return true if these bytes may be the beginning of a hello. The door checks after each read, so that a stranger is
- * closed at its first wrong byte. */
+/* Return true if the n bytes may be the beginning of a hello. The door (net_connect.h) calls this function after each
+ * read, so that a stranger is closed at the first wrong byte. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
 
-/* Copy a text, and terminate it whatever the peer has sent. */
+/* Copy a text, and terminate the copy whatever the peer has sent. */
 static const uint8_t *take_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
@@ -176,11 +176,11 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* The ranks of a host begin at different ports of the range, so that they rarely conflict. After its first port each
- * rank tries all others once. */
+/* The ranks of a host begin at different ports of the range, so that ranks rarely conflict. After its first port each
+ * rank tries all other ports once. */
 
-/* Parse a port at *text and move *text past it; return -1 if there is none. strtol alone would accept blanks and
- * signs. */
+/* Parse a port at *text and move *text past the port. Return -1 if there is no port. strtol alone would accept blanks
+ * and signs. */
 static int parse_port(const char **text)
 {
     char *end;

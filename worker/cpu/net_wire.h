@@ -17,7 +17,7 @@ enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE 
 
 struct net_hello {
     uint8_t nonce[NET_NONCE]; /* identifies this run; from the store */
-    char run[NET_RUN];        /* "ddp/<job>/<attempt>", or the end of it if it is too long */
+    char run[NET_RUN];        /* "ddp/<job>/<attempt>", or only its end if the name is too long */
     char host[NET_HOST];      /* name of the sender's host */
     int32_t pid;
     int32_t from, to; /* the sender's and the receiver's rank */
@@ -42,24 +42,26 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* Return the answer to a hello of NET_HELLO bytes. `mine` has this rank's nonce, run and world, and this rank in
- * `to`. *out is filled in as far as the hello is valid. The caller checks whether it expects that rank and lane. */
+/* Decode a hello of NET_HELLO bytes and return the answer to send. `mine` has this rank's nonce, run and world, and
+ * this rank in `to`. Fill *out as far as the hello is valid. The caller checks whether it expects the rank and the
+ * lane of the hello. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 
-/* Return true if these `n` bytes may be the beginning of a hello. */
+/* Return true if the `n` bytes may be the beginning of a hello. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n);
 
 void net_encode_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer);
-/* Return the answer; NET_ANSWERS: the bytes are not an answer. */
+/* Return the decoded answer, or NET_ANSWERS if the bytes are not an answer. */
 enum net_answer net_decode_answer(const uint8_t bytes[NET_ANSWER]);
 const char *net_answer_text(enum net_answer answer);
 
-/* Encode the head of call number `seq`, as `rank` has called it; decode a head. False: not a head. */
+/* Encode or decode the head of call number `seq` of `rank`. net_decode_head returns false if the bytes are not a
+ * head. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
 bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank);
 
-/* Compare two heads. DDP_ERR_MISMATCH names both calls, the lower rank's first. */
+/* Compare two heads. DDP_ERR_MISMATCH names both calls, beginning with the call of the lower rank. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err);
 
@@ -74,8 +76,8 @@ struct net_ports {
 /* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). DDP_ERR_ENV has the expected form. */
 ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_err *err);
 
-/* Return the port of try number `turn` of local rank `rank`; 0 = the kernel chooses; -1 = all ports were tried. Ranks
- * begin at different ports, so that they do not all try the same one. */
+/* Return the port of try number `turn` of local rank `rank`. Return 0 if the kernel chooses the port, or -1 after all
+ * ports were tried. Ranks begin at different ports, so that ranks rarely try the same port. */
 int net_ports_try(const struct net_ports *ports, int rank, int turn);
 
 #endif

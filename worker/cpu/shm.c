@@ -1,9 +1,9 @@
 /* shm.c -- see shm.h.
  *
- * shm_open is not used, because its names stay in /dev/shm if all ranks are killed before they unlink them. A
- * descriptor sent through a Unix socket is not used, because that needs a socket with a name or an inherited one; it
- * would not work under torchrun or by hand. /proc/<pid>/fd works wherever ranks may watch each other, which the
- * barrier needs anyway. */
+ * shm_open is not used, because its names stay in /dev/shm if all ranks are killed before they unlink them.
+ * Descriptors are not sent through a Unix socket, because the socket would need a name or an inherited descriptor. An
+ * inherited descriptor does not exist under torchrun or in a start by hand. /proc/<pid>/fd works wherever ranks may
+ * watch each other, which the barrier needs anyway. */
 #include "cpu/shm.h"
 
 #include "base/syscalls.h"
@@ -26,7 +26,7 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     if (base == MAP_FAILED)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot map %zu bytes of shared memory: %s", bytes,
                         strerror(errno));
-    /* Large pages cause fewer TLB misses in large reductions; systems without them ignore this. */
+    /* Large pages cause fewer TLB misses in large reductions; systems without large pages ignore this call. */
     madvise(base, bytes, MADV_HUGEPAGE);
     *s = (struct segment){ .base = base, .bytes = bytes, .fd = fd };
     return DDP_OK;
@@ -49,7 +49,8 @@ static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Create a segment. Close-on-exec: a program that a worker starts must not keep gradients in memory. */
+/* Create a segment. The descriptor is close-on-exec, because a program that a worker starts must not keep gradients
+ * in memory. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err)
 {
     *out = (struct segment){ .fd = -1 };
@@ -79,8 +80,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that the descriptor is the offered file with the size that every rank computes. The file must be sealed, so
- * that it cannot shrink, and owned by this user, because another user could change it. */
+/* Check that the descriptor is the offered file with the size that every rank computes. The file must be sealed
+ * against shrinking. This user must own the file, because another user could change it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -129,7 +130,8 @@ void segment_hide(struct segment *segment)
     segment->fd = -1;
 }
 
-/* Unmap and close. A zeroed segment (base NULL) was never created or is already closed; nothing happens then. */
+/* Unmap and close a segment. A segment with base NULL was never created or is already closed, so do nothing for
+ * it. */
 static void segment_close(struct segment *segment)
 {
     if (segment->base == NULL)
@@ -181,8 +183,8 @@ const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank
 }
 
 /* Claim the right to write the abort text. The order is claim, write, publish: a reader that sees abort_ready sees
- * the whole text. If the claiming rank dies in between, the other ranks detect its death and return their own
- * text. */
+ * the whole text. If the claiming rank dies before it publishes, the other ranks detect its death and return their
+ * own text. */
 bool shm_abort_claim(struct shm_control *control)
 {
     uint32_t nobody = 0;
@@ -197,8 +199,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* Return the abort, if any. Every barrier calls this, so the normal case is one load. The length is limited here,
- * because another rank might not have written the NUL. */
+/* Return the error of the abort, or DDP_OK. Every barrier calls this function, so the normal case is one load. Limit
+ * the length of the text, because another rank might not have written the NUL. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -209,11 +211,12 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
 
-/* Bytes between two blocks. Each block begins at a page and is followed by an empty one: blocks whose distance is a
- * power of two would compete for the same cache lines. */
+/* Bytes between two blocks. Each block begins at a page, and an empty page follows each block: blocks whose distance
+ * is a power of two would compete for the same cache lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* Return the lowest free number. It is equal on all ranks, because all create and free regions in the same order. */
+/* Set *number to the lowest free number. The number is equal on all ranks, because all ranks create and free regions
+ * in the same order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -240,8 +243,8 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
     return *stride * (size_t)world;
 }
 
-/* Find the region of a block. There are only a few regions, so a linear search is fast enough. No sum of addresses is
- * computed, because it could overflow. */
+/* Find the region of a block. There are only a few regions, so a linear search is fast enough. Compute no sum of
+ * addresses, because a sum could overflow. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -279,10 +282,10 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0 collects the cards of all ranks, numbers the hosts and creates the page of its host. It publishes both in
- * the store. On every other host the lowest rank creates the page and publishes its description. So on one host a
- * single message is enough. A rank that fails publishes the reason instead, so that all ranks fail at once with the
- * same text, and none by timeout. */
+/* Rank 0 collects the cards of all ranks, numbers the hosts and creates the control page of its host. It publishes
+ * the numbers and a description of the page in the store. On every other host the lowest rank creates the page and
+ * publishes its description. So on one host a single message is enough. A rank that fails publishes the reason
+ * instead, so that all ranks fail at once with the same text, and no rank has to time out. */
 
 /* The message of rank 0 to all ranks. */
 struct hello {
@@ -308,7 +311,7 @@ static void page_key(char key[32], int host)
 /* --- places of ranks ------------------------------------------------------------------------------------ */
 
 /* Return true if two ranks share a host. The boot id separates kernels even if every host is called "localhost". The
- * pid namespace separates containers, because /proc/<pid> and pidfds do not work between them. */
+ * pid namespace separates containers, because /proc/<pid> and pidfds do not work between containers. */
 static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
     return strcmp(a->boot_id, b->boot_id) == 0 && a->pid_namespace == b->pid_namespace;
@@ -333,8 +336,8 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
     return DDP_OK;
 }
 
-/* Return true if the numbers are those that number_hosts would give: each host's lowest rank has the next number. So
- * each host has a rank. */
+/* Return true if number_hosts could have given these numbers: each host's lowest rank has the next number. So each
+ * host has a rank. */
 static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
 {
     uint32_t seen = 0;
@@ -346,7 +349,7 @@ static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
     return seen == hosts;
 }
 
-/* Find this rank's host in the table. The table is checked first, because everything else is computed from it. */
+/* Find this rank's host in the table. Check the table first, because everything else is computed from it. */
 static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct meeting *out,
                              struct ddp_err *err)
 {
@@ -374,8 +377,8 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
 
 /* --- the page ------------------------------------------------------------------------------------------- */
 
-/* Create this host's page. The pids are written before another rank can see the page, because every rank needs them
- * to watch the others from the first barrier on. If `cards` is NULL, they are read from the store. */
+/* Create this host's page. Write the pids before another rank can see the page, because from the first barrier every
+ * rank watches the other ranks by their pids. If `cards` is NULL, read the pids from the store. */
 static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards, struct meeting *m,
                             struct segment_offer *offer, struct ddp_err *err)
 {
@@ -411,8 +414,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* Find and map this host's page. Its size is computed and not received. If the page is missing, the rank that created
- * it may have failed and removed it; then return that rank's error. */
+/* Find and map this host's page. Compute the page's size instead of receiving the size from a peer. If the page is
+ * missing, its creator may have failed and removed the page. Then return the creator's error. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {

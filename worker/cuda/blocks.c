@@ -40,7 +40,7 @@ static void *blocks_get(struct blocks *blocks, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* Combine the results of all ranks. If one rank has no memory, the call fails on all ranks, and the job may
+/* Combine the results of all ranks. If memory is short on one rank, the call fails on all ranks, and the job may
  * continue. */
 static ddp_status blocks_vote(const struct blocks *blocks, size_t bytes, struct ddp_err *err)
 {

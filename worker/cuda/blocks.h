@@ -19,7 +19,7 @@ struct blocks {
     void *user;
 };
 
-/* Do the work of comm_ops.shared_alloc and comm_ops.shared_free. */
+/* Implement comm_ops.shared_alloc and comm_ops.shared_free. */
 ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct ddp_err *err);
 ddp_status blocks_free(struct blocks *blocks, void *memory, struct ddp_err *err);
 
@@ -39,8 +39,8 @@ struct staged_chunk {
     char *out;
 };
 
-/* Return chunk `k` of a call with slots of `room` bytes; false: there is no such chunk. The result depends only on
- * values that are equal on all ranks, so all ranks divide the call in the same way. */
+/* Set *chunk to chunk `k` of a call with slots of `room` bytes. Return false if there is no such chunk. The result
+ * depends only on values that are equal on all ranks, so all ranks divide the call in the same way. */
 bool staged_chunk(const struct call *call, int rank, int world, size_t room, size_t k,
                   struct staged_chunk *chunk);
 

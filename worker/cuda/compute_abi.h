@@ -1,5 +1,5 @@
-/* compute_abi.h -- declarations of cuBLASLt functions; nccl_abi.h explains why. Only functions that are the same in
- * CUDA 11, 12 and 13. Pure. */
+/* compute_abi.h -- declarations of cuBLASLt functions, for the reason in nccl_abi.h. The file has only functions that
+ * are the same in CUDA 11, 12 and 13. Pure. */
 #ifndef CUDA_COMPUTE_ABI_H
 #define CUDA_COMPUTE_ABI_H
 
@@ -84,7 +84,7 @@ enum lt_values {
        const lt_algorithm *algorithm, void *workspace, size_t bytes, struct CUstream_st *stream))
 
 /* Declarations of functions of the CUDA driver (libcuda). Kernels are loaded and started through the driver, because
- * not all versions of the runtime can do that. Pure. */
+ * not all versions of the runtime can load and start kernels. Pure. */
 
 struct CUmod_st;
 struct CUfunc_st;

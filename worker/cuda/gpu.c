@@ -1,15 +1,15 @@
 /* gpu.c -- see gpu.h.
  *
- * A runtime that is newer than the driver does not work, but an older one may be installed too. So all places are
- * tried until a runtime accepts the driver. */
+ * A runtime that is newer than the driver does not work, but an older runtime may be installed too. So gpu_open tries
+ * all places until a runtime accepts the driver. */
 #include "cuda/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Report that a library was not found. `why` is the loader's message for the first place: that file may be damaged or
- * lack a library, while the others usually do not exist. */
+/* Report that a library was not found. `why` is the loader's message for the first place: the file there may be
+ * damaged or lack a library, while files in the other places usually do not exist. */
 
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
@@ -135,8 +135,8 @@ static ddp_status try_place(struct gpu *gpu, const char *path, size_t *place, in
     return *error == CUDA_SUCCESS_ && *count > 0 ? DDP_OK : no_device(gpu, *error, err);
 }
 
-/* Load the runtime and find the devices. If no runtime works, the first one's error is reported, because later places
- * are less likely. */
+/* Load the runtime and find the devices. If no runtime works, report the error of the first place, because the user
+ * more likely has a runtime there. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err)
 {
     struct ddp_err first = { 0 };
@@ -182,8 +182,8 @@ cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
     return error;
 }
 
-/* Return true if `at` is in device memory. Old runtimes report an error for memory unknown to them. It is cleared,
- * because CUDA would report it as the program's next error. */
+/* Return true if `at` is in device memory. Old runtimes report an error for memory that they do not know. Clear this
+ * error, because CUDA would report it as the program's next error. */
 bool gpu_owns(const struct gpu *gpu, const void *at)
 {
     cuda_pointer found = { 0 };
@@ -196,8 +196,8 @@ bool gpu_owns(const struct gpu *gpu, const void *at)
     return found.type == CUDA_MEMORY_DEVICE || found.type == CUDA_MEMORY_MANAGED;
 }
 
-/* Allocate and zero device memory. The zeroing uses stream 0 and is waited for, because the program may use the
- * memory on any stream. */
+/* Allocate and zero device memory. The zeroing uses stream 0. Wait for it, because the program may use the memory on
+ * any stream. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err)
 {
     cuda_error error = gpu->call.set_device(gpu->device); /* each thread has its own current device */

@@ -11,7 +11,7 @@
 /* A library of NVIDIA, and how a user can install it. */
 struct lib_kind {
     const char *what;          /* "NCCL" */
-    const char *variable;      /* environment variable that names its file */
+    const char *variable;      /* environment variable that names the library's file */
     const char *const *places; /* file names in the order of the search; NULL ends the list */
     const char *install;       /* instructions for the user */
 };
@@ -22,9 +22,9 @@ struct lib_symbol {
     size_t at; /* offset of the function's pointer in the table */
 };
 
-/* Load a library. `given` is the variable's value. If `given` is "", the places from number *place on are searched,
- * and *place becomes the place where the library was found. The caller owns *handle, for dlclose. DDP_ERR_UNSUPPORTED
- * lists the places and explains the installation. */
+/* Load a library. `given` is the value of the library's variable. If `given` is "", search the places, beginning with
+ * number *place. Then *place becomes the place where the library was found. The caller owns *handle, for dlclose.
+ * DDP_ERR_UNSUPPORTED lists the places and explains the installation. */
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
                     struct ddp_err *err);
 
@@ -49,7 +49,8 @@ struct gpu {
 };
 
 /* Load the runtime from `path` ("" = the usual places). *count is the number of devices that this process may use.
- * DDP_ERR_UNSUPPORTED: no library, no driver, or no device; the text has the reason and the remedy. */
+ * DDP_ERR_UNSUPPORTED means that there is no library, no driver, or no device. The text has the reason and the
+ * remedy. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err);
 
 /* Select a device for this thread. `count` is gpu_open's, for the text of an error. */
@@ -59,14 +60,14 @@ ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err);
  * the colon. */
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
-/* Return DDP_OK if there is no error; otherwise do what gpu_fail does. */
+/* Return DDP_OK if there is no error. Otherwise call gpu_fail. */
 ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
-/* Return success if the event has occurred. CUDA_NOT_READY is cleared, because CUDA would report it as the program's
- * next error. */
+/* Return CUDA_SUCCESS_ if the event has occurred. Clear the error CUDA_NOT_READY, because CUDA would report it as the
+ * program's next error. */
 cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event);
 
-/* Return true if `at` is in the memory of a device. NULL and memory unknown to CUDA are not. */
+/* Return true if `at` is in the memory of a device. Return false for NULL and for memory unknown to CUDA. */
 bool gpu_owns(const struct gpu *gpu, const void *at);
 
 /* Allocate zeroed device memory. */

@@ -6,13 +6,14 @@
  *
  * and the pure nccl_plan.c (function for each call, states of a communicator, environment, error texts).
  *
- * A call: this backend's stream waits for an event on the program's stream. Then NCCL's function runs on this stream,
- * followed by another event, which the program's stream waits for when the program needs the result. The host does
- * not wait.
+ * A call: this backend's stream waits for an event on the program's stream. Then NCCL's function runs on this
+ * backend's stream, and another event follows. The program's stream waits for that event when the program needs the
+ * result. The host does not wait. A call in progress is a flight.
  *
- * Each communicator also has a cpu communicator. It runs barriers and calls with values in host memory, detects dead
- * peers, and distributes one reason for a failure to all ranks. `cpu_lock` is held in its calls. `lock` protects all
- * members that follow it in the struct. A thread that holds `lock` may try to get cpu_lock, but never waits for it.
+ * Each communicator also has a cpu communicator. The cpu communicator runs barriers and calls with values in host
+ * memory, detects dead peers, and distributes one reason for a failure to all ranks. A thread holds `cpu_lock` during
+ * calls of the cpu communicator. `lock` protects all members that follow it in the struct. A thread that holds `lock`
+ * may try to get cpu_lock, but never waits for it.
  */
 #ifndef WORKER_CUDA_NCCL_H
 #define WORKER_CUDA_NCCL_H
@@ -33,8 +34,8 @@ struct nccl_lib {
 #undef X
 };
 
-/* Maximum number of calls in progress. A stream accepts more before a launch blocks, so this backend waits in its own
- * code, where it can check its peers. */
+/* Maximum number of calls in progress. A stream accepts more calls before a launch blocks, so this backend waits in
+ * its own code, where the backend can check its peers. */
 enum { NCCL_FLIGHTS = 256 };
 
 /* A call in progress. */
@@ -42,7 +43,8 @@ struct nccl_flight {
     struct CUevent_st *after; /* event after the call on this backend's stream; created at first use */
     struct call call;         /* for error texts; its pointers are not used */
     bool queued;              /* `after` is on the stream */
-    uint64_t since_ms;        /* when the call could begin: it was posted, and the previous call was done */
+    uint64_t
+        since_ms; /* when the call could begin: after its posting and after the end of the previous call */
     uint32_t timeout_ms;
 };
 
@@ -60,18 +62,20 @@ struct nccl_comm {
     pthread_mutex_t cpu_lock;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed, wanted; /* state or `done` has changed; there is something to watch */
+    pthread_cond_t changed,
+        wanted; /* `changed`: state or `done` has changed; `wanted`: there is something to watch */
     pthread_t watch;
     bool watched, closing;
     enum nccl_state state;
-    struct ddp_err failed; /* why the communicator is failing or aborted; final once it has a code */
-    struct ncclComm *nccl; /* NULL before its creation and after its end */
+    struct ddp_err failed; /* why the communicator is failing or aborted; final as soon as its code is set */
+    struct ncclComm *nccl; /* NULL before the creation and after the end of NCCL's communicator */
     uint64_t creating_until_ms;
     struct ddp_err suspect; /* an error of NCCL that is not reported yet, because a peer may have died */
     uint64_t suspect_since_ms;
     struct CUstream_st *stream; /* this backend's stream */
     struct CUevent_st *before;  /* event on the program's stream at the time of a call */
-    uint64_t begun, done;       /* number of the last call that has begun, that is done; from 1 */
+    uint64_t begun,
+        done; /* numbers, from 1, of the last call that has begun and of the last call that is done */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in [k % NCCL_FLIGHTS] */
 };
 
@@ -80,7 +84,7 @@ struct nccl_comm {
 /* Return true if there is room for one more call. */
 bool flight_has_room(const struct nccl_comm *n);
 
-/* Begin a call; note that it is on the stream; cancel it, because it never began. */
+/* Begin a call, note that the call is on the stream, or cancel a call that never began. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
 void flight_undo(struct nccl_comm *n);
@@ -96,7 +100,7 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
 void watch_stop(struct nccl_comm *n);
 
-/* Make the communicator fail on all ranks because of `err`. Afterwards n->failed has the reason; return its code. The
+/* Make the communicator fail on all ranks because of `err`. Afterwards n->failed has the reason. Return its code. The
  * caller holds `lock`. */
 ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err);
 
@@ -111,7 +115,7 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 
 /* --- nccl_join.c ------------------------------------------------------------------------------------------------ */
 
-/* Load NCCL from `path` ("" = the usual places). DDP_ERR_UNSUPPORTED: missing or too old. */
+/* Load NCCL from `path` ("" = the usual places). Return DDP_ERR_UNSUPPORTED if NCCL is missing or too old. */
 ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err);
 
 /* Create NCCL's communicator after the cpu communicator is open; collective. */

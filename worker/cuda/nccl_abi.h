@@ -1,7 +1,7 @@
 /* nccl_abi.h -- declarations of NCCL functions, one row each, so that libddp_cuda builds without nccl.h. Pure.
  *
  * If the real nccl.h and cuda_runtime_api.h are installed, tests/shell/test_abi.sh compiles them together with these
- * rows; a difference in a type or value is a compile error. */
+ * rows. Then a difference in a type or value is a compile error. */
 #ifndef CUDA_NCCL_ABI_H
 #define CUDA_NCCL_ABI_H
 
@@ -19,7 +19,7 @@ typedef unsigned nccl_redop;
 typedef struct {
     char internal[128];
 } nccl_id;
-/* The struct of NCCL 2.14. Newer versions read its `size` and use defaults for the members that it lacks. */
+/* The struct of NCCL 2.14. Newer versions read `size` and use defaults for the members that this struct lacks. */
 typedef struct {
     size_t size;
     unsigned int magic;
@@ -30,7 +30,8 @@ typedef struct {
 
 enum { NCCL_CONFIG_MAGIC_HIGH = 0xcafe, NCCL_CONFIG_MAGIC_LOW = 0xbeef };
 
-/* First version with a non-blocking mode; first version that accepts several ids. */
+/* NCCL_LEAST is the first version with a non-blocking mode. NCCL_SCALABLE is the first version that accepts several
+ * ids. */
 enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
 
 /* name here, name in NCCL, value, meaning for a user */

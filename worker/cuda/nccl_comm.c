@@ -12,7 +12,7 @@
 
 /* --- one or several functions of NCCL --------------------------------------------------------------------- */
 
-/* Send and receive all moves of a call. NCCL needs a group only for more than one function. The group is closed even
+/* Send and receive all moves of a call. NCCL needs a group only for more than one function. Close the group even
  * after an error. */
 static nccl_result move_all(const struct nccl_comm *n, const struct call *call, nccl_type type)
 {
@@ -65,7 +65,7 @@ static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call,
 }
 
 /* Wait until NCCL has put the call on the stream, because a non-blocking communicator may first have to connect.
- * Between two checks the watch may run and abort. */
+ * Between two checks the watch thread may run and abort the communicator. */
 static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -92,8 +92,8 @@ static ddp_status come_after(struct nccl_comm *n, void *stream, struct ddp_err *
     return gpu_check(&n->gpu, error, "cannot record an event before the call", err);
 }
 
-/* Handle an error of NCCL. If an argument was rejected, nothing has begun on any rank. After any other error ranks
- * may be out of step, so the communicator fails. */
+/* Handle an error of NCCL. If NCCL rejected an argument, no rank has begun the call. After any other error ranks may
+ * be out of step, so the communicator fails. */
 static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_err *err)
 {
     char text[CALL_TEXT];
@@ -171,7 +171,7 @@ static void free_gpu(struct nccl_comm *n)
     blocks_close(&n->blocks);
 }
 
-/* Destroy NCCL's communicator. All ranks have left the last barrier, so they finalize too; the wait for them is
+/* Destroy NCCL's communicator. All ranks have left the last barrier, so all ranks finalize, and the wait for them is
  * short. */
 static void destroy_nccl(struct nccl_comm *n)
 {
@@ -190,8 +190,8 @@ static void destroy_nccl(struct nccl_comm *n)
     n->nccl = NULL;
 }
 
-/* End the communicator as the table defines: a live one is destroyed, one in creation is aborted, and a running abort
- * is waited for. */
+/* End the communicator as the table of states defines: destroy a live communicator, abort a communicator in creation,
+ * and wait for a running abort. */
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };
@@ -211,7 +211,7 @@ static void end_nccl(struct nccl_comm *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Free an nccl_comm, even a partly built one; no other function does. */
+/* Free an nccl_comm, even if open failed halfway. No other function frees it. */
 static void nccl_close(struct comm *comm)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
@@ -240,7 +240,7 @@ static void make_locks(struct nccl_comm *n)
     pthread_mutex_init(&n->cpu_lock, NULL);
 }
 
-/* Load the libraries. The device comes first, because NCCL needs one, and "no GPU" is the clearer error. */
+/* Load the libraries. Find the device first, because NCCL needs a device, and "no GPU" is the clearer error. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     int count;
@@ -306,7 +306,8 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* Decide whether a call uses the device or the host. DDP_ERR_ARG if its buffers are in both. */
+/* Decide whether a call uses the device or the host. Return DDP_ERR_ARG if one buffer is on the device and the other
+ * buffer on the host. */
 static ddp_status place_of(const struct nccl_comm *n, const struct call *call, bool *device,
                            struct ddp_err *err)
 {
@@ -409,8 +410,8 @@ static ddp_status nccl_check(struct comm *comm, struct ddp_err *err)
     return status;
 }
 
-/* Make all ranks fail. May be called on any thread. The watch of each rank gets the reason from the cpu communicator
- * and releases its GPU. */
+/* Make all ranks fail. May run on any thread. The watch thread of each rank gets the reason from the cpu communicator
+ * and releases the rank's GPU. */
 static void nccl_give_up(struct comm *comm, struct ddp_err *err)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;

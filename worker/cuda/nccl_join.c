@@ -1,11 +1,11 @@
 /* nccl_join.c -- see nccl.h: creates NCCL's communicator with the help of the cpu communicator.
  *
- * First NCCL's environment is completed, and every rank publishes its NCCL version and its GPU. One rank in 128
- * creates a unique id and writes it to the store, under the job and its attempt. ncclCommInitRankConfig starts the
- * creation and does not wait; the watch completes it. After a barrier the ids are removed from the store.
+ * First every rank completes NCCL's environment and publishes its NCCL version and its GPU. One rank in 128 creates a
+ * unique id and writes it to the store, under the job and its attempt. ncclCommInitRankConfig starts the creation and
+ * does not wait. The watch thread completes the creation. After a barrier the ranks remove the ids from the store.
  *
- * A unique id is the address of a thread in the process that created it. So each attempt creates new ids, under other
- * keys. */
+ * A unique id is the address of a thread in the process that created it. So each attempt creates new ids, and stores
+ * them under other keys. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -34,7 +34,7 @@ static const struct lib_symbol symbols[] = {
 #undef X
 };
 
-/* Check the version before the functions: an old library lacks functions too, but its version is the clearer
+/* Check the version before the functions: an old library lacks functions too, but the version is the clearer
  * error. */
 static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
 {
@@ -70,7 +70,8 @@ static bool has_address(const struct ifaddrs *i, const char *address)
            strcmp(text, address) == 0;
 }
 
-/* Find the interface of the connection to the store. "" if it is unknown; then NCCL chooses one. */
+/* Find the interface of the connection to the store. If the interface is unknown, `name` becomes "", and NCCL chooses
+ * an interface. */
 static void find_iface(const struct comm_setup *setup, char name[64])
 {
     char address[64];
@@ -154,7 +155,7 @@ static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, c
     return setup->host->give(setup->bootstrap, key, id, sizeof(*id), err);
 }
 
-/* Publish this rank's id, then fetch the others. In another order two ranks would wait for each other. */
+/* Publish this rank's id, then fetch the ids of other ranks. In another order two ranks would wait for each other. */
 static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *setup, nccl_id *ids, int count,
                                struct ddp_err *err)
 {
@@ -183,7 +184,7 @@ static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup,
 
 /* --- the communicator ----------------------------------------------------------------------------------------------- */
 
-/* Start the creation. If NCCL fails at once, the error has NCCL's text; otherwise the watch thread (nccl_watch.c)
+/* Start the creation. If NCCL fails at once, the error has NCCL's text. Otherwise the watch thread (nccl_watch.c)
  * completes the creation. */
 static ddp_status create_nccl(struct nccl_comm *n, nccl_id *ids, int count, struct ddp_err *err)
 {

@@ -27,7 +27,7 @@
         NCCL_CLOSED, NCCL_EFFECT_DESTROY \
     }
 
-/* State and event -> effect and next state. A communicator that failed is aborted before it is closed. */
+/* State and event -> effect and next state. A communicator that failed is aborted before the owner closes it. */
 static const struct nccl_step table[NCCL_STATES][NCCL_EVENTS] = {
     /*                   MET           FAULT        LEFT          GONE         CLOSE      */
     [NCCL_CREATING] = { GO(READY), ABORT, NO(CREATING), NO(CREATING), ABORT },
@@ -82,15 +82,15 @@ static char *part(const struct call *call, const void *base, int rank)
 }
 
 /* Return move number i. Gather and scatter have the same moves in opposite directions: `inner` is one rank's part,
- * `outer` the root's buffer with all parts. The root's move 0 is its half of the copy to itself; its moves 1 to world
- * are for the other ranks. */
+ * and `outer` is the root's buffer with all parts. The root's move 0 is the root's half of the copy to itself. The
+ * root's moves 1 to world are for the other ranks. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;
     const void *inner = gather ? call->in : call->out, *outer = gather ? call->out : call->in;
     bool in_place = rank == call->root && inner == part(call, outer, rank);
 
-    if (rank == call->root && in_place) { /* in place, the root moves only the other ranks' parts */
+    if (rank == call->root && in_place) { /* in place the root skips its own part */
         i++;
         if (i > rank)
             i++;
@@ -111,9 +111,9 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
 /* Settings for several ranks on one GPU. NCCL rejects two ranks with the same host and GPU, so each rank gets a
- * different host id, and the ranks communicate over loopback sockets. The GPU alternates between processes, so a
- * kernel that waits for another rank is interrupted; with one block per kernel that costs little. This is slow, and
- * only for tests. */
+ * different host id, and the ranks communicate over loopback sockets. The GPU alternates between processes, so the
+ * GPU interrupts a kernel that waits for another rank. With one block per kernel an interruption costs little. These
+ * settings are slow, and only for tests. */
 
 /* variable, value; the host id is appended later */
 static const struct nccl_setting sharing[] = {
@@ -122,14 +122,14 @@ static const struct nccl_setting sharing[] = {
     { "NCCL_RAS_ENABLE", "0" },      { "NCCL_NET_PLUGIN", "none" }, { "NCCL_MNNVL_ENABLE", "0" },
 };
 
-/* Set the host id. It includes the job, because ranks of two jobs on one GPU must not look like one host. */
+/* Set the host id. The id includes the job, because ranks of two jobs on one GPU must not look like one host. */
 static void host_id_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_HOSTID");
     snprintf(out->value, sizeof(out->value), "ddprun-%.280s-%d", facts->run, facts->rank);
 }
 
-/* Set the interface. '=' selects this interface only; without it NCCL would also use interfaces whose names begin
+/* Set the interface. '=' selects this interface only. Without '=' NCCL would also use interfaces whose names begin
  * alike. */
 static void iface_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
@@ -156,7 +156,8 @@ int nccl_id_count(int world, int version)
     return version < NCCL_SCALABLE || count < 1 ? 1 : count < NCCL_IDS_MAX ? count : NCCL_IDS_MAX;
 }
 
-/* Return the rank that creates unique id i. These ranks are spread evenly, so usually over all hosts. */
+/* Return the rank that creates unique id i. The ranks that create ids are spread evenly, so usually over all
+ * hosts. */
 int nccl_id_maker(int i, int count, int world)
 {
     return (int)((long long)i * world / count);

@@ -15,8 +15,8 @@
  *         \         |         /
  *          `----> failing ---'-> aborted -> closed
  *
- * Any thread may pass in an event while it holds the lock; the caller executes the returned effect. A communicator is
- * aborted once and not used again. */
+ * Any thread may pass an event to nccl_step while it holds the lock. The caller executes the returned effect. A
+ * communicator is aborted at most once and not used again. */
 
 enum nccl_state {
     NCCL_CREATING,
@@ -79,13 +79,13 @@ struct nccl_move {
     void *to;         /* of a receive; else NULL */
 };
 
-/* Return move number i of this rank; false: there is no such move. A root that gathers or scatters in place sends
- * nothing to itself. */
+/* Set *move to move number i of this rank. Return false if there is no such move. A root that gathers or scatters in
+ * place sends nothing to itself. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move);
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
-/* The environment of NCCL, and how its ranks find each other. Pure. */
+/* The environment of NCCL, and how the ranks of a communicator find each other. Pure. */
 
 struct nccl_setting {
     char name[32], value[320];
@@ -100,11 +100,11 @@ struct nccl_facts {
     int rank;
 };
 
-/* Fill `out` with settings; the caller skips variables that the user has set. Return how many. */
+/* Fill `out` with settings and return their number. The caller skips variables that the user has set. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
 /* Return how many unique ids `world` ranks use with NCCL `version`, and which rank creates id i. While the ranks
- * connect, one rank answers at most NCCL_RANKS_PER_ID others. */
+ * connect, one rank answers at most NCCL_RANKS_PER_ID other ranks. */
 enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
 int nccl_id_count(int world, int version);
 int nccl_id_maker(int i, int count, int world);
@@ -115,7 +115,7 @@ const char *nccl_id_key(char key[NCCL_KEY], int i);
 
 /* --- error texts --- */
 
-/* Format 22809 as "2.28.9" and 2804 as "2.8.4"; return `text`. */
+/* Format 22809 as "2.28.9" and 2804 as "2.8.4". Return `text`. */
 enum { NCCL_VERSION_TEXT = 24 };
 const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version);
 
@@ -129,9 +129,9 @@ ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_resul
  * nothing has begun. */
 ddp_status nccl_status_of(nccl_result result);
 
-/* How far a rank has got, for the text of a timeout. */
+/* The progress of a rank, for the text of a timeout. */
 struct nccl_progress {
-    uint64_t done, begun; /* number of the last call that is done, that has begun */
+    uint64_t done, begun; /* numbers of the last call that is done and of the last call that has begun */
 };
 
 /* Report that the call `call` (a call_text) is late. */
@@ -149,8 +149,8 @@ struct nccl_card {
     char bus_id[32];
 };
 
-/* Check that all versions are equal, and that GPUs are different unless they may be shared. `cards` has one for each
- * rank. */
+/* Check that all versions are equal, and that GPUs are different unless they may be shared. `cards` has a card for
+ * each rank. */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err);
 
 #endif

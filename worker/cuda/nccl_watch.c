@@ -1,16 +1,17 @@
 /* nccl_watch.c -- the thread that watches calls in progress and the creation of a communicator.
  *
- * The program's thread may be anywhere, usually in a CUDA wait that never ends. So a second thread checks every
- * LOOK_MS while a call is in progress; otherwise it sleeps without a timeout. It ends the wait if
+ * The program's thread may be anywhere, usually in a CUDA wait that never ends. So a second thread, the watch thread,
+ * checks every LOOK_MS while a call is in progress. Otherwise the watch thread sleeps without a timeout. The watch
+ * thread ends the program's wait if
  *
- *     a peer has died, or a rank gives up           the cpu communicator reports which
+ *     a peer has died, or a rank gives up           the cpu communicator reports the rank
  *     NCCL has an error                             ncclCommGetAsyncError; reported after SUSPECT_MS unless a peer has died
  *     CUDA has an error                             the event of a call
  *     the oldest call is late                       the clock
  *
- * It notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL allows an abort only
- * if no other thread is in one of its functions. All functions are called under `lock`, and none of them waits,
- * because the communicator is non-blocking. */
+ * The watch thread notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL allows
+ * an abort only if no other thread is in a function of NCCL. All functions except the abort are called under `lock`,
+ * and these functions do not wait, because the communicator is non-blocking. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -19,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the flight of a call. */
+/* Return the flight (nccl.h) of call `number`. */
 
 static struct nccl_flight *flight_of(struct nccl_comm *n, uint64_t number)
 {
@@ -69,7 +70,8 @@ static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
     return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
 }
 
-/* Mark the oldest call as done. The time of the next call begins now, because that call had to wait. */
+/* Mark the oldest call as done. The time of the next call begins now, because the next call had to wait for the
+ * oldest call. */
 static void retire_one(struct nccl_comm *n)
 {
     n->done++;
@@ -117,8 +119,8 @@ enum { LOOK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------------------ */
 
-/* Publish the reason and abort, without the lock: the state keeps all other threads out. The reason comes first,
- * because other ranks wait for it. */
+/* Publish the reason and abort the communicator, without the lock: the state keeps all other threads out. Publish
+ * first, because other ranks wait for the reason. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;
@@ -169,7 +171,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
 
 /* --- search ------------------------------------------------------------------------------------------------------- */
 
-/* Check the peers, unless a call of the cpu communicator is running, because that call checks them too. */
+/* Check the peers, unless a call of the cpu communicator is running, because such a call checks the peers too. */
 static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
 {
     if (pthread_mutex_trylock(&n->cpu_lock) != 0)
@@ -195,7 +197,7 @@ static void note_suspect(struct nccl_comm *n, nccl_result result)
     n->suspect_since_ms = clock_ms();
 }
 
-/* Check NCCL's state. Its first success completes the creation of a communicator. */
+/* Check NCCL's state. The first success completes the creation of the communicator. */
 static void check_nccl(struct nccl_comm *n)
 {
     nccl_result asked, result = NCCL_IN_PROGRESS;

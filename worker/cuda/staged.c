@@ -2,8 +2,9 @@
  * device can access.
  *
  * A call is divided into chunks. A chunk is copied into its slot, the cpu communicator runs the call on the slot, and
- * the result is copied back. There are two slots: the next chunk is copied in while this one is reduced and the
- * previous one is copied out. The slots are in the cpu communicator's shared memory, so there is no further copy.
+ * the result is copied back. There are two slots: the next chunk is copied in while the current chunk is reduced and
+ * the previous chunk is copied out. The slots are in the cpu communicator's shared memory, so the cpu communicator
+ * makes no further copy.
  *
  * A call fails as in the cpu backend, or if the program's stream does not reach the call in time. */
 #include "cuda/blocks.h"
@@ -27,8 +28,8 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* Return how many elements of a row fit into a slot. At least one fits, because a slot is larger than any world times
- * any type. */
+/* Return how many elements of a row fit into a slot. At least one element fits, because a slot is larger than any
+ * world times any type. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -88,7 +89,7 @@ static char *slot_out(const struct staged *s, size_t k)
 
 /* --- open and close ------------------------------------------------------------------------------------------------ */
 
-/* Free the communicator, even a partly built one; no other function does. */
+/* Free the communicator, even if open failed halfway. No other function frees it. */
 static void staged_close(struct comm *comm)
 {
     struct staged *s = (struct staged *)comm;
@@ -184,7 +185,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* Copy rows. CUDA rejects rows that are farther apart than PITCH_MOST, so these are copied one by one. */
+/* Copy rows. CUDA rejects rows that are farther apart than PITCH_MOST, so copy such rows one by one. */
 static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, const char *from,
                             size_t from_pitch, size_t width, size_t rows)
 {
@@ -219,8 +220,8 @@ struct limit {
     uint64_t end_ms;
 };
 
-/* Wait until the event has occurred. The program's stream may have much work before it, so the other ranks are
- * checked meanwhile. */
+/* Wait until the event has occurred. The program's stream may have much work before the event, so check the other
+ * ranks meanwhile. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
                              struct ddp_err *err)
 {
@@ -281,8 +282,8 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
     return status != DDP_OK ? status : gpu_check(&s->gpu, error, "cannot copy between GPU and host", err);
 }
 
-/* Run a call with buffers in device memory. It begins after the work on the program's stream and is done when this
- * function returns. */
+/* Run a call with buffers in device memory. The call begins after the work on the program's stream and is done when
+ * this function returns. */
 static ddp_status run_device(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     const struct cudart *cuda = &s->gpu.call;
@@ -303,8 +304,8 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
                                   : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* Run a call. All ranks must use the same kind of memory, because a call that one rank divides into chunks must be
- * divided on all. */
+/* Run a call. All ranks must use the same kind of memory, because all ranks must divide a call into the same
+ * chunks. */
 static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;

@@ -36,7 +36,8 @@ struct small {
     double scaler[DDP_SCALER_STATE];
 };
 
-/* Fill `block` in the order of the file, and return how many blocks there are. A load writes to the same places. */
+/* Fill `block` in the order of the file, and return the number of blocks. A save reads the places in `block`, and a
+ * load writes to them. */
 static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_block block[BLOCKS])
 {
     static const char *const names[OPTIMIZER_SLOTS] = { "params", "optimizer.0", "optimizer.1" };
@@ -147,8 +148,8 @@ static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_er
     return status;
 }
 
-/* Convert the old file to a new checkpoint. The old file is kept for a return to the older version; from now on the
- * new checkpoint is found first. The optimizer's arrays are filled from the new checkpoint afterwards. */
+/* Convert the old file to a new checkpoint. Keep the old file for a return to the older version. Later loads find the
+ * new checkpoint first. The caller then fills the optimizer's arrays from the new checkpoint. */
 static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimizer *optimizer,
                                 struct ddp_err *err)
 {
@@ -164,7 +165,7 @@ static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimi
     return status == DDP_OK ? ddp_ckpts_wait(ckpts, err) : status;
 }
 
-/* Print a warning with one write, because the writing thread may print it too. */
+/* Print a warning with one write, because the writing thread may print warnings too. */
 static void warn(void *user, const char *words)
 {
     (void)user;
@@ -201,7 +202,8 @@ static const char *fact_words(int fact, int64_t value, char number[24])
     return word != NULL ? word : number;
 }
 
-/* Check that this run has the same seed, batch and data set: otherwise it would not continue the saved run. */
+/* Check that this run has the same seed, batch and data set, because a run with other values would not continue the
+ * saved run. */
 static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     char was[24], is[24];

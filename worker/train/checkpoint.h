@@ -1,7 +1,7 @@
 /* checkpoint.h -- a training run as a checkpoint in a directory. The next run continues exactly where this run was,
  * also in the middle of an epoch and with another number of ranks.
  *
- *     rank 0:     checkpoint_open -> checkpoint_save now and then -> checkpoint_close
+ *     rank 0:     checkpoint_open -> checkpoint_save, any number of times -> checkpoint_close
  *     all ranks:  checkpoint_resume
  *
  * The saved data is the same on every rank and does not depend on the number of ranks: parameters in float32, the
@@ -12,8 +12,8 @@
 #include "ddp/ckpt.h"
 #include "train/optimizer.h"
 
-/* Name, text, 1 if a resumed run must have the same value. Order and size are those of the file, so new facts go to
- * the end. */
+/* Name, text, 1 if a resumed run must have the same value. The file has the same order and number of facts, so new
+ * facts go to the end. */
 #define CHECKPOINT_FACTS(X)                                                       \
     X(EPOCHS, "epochs done", 0)                                                   \
     X(STEPS, "steps done", 0)                                                     \
@@ -42,25 +42,25 @@ struct checkpoint {
     struct optimizer *optimizer; /* borrowed; its slots must be whole arrays */
 };
 
-/* Return whether `dir` has a checkpoint, and the newest one's name. A checkpoint that cannot be read also exists, so
- * that no run overwrites it. */
+/* Return 1 and the name of the newest checkpoint if `dir` has a checkpoint, otherwise 0. A checkpoint that cannot be
+ * read counts too, so that no run overwrites that checkpoint. */
 int checkpoint_exists(const char *dir, char newest[64]);
 
-/* Open `dir` on rank 0. If it has only DIR/train.ckpt, which earlier versions wrote, that file is converted. */
+/* Open `dir` on rank 0. If `dir` has only train.ckpt, which earlier versions wrote, convert that file. */
 ddp_status checkpoint_open(const struct train_options *options, struct optimizer *optimizer, ddp_ckpts **out,
                            struct ddp_err *err);
 
-/* Copy everything and return; a thread writes the copy. An error of the thread is returned by the next call. `world`
- * is saved for information. */
+/* Copy everything and return, while a thread writes the copy. The next call returns an error of the thread. `world`
+ * is saved only as information. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err);
 
 /* Wait until all saved checkpoints are on the disk. */
 ddp_status checkpoint_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err);
 
-/* Load the newest undamaged checkpoint into `c` and the optimizer; collective. `ckpts` is NULL on all ranks but 0.
- * `c` must contain the facts of this run. Without a checkpoint the result is DDP_OK with *found = 0. DDP_ERR_MISMATCH
- * names the fact and both values; DDP_ERR_CORRUPT path, offset and remedy. */
+/* Load the newest undamaged checkpoint into `c` and the optimizer; collective. Rank 0 passes `ckpts`, and the other
+ * ranks pass NULL. `c` must contain the facts of this run. Without a checkpoint return DDP_OK with *found = 0.
+ * DDP_ERR_MISMATCH names the fact and both values. DDP_ERR_CORRUPT names path, offset and remedy. */
 ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoint *c, int *found,
                              struct ddp_err *err);
 

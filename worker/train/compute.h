@@ -1,10 +1,11 @@
 /* compute.h -- where a model computes: the layers and their memory, on the CPU or on a GPU.
  *
  * Arrays of values (activations, and the weights that layers read) are `void *`: float on the CPU, the type of
- * --precision on a GPU. Everything else is float. A row of n values takes compute_stride(c, n) of them. Calls queue
- * work in order; on a GPU they return before the work is done. `end` reports a call that failed.
+ * --precision on a GPU. Everything else is float. A row of n values has room for compute_stride(c, n) values. Calls
+ * queue work in order. On a GPU a call returns before its work is done. `end` reports a call that failed.
  *
- * The CPU's functions are those of layers/, with the same meaning; see there. Pure. */
+ * On the CPU the functions are those in layers/layers.h, which describes them. On a GPU they have the same meaning.
+ * Pure. */
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 
@@ -24,7 +25,7 @@ struct batch_norm {
     double eps, momentum;
     const void *weight, *bias;         /* arrays of values */
     float *running_mean, *running_var; /* both NULL: no running numbers are updated */
-    double *saved; /* from forward to backward: mean, 1 / deviation, count; batch_norm_numbers of them */
+    double *saved; /* from forward to backward: mean, 1 / deviation, count: batch_norm_numbers numbers */
 };
 
 /* Results since the last report. */
@@ -36,9 +37,9 @@ struct compute_report {
 struct compute {
     const struct compute_ops *ops;
     size_t value_bytes;
-    size_t pack;        /* rows begin at multiples of this number of values */
-    bool remote;        /* a device: its memory is not the host's, and losses are returned later */
-    double peak_tflops; /* its peak rate; 0 = unknown */
+    size_t pack; /* rows begin at multiples of this number of values */
+    bool remote; /* the compute is a device: its memory is not the host's, and it returns losses later */
+    double peak_tflops; /* peak rate of the device; 0 = unknown */
 };
 
 enum {
@@ -47,10 +48,10 @@ enum {
     COMPUTE_ROWS = 8,
 };
 
-/* Elements of some parameters, or of a part of one, with their gradients and state. */
+/* Elements of some parameters, or of a part of one parameter, with their gradients and state. */
 struct compute_update {
     float *p; /* the float masters */
-    void *w;  /* the copies that layers read; NULL = they read the masters */
+    void *w;  /* the copies that layers read; NULL = layers read the masters */
     const float *g;
     float *m, *v; /* state of the rule */
     size_t n;
@@ -63,7 +64,7 @@ struct compute_ops {
     void (*zero)(struct compute *c, void *at, size_t bytes);
 
     /* Called before each forward pass. `on` becomes the batch as the layers can read it, valid until the next call.
-     * `pixels` is the number in a row, 0 for tokens. */
+     * `pixels` is the number of pixels in a row, 0 for tokens. */
     ddp_status (*begin)(struct compute *c, const struct model_batch *from, size_t pixels,
                         struct model_batch *on, struct ddp_err *err);
     /* Called after a pass. Returns an error if a call since `begin` has failed or could not be queued. */
@@ -109,8 +110,8 @@ struct compute_ops {
                               size_t rows);
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* Sets d to the gradient of z; d may be z. Returns the sum of the losses, or 0 if a device returns it later
-     * (compute_report). `wide`: there are many classes, and d is z. */
+    /* Sets d to the gradient of z; d may be z. Returns the sum of the losses, or 0 if a device returns the sum later
+     * (compute_report). With `wide` there are many classes, and d is z. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
     /* For tests: returns the sum of the losses. A device waits for the sum, and *correct is the number of targets
@@ -135,16 +136,16 @@ struct compute_ops {
     void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test);
     /* Computes the sums of dy, and of dy times the distance of x from its mean: 2 * channels doubles. The gradients
-     * of weight and bias are only this rank's. */
+     * of weight and bias contain only this rank's values. */
     void (*norm_sums)(struct compute *c, const struct batch_norm *n, double *sums, float *dweight,
                       float *dbias, const void *dy, const void *x, size_t rows);
     /* Computes dx from the sums of all ranks; dx may be dy. */
     void (*norm_gradient)(struct compute *c, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows);
 
-    /* Allocates masters and weights of all tensors on the device, one array of each, and fills them from the values
-     * here. Each parameter takes compute_room elements, and the total is rounded up to `multiple`. Without `masters`
-     * there are only weights. */
+    /* Allocates masters and weights of all tensors on the device, one array of each, and fills the arrays from the
+     * host's values. Each parameter takes compute_room elements, and the total is rounded up to `multiple`. Without
+     * `masters` there are only weights. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, bool masters,
                         struct ddp_err *err);
     ddp_status (*send)(struct compute *c, const struct model_tensors *t,
@@ -158,23 +159,23 @@ struct compute_ops {
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);
     ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for the norm */
-    /* Compute the norm in two steps: leaf[k] is the sum of the squares of the k-th COMPUTE_LEAF elements of x; then
-     * the norm of all leaves. */
+    /* Compute the norm in two steps. `squares` sets leaf[k] to the sum of the squares of the k-th COMPUTE_LEAF
+     * elements of x. `join_squares` computes the norm from all leaves. */
     void (*squares)(struct compute *c, double *leaf, const float *x, size_t n);
     void (*join_squares)(struct compute *c, const double *leaf, size_t leaves, double most, double unscale);
-    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS, that begin `stride` apart. They are added as the
+    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS, that begin `stride` apart. The rows are added as the
      * tree ((0+1)+(2+3))+... */
     void (*sum_rows)(struct compute *c, float *to, const float *rows, size_t n, size_t stride, int many);
     /* Updates parameters; call ddp_optim_begin first. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);
-    /* Returns what has been computed up to the last call but one, so that the host need not wait for the device.
-     * `now`: wait, and return everything. */
+    /* Returns the results up to the last call but one, so that the host need not wait for the device. With `now`,
+     * waits and returns all results. */
     ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
     void (*wait)(struct compute *c); /* waits until all queued work is done or has failed */
     void (*close)(struct compute *c);
 };
 
-/* The compute of the CPU; cuda_open, below, opens one on a GPU. */
+/* The compute of the CPU. cuda_open, below, opens the compute of a GPU. */
 extern struct compute compute_cpu;
 
 static inline struct compute *compute_of(const struct model_spec *spec)
@@ -214,8 +215,8 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
 /* All libraries of NVIDIA are loaded at run time: libcudart, libcuda, libcublasLt. The kernels are in
  * train_kernels.TYPE.fatbin beside the program, in ../share/ddprun, or in the directory DDP_TRAIN_KERNELS. */
 
-/* Return DDP_OK and the number of GPUs if `train` can compute on a GPU. DDP_ERR_UNSUPPORTED names what is missing. No
- * GPU is opened. */
+/* Return DDP_OK and the number of GPUs if `train` can compute on a GPU. DDP_ERR_UNSUPPORTED names what is missing.
+ * This function opens no GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
 /* Open device `device` for this thread; `precision` is one of train_options.h. The caller frees *out with its `close`. */

@@ -1,6 +1,6 @@
 /* dataset.c -- see dataset.h: a table of formats.
  *
- * Every rank opens the whole set, because it may need any sample. Pictures are read into memory (CIFAR-10 has 180
+ * Every rank opens the whole set, because a rank may need any sample. Pictures are read into memory (CIFAR-10 has 180
  * MB), because sending parts between ranks would be slower. Tokens stay in their files. */
 #include "train/dataset.h"
 
@@ -50,7 +50,7 @@ static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part 
     return status == DDP_OK ? idx_load(idx, path, kind == DATASET_IMAGES ? 3 : 1, err) : status;
 }
 
-/* Check the size of the pictures, because the model depends on it. Their number may be any. */
+/* Check the size of the pictures, because the model depends on it. The set may have any number of pictures. */
 static ddp_status check_images(const struct idx *images, const char *path, struct ddp_err *err)
 {
     if (images->dim[1] == PICTURE_SIDE && images->dim[2] == PICTURE_SIDE)
@@ -80,7 +80,7 @@ static void idx_set_free(struct dataset *set)
     idx_free(&set->idx.labels);
 }
 
-/* Load the set. Images come first, because a user who has only some of the files usually has the images. */
+/* Load the set. Load the images first, because a user who has only some of the files usually has the images. */
 static ddp_status idx_set_load(struct dataset *set, const char *dir, enum dataset_part part,
                                const struct dataset_request *request, struct ddp_err *err)
 {
@@ -101,7 +101,7 @@ static ddp_status idx_set_load(struct dataset *set, const char *dir, enum datase
     return status;
 }
 
-/* Read a sample. As in torchvision's ToTensor, values are divided by 255; a product with 1/255 would give other
+/* Read a sample. As in torchvision's ToTensor, divide values by 255, because a product with 1/255 would give other
  * bits. */
 static ddp_status idx_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                int32_t *target, struct ddp_err *err)
@@ -150,7 +150,7 @@ static void normalise(const uint8_t *from, float *to)
     }
 }
 
-/* Read a sample. It is moved and mirrored before it is normalized, so new pixels at the edge are black, as in
+/* Read a sample. Move and mirror the picture before normalizing, so that new pixels at the edge are black, as in
  * torchvision. */
 static ddp_status cifar_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                  int32_t *target, struct ddp_err *err)

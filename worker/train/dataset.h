@@ -51,8 +51,8 @@ struct dataset {
     };
 };
 
-/* Load one part of the set in `where`: a directory, for tokens also a pattern. For pictures, CIFAR-10's binary files
- * are used if they exist, otherwise IDX files. If a file is missing, the error names the program that creates a set.
+/* Load one part of the set in `where`: a directory, for tokens also a pattern. For pictures, load CIFAR-10's binary
+ * files if they exist, otherwise IDX files. If a file is missing, the error names the program that creates a set.
  * After an error nothing needs to be freed. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
                         const struct dataset_request *request, struct ddp_err *err);
@@ -68,7 +68,8 @@ bool dataset_varies(const struct dataset *set);
 size_t dataset_row_bytes(const struct dataset *set);
 
 /* Read sample `index` (< n): float or int32 values, and `length` targets. `luck` gives the random numbers for
- * augmentation (colour pictures only); NULL = no augmentation. Several threads may read at the same time. */
+ * augmentation (colour pictures only). Without augmentation `luck` is NULL. Several threads may read at the same
+ * time. */
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                         int32_t *target, struct ddp_err *err);
 

@@ -10,15 +10,15 @@
 #include <stdlib.h>
 
 /* Everything here depends only on the sizes of the batch, the set and the world, so all ranks compute the same
- * without communication. */
+ * results without communication. */
 
 static bool is_power_of_two(int n)
 {
     return (n & (n - 1)) == 0;
 }
 
-/* Return the number of shards. The world divides the batch; if it is a power of two up to the limit, it also divides
- * this number. */
+/* Return the number of shards. The world size divides the batch. If the world size is a power of two up to
+ * SPLIT_SHARDS, the world size also divides the number of shards. */
 static int shards_of(uint64_t global_batch, int world_size)
 {
     if (!is_power_of_two(world_size) || world_size > SPLIT_SHARDS)
@@ -110,7 +110,7 @@ size_t split_rows(const struct split *split, uint64_t step)
 
 enum { VALUES, TARGETS, ARRAYS };
 
-/* Read one row; called on any thread. */
+/* Read one row. May run on any thread. */
 static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
 {
     const struct feed *feed = user;
@@ -169,7 +169,8 @@ ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int worl
     return status == DDP_OK ? library(ddp_loader_start(feed->loader, 0, 0), err) : status;
 }
 
-/* Free the feed. If a thread hangs in a read, the loader and everything it uses are kept; the program ends anyway. */
+/* Free the feed. If a thread hangs in a read, keep the loader and everything that the loader uses. The program ends
+ * anyway. */
 bool feed_free(struct feed *feed)
 {
     if (ddp_loader_free(feed->loader) != DDP_OK)
@@ -179,13 +180,14 @@ bool feed_free(struct feed *feed)
     return true;
 }
 
-/* Begin an epoch. The epoch is part of the shuffle's seed; otherwise every epoch would have the same order. */
+/* Begin an epoch. The epoch is part of the shuffle's seed, because otherwise every epoch would have the same
+ * order. */
 ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err)
 {
     return library(ddp_loader_start(feed->loader, epoch, step * feed->split->global_batch), err);
 }
 
-/* Return the loader's batch as a model's batch; the weight of padding is 0. */
+/* Return the loader's batch as a model's batch. The weight of padding is 0. */
 static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, float weight)
 {
     for (size_t row = 0; row < b->rows; row++)

@@ -1,7 +1,7 @@
-/* feed.h -- the samples of this worker's shards as rows for the model; libddp's loader reads them ahead.
+/* feed.h -- the samples of this worker's shards as rows for the model. libddp's loader reads the samples ahead.
  *
- * If a shard is short, torch repeats a sample as padding. Here the repeated sample has weight 0, so it changes
- * neither gradient nor loss. (torch counts such samples twice.) */
+ * If a shard is short, torch repeats a sample as padding. Here the repeated sample has weight 0, so the repetition
+ * changes neither gradient nor loss. (torch counts such samples twice.) */
 #ifndef WORKER_TRAIN_FEED_H
 #define WORKER_TRAIN_FEED_H
 
@@ -22,25 +22,25 @@
  * of `shards`. A worker computes its shards one by one, always with the same matrix shapes, and adds them as a binary
  * tree. The all-reduce continues with the same tree over the workers.
  *
- * Without this, rounding would differ. Adam turns a gradient of 1e-9 or -1e-9 into a full step in one or the other
+ * Without shards, rounding would differ. Adam turns a gradient of 1e-9 or -1e-9 into a full step in one or the other
  * direction, so after ten steps two runs would have nothing in common.
  *
  *     1 worker     ((s0+s1)+(s2+s3))          all on one worker
  *     2 workers    (s0+s1) | (s2+s3)          the last + is the all-reduce
  *     4 workers    s0 | s1 | s2 | s3          two levels of + are the all-reduce
  *
- * With three workers, or more than four, each has one shard; results are correct, but equal to those of other numbers
- * of workers only up to rounding. Eight shards would include eight workers, but a single worker would be slower by a
- * fifth; --determinism world uses eight. Batch normalization over all workers (--sync_bn) needs all samples of a
- * worker at once, so each worker has one shard. Without --sync_bn, it uses the samples of a shard. With --accumulate
- * K a shard is divided into K parts, so that a worker holds fewer samples at a time. */
+ * With three workers, or more than four, each worker has one shard. Results are correct, but equal to the results
+ * with other numbers of workers only up to rounding. Eight shards would include eight workers, but a single worker
+ * would be slower by a fifth; --determinism world uses eight. Batch normalization over all workers (--sync_bn) needs
+ * all samples of a worker at once, so each worker has one shard. Without --sync_bn, it uses the samples of a shard.
+ * With --accumulate K a shard is divided into K parts, so that a worker holds fewer samples at a time. */
 
 enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 
 /* The set, the batch, and how the batch is divided. */
 struct split_request {
     uint64_t samples;             /* number of samples in the training set */
-    uint64_t batch, global_batch; /* --batch and --global_batch; the other one is 0 */
+    uint64_t batch, global_batch; /* --batch and --global_batch; one of the two is 0 */
     uint64_t accumulate;          /* minimum number of parts that a worker computes in a step; 0 = 1 */
     bool any_world;               /* the same bits for 1, 2, 4 and 8 workers */
     bool together; /* one shard for each worker (and part), because samples depend on each other */
@@ -56,7 +56,7 @@ struct split {
     uint64_t steps;  /* number of steps of an epoch */
 };
 
-/* Divide the batch. DDP_ERR_ARG if it cannot be divided evenly. */
+/* Divide the batch. Return DDP_ERR_ARG if the batch cannot be divided evenly. */
 ddp_status split_make(struct split *split, const struct split_request *request, int world_size, int rank,
                       struct ddp_err *err);
 
@@ -89,20 +89,20 @@ ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct 
 ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int world_size, int rank, size_t rows,
                           struct ddp_err *err);
 
-/* Free the feed. False: a thread is still reading a sample, so the set must not be freed. */
+/* Free the feed. Return false if a thread is still reading a sample; then the set must not be freed. */
 bool feed_free(struct feed *feed);
 
 /* Begin epoch `epoch` after its first `step` steps. */
 ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err);
 
 /* Load the rows of shard `first_shard + shard` in step `step`; `batch` borrows them until the next call. Steps and
- * shards must be requested in order. The weights of all targets of all workers add up to feed->sum, which is the
- * number of workers at first. The reducer divides by that number, so the result is the mean over the distinct
- * samples. Errors name file, offset and value. */
+ * shards must be requested in order. The weights of all targets of all workers add up to feed->sum, which feed_init
+ * sets to the number of workers. The reducer divides by the number of workers, so the result is the mean over the
+ * distinct samples. Errors name file, offset and value. */
 ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
                      struct ddp_err *err);
 
-/* Load the next rows for a test, with weights of 1; no rows at the end. */
+/* Load the next rows for a test, with weights of 1. At the end the batch has no rows. */
 ddp_status feed_take_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err);
 
 #endif

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Join two names. snprintf returns the length without the limit, so a cut path is detected. */
+/* Join two names. snprintf returns the length without the limit, so files_join detects a cut path. */
 ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err)
 {
     int len = snprintf(to, PATH_MAX, "%s/%s", dir, name);
@@ -21,8 +21,8 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
     return DDP_OK;
 }
 
-/* Create a directory and its parents, and check that it is writable: an error now is better than one after the first
- * epoch. */
+/* Create a directory and its parents, and check that it is writable: an error now is better than an error after the
+ * first epoch. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err)
 {
     char part[PATH_MAX];
@@ -45,8 +45,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return true if the file is replaced through a rename: only regular files are. Others are written in place. A link
- * is followed, so the link's own directory does not matter. */
+/* Return true if ddp_file_replace renames a new file to `path`, as it does for regular and missing files. Other files
+ * are written in place. ddp_file_replace follows a link, so the link's own directory does not matter. */
 static bool is_replaced(const char *path)
 {
     struct stat s;
@@ -133,7 +133,7 @@ ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_er
     return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for reading", path);
 }
 
-/* Make room for one more chunk. The memory doubles, so that few reallocations are needed. */
+/* Make room for one more chunk. Double the memory, so that few reallocations are needed. */
 static uint8_t *reserve(struct whole_file *f, size_t chunk)
 {
     if (f->capacity - f->len < chunk) {
@@ -147,7 +147,7 @@ static uint8_t *reserve(struct whole_file *f, size_t chunk)
     return f->bytes + f->len;
 }
 
-/* Remove the file's name from the beginning, because zlib adds it and the callers do too. */
+/* Remove the file's name from the beginning, because both zlib and the callers add the name. */
 static const char *without_name(const char *why)
 {
     const char *colon = strrchr(why, ':');
@@ -182,7 +182,7 @@ void whole_file_close(struct whole_file *f)
     f->file = NULL;
 }
 
-/* Find a file. The plain one comes first, because data sets are published compressed, and users unpack them in the
+/* Find a file. Try the plain file first, because data sets are published compressed, and users unpack them in the
  * same directory. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
 {

@@ -8,14 +8,15 @@
 #include <stdint.h>
 #include <zlib.h>
 
-/* Create `path` and its missing parents. If it is not writable, the error names the directory. */
+/* Create `path` and its missing parents. If `path` is not writable, the error names the directory. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err);
 
 /* Check early whether a file can be written under this name at the end of a long run. The error names the
  * directory. */
 ddp_status files_may_write(const char *path, struct ddp_err *err);
 
-/* Return the size of an open file. A pipe has no size and cannot be read twice: DDP_ERR_ARG. */
+/* Return the size of an open file. Return DDP_ERR_ARG for a pipe, because a pipe has no size and cannot be read
+ * twice. */
 ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 
 /* Read `len` bytes at `offset`, or fewer at the end of the file. *got is the number of bytes read. */
@@ -59,8 +60,8 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
 
 void whole_file_close(struct whole_file *f);
 
-/* Write the path of DIR/NAME or DIR/NAME.gz to `path`, which has room for PATH_MAX bytes. DDP_ERR_IO: neither
- * exists. */
+/* Write the path of DIR/NAME or DIR/NAME.gz to `path`, which has room for PATH_MAX bytes. Return DDP_ERR_IO if
+ * neither file exists. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err);
 
 #endif

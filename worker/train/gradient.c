@@ -1,19 +1,19 @@
 /* gradient.c -- see gradient.h.
  *
- * The left part of every sum is computed where the result belongs, the right part in separate memory. So a tree of
- * depth d needs d spare gradients, and the final sum is in the reducer's buckets without a copy.
+ * The left part of every sum is computed in the memory of the result, and the right part in separate memory. So a
+ * tree of depth d needs d spare gradients, and the final sum is in the reducer's buckets without a copy.
  *
  * The gradient of the last shard is added parameter by parameter during its backward pass. So each parameter is ready
- * while the next one is being computed. */
+ * while the gradient of the next parameter is being computed. */
 #include "train/gradient.h"
 
 #include "train/compute.h"
 
 #include <stdlib.h>
 
-/* Return where a part is computed and how often it is merged. Walking down from the root, each step to the right uses
- * the next buffer. A finished part also finishes all trees whose last part it is: one for each step to the right
- * after the last step to the left. */
+/* Return the buffer in which a part is computed, and the number of its merges. On the way down from the root, each
+ * step to the right uses the next buffer. A finished part also finishes all trees that end with this part: one tree
+ * for each step to the right after the last step to the left. */
 struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -32,7 +32,8 @@ struct tree_part tree_part(int n, int part)
     return p;
 }
 
-/* Return the number of buffers. The right half is never the smaller one, so the last part is the deepest. */
+/* Return the number of buffers. The right half is never smaller than the left half, so the last part is the
+ * deepest. */
 int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;

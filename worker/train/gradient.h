@@ -9,20 +9,21 @@
 /* The order in which parts are added as a binary tree with little memory. Pure arithmetic.
  *
  * A tree of n parts is (left half) + (right half), down to single parts; the left half has n / 2 parts. For n = 4:
- * ((p0+p1)+(p2+p3)). The parts are computed in order. Each is computed in the buffer that the tree names, then added
- * to the next lower buffer as often as the tree requires. The final sum is in buffer 0:
+ * ((p0+p1)+(p2+p3)). The parts are computed in order. Each part is computed in the buffer that tree_part names. Then
+ * that buffer is added to the next lower buffer, and so on, as often as tree_part requires. The final sum is in
+ * buffer 0:
  *
  *     part 0   in buffer 0
  *     part 1   in buffer 1      1 -> 0                 p0+p1
  *     part 2   in buffer 1                             p2
  *     part 3   in buffer 2      2 -> 1, 1 -> 0         p2+p3, (p0+p1)+(p2+p3)
  *
- * If n is k times a power of two, the upper levels are those of a power of two, for any k. So ranks with equal shares
- * of the parts can continue the tree between them. */
+ * If n is k times a power of two, the upper levels equal the levels of a tree for that power of two, for any k. So
+ * ranks with equal shares of the parts can continue the tree between them. */
 
 struct tree_part {
     int buffer; /* the buffer in which the part is computed */
-    int merges; /* how many times the buffer is then added to the one below */
+    int merges; /* number of additions of a buffer to the buffer below that follow */
 };
 
 /* Return the place of part `part` (< n) of n. */
@@ -35,12 +36,13 @@ enum { GRADIENT_BUFFERS = 32 }; /* enough for the largest number of shards */
 
 /* Callbacks that observe or change gradients; each may be NULL. */
 struct gradient_watch {
-    /* Called when the gradient of parameter i of one shard is computed, before it is added to others. */
+    /* Called when the gradient of parameter i of one shard is computed, before it is added to the gradients of other
+     * shards. */
     ddp_status (*part)(void *user, size_t i, float *grad, struct ddp_err *err);
     /* Called when the gradient of parameter i is the sum of all shards, while the backward pass of the last shard
      * still runs. */
     ddp_status (*whole)(void *user, size_t i, struct ddp_err *err);
-    /* Called when phase `phase` begins and the previous one ends. PHASES: no phase begins. */
+    /* Called when phase `phase` begins and the previous phase ends. If `phase` is PHASES, no phase begins. */
     void (*phase)(void *user, enum phase phase);
     void *user;
 };
@@ -58,7 +60,7 @@ struct gradient {
     const struct gradient_watch *watch;
 };
 
-/* Initialize. False if memory is short; then nothing needs to be freed. */
+/* Initialize *g. Return false if memory is short; then nothing needs to be freed. */
 bool gradient_init(struct gradient *g, struct model *model, struct feed *feed);
 void gradient_free(struct gradient *g);
 

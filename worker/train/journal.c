@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 /* The figures come from NVIDIA's documents, which each row names. If a document only has a figure "with sparsity",
- * half of it is used. */
+ * the table has half of that figure. */
 
 /* The driver's name (* matches any ending); TFLOP/s in 16 bits; in float32. */
 static const struct row {
@@ -72,8 +72,8 @@ double peaks_tflops(const char *name, bool is_float)
 
 enum { BAR_CELLS = 30 }; /* width that leaves room for the numbers in 80 columns */
 
-/* Return the stream of the terminal. If the lines go to a terminal too, their stream is used, so that bar and lines
- * keep their order. */
+/* Return the stream of the terminal. If the lines go to a terminal too, return the stream of the lines, so that bar
+ * and lines keep their order. */
 static FILE *bar_stream(void)
 {
     if (isatty(STDOUT_FILENO))
@@ -81,7 +81,7 @@ static FILE *bar_stream(void)
     return isatty(STDERR_FILENO) || getenv("DDPRUN_TERMINAL") != NULL ? stderr : NULL;
 }
 
-/* "e": close-on-exec, because a library may start a process. */
+/* Open the file with "e" (close-on-exec), because a library may start a process. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
@@ -104,8 +104,8 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err)
 
 /* --- for people -------------------------------------------------------------------------------------- */
 
-/* Erase the bar. The bar leaves the cursor in the first column, so everything up to the end of the line is deleted.
- * The final \r tells ddprun that there is nothing to show. */
+/* Erase the bar. The bar leaves the cursor in the first column, so deleting up to the end of the line deletes the
+ * bar. The final \r tells ddprun that there is nothing to show. */
 static void wipe_bar(struct journal *r)
 {
     if (r->bar_shown >= 0)
@@ -145,7 +145,7 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 
 /* --- for programs ------------------------------------------------------------------------------------ */
 
-/* Return a ratio; 0 instead of NaN if nothing was counted. */
+/* Return a ratio, or 0 instead of NaN if nothing was counted. */
 static double ratio(int64_t part, int64_t whole)
 {
     return whole > 0 ? (double)part / (double)whole : 0;

@@ -14,7 +14,7 @@
 /* The peak arithmetic rate of known GPUs, for the metric mfu. Pure. */
 
 /* Return the TFLOP/s of dense products of the GPU with the driver's name `name`: in 16 bits with sums in float32, or
- * in float32 without TF32. 0 if the GPU is not in the table, or is only a part of one (MIG). */
+ * in float32 without TF32. Return 0 if the GPU is not in the table, or is only a part of a GPU (MIG). */
 double peaks_tflops(const char *name, bool is_float);
 
 struct journal {
@@ -60,7 +60,7 @@ struct journal_summary {
 /* Open the journal. `metrics` may be NULL and is borrowed. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err);
 
-/* Flush and close. DDP_ERR_IO if the metrics could not be written. May be called with a zeroed journal. */
+/* Flush and close the journal. Return DDP_ERR_IO if the metrics could not be written. `r` may be a zeroed journal. */
 ddp_status journal_close(struct journal *r, struct ddp_err *err);
 
 /* Print one line. */
@@ -72,7 +72,7 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err);
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err);
 
-/* Write one JSON object; the file is whole or not written at all. */
+/* Write one JSON object. The file is whole or not written at all. */
 ddp_status journal_summary(const char *path, const struct journal_summary *s, struct ddp_err *err);
 
 #endif

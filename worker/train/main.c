@@ -1,8 +1,8 @@
 /* main.c -- the program train: data-parallel training on libddp.
  *
  * The order of a run: read the options, join the other ranks, open (data, model, checkpoint), train, close, leave. A
- * rank that fails prints the reason, releases the other ranks with ddp_abort and exits. The others then report which
- * rank released them. */
+ * rank that fails prints the reason, releases the other ranks with ddp_abort and exits. The other ranks then report
+ * which rank released them. */
 #include "train/trainer.h"
 
 #include <signal.h>
@@ -12,12 +12,12 @@
 
 enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
-/* All threads of this process flush subnormals, because threads inherit the mode. It is set before the constructors
- * of shared libraries run, because OpenBLAS starts its threads in a constructor. */
+/* All threads of this process flush subnormals, because threads inherit the mode. ddp_flush_subnormals runs before
+ * the constructors of shared libraries, because OpenBLAS starts its threads in a constructor. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
 /* Exit after the rank that failed first, so that an observer of the processes sees the cause before its consequences.
- * ddprun also reads the exit code; other launchers do not. */
+ * ddprun also reads the exit code, but other launchers do not. */
 static void give_way(ddp_status status)
 {
     const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
@@ -33,7 +33,7 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
     return ddp_exit_code(err->code);
 }
 
-/* From here on, an error of this rank reaches the other ranks. */
+/* Open, train and close. An error of this rank in this function reaches the other ranks. */
 static int train(const struct train_options *options, ddp_ctx *ctx)
 {
     struct trainer trainer;
@@ -69,15 +69,15 @@ static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
     return status;
 }
 
-/* Return how many workers share the cores that this process may use, as the launcher reports. */
+/* Return the number of workers that share the cores of this process, as the launcher reports it. */
 static int workers_here(void)
 {
     const char *value = getenv("LOCAL_WORLD_SIZE");
     return value != NULL && getenv("DDPRUN_OWN_GPU") == NULL ? atoi(value) : 1;
 }
 
-/* Choose the device of the context. All workers have the same options and reach the same result; `auto` never shares
- * a GPU. */
+/* Choose the device of the context. All workers have the same options and reach the same result. The choice `auto`
+ * never shares a GPU. */
 static ddp_status choose_device(const struct train_options *options, ddp_options *context,
                                 struct ddp_err *err)
 {
@@ -92,7 +92,8 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
     return DDP_OK;
 }
 
-/* Run everything. Before the context exists, and after it is closed, other ranks cannot receive an error. */
+/* Join the other ranks, train and leave. Before the context exists, and after it is closed, other ranks cannot
+ * receive an error. */
 static int run_training(const struct train_options *options)
 {
     ddp_options context = DDP_OPTIONS_INIT;

@@ -68,7 +68,7 @@ static void print_help(void)
     buf_free(&help);
 }
 
-/* Exit code: 0 done, 1 could not write, 2 wrong option. */
+/* Exit with 0 after success, 1 if writing failed, or 2 for a wrong option. */
 int main(int argc, char **argv)
 {
     struct make_options o = { 0 };

@@ -1,9 +1,9 @@
 /* optimizer.c -- see optimizer.h.
  *
  * Equal bits for any number of ranks (--determinism world) require a sum that is not divided. A very small gradient
- * has few digits in float32, and a division would lose digits that depend on the number of ranks. So the weights are
- * those of the whole batch from the beginning, and the reducer's hook only adds. (ZeRO-1 only averages; except for
- * very small gradients the results differ by exact powers of two.) */
+ * has few digits in float32, and a division would lose digits that depend on the number of ranks. So the samples have
+ * the weights of the whole batch from the beginning, and the reducer's hook only adds. (ZeRO-1 only averages; except
+ * for very small gradients the results differ by exact powers of two.) */
 #include "train/optimizer.h"
 
 #include "train/library.h"
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* On a device: parameters, gradients and the rule's state are in device memory, and so is the norm; the host only
- * queues the work. With fp16 the host waits for the norm once a step, because the norm decides whether the step is
- * made. */
+/* On a device: parameters, gradients and the rule's state are in device memory, and so is the norm. The host only
+ * queues the work. With fp16 the host waits for the norm once per step, because the norm decides whether the
+ * optimizer makes the step. */
 
 /* --- opening ----------------------------------------------------------------------------------------- */
 
@@ -64,7 +64,8 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return shares_open(&o->shares, &request, err);
 }
 
-/* Fill in the values of rank 0: the masters were overwritten by them; without masters the values were. */
+/* Fill in the values of rank 0. The comparison has written these values to the masters, or without masters to the
+ * host's values. */
 static ddp_status optimizer_fill(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -116,7 +117,7 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
 }
 
 /* Decide on an update, update each parameter by its rule (o->optim, or the rule without weight decay), and end the
- * update. Failed calls are reported here, whether or not the step is made. */
+ * update. Report failed calls, whether or not the step is made. */
 static ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = check_norm(o, err);
@@ -276,7 +277,7 @@ static size_t largest(const struct model_tensors *t)
     return most;
 }
 
-/* Allocate whole arrays. Slot 0 is the model's own memory if that has full precision. */
+/* Allocate whole arrays. Slot 0 is the model's own memory if that memory has full precision. */
 static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
 {
     size_t count = o->model->params.count;
@@ -334,7 +335,7 @@ static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
     return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
 }
 
-/* Create a reducer only to compare and to send the model; gradients belong to the shares. */
+/* Create a reducer only to compare and to send the model, because the shares reduce the gradients. */
 static ddp_status only_compare(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
 {
     ddp_status status = open_reducer(o, params, buffers);
@@ -351,8 +352,8 @@ static ddp_status open_way(struct optimizer *o, const ddp_param *params, const d
     return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
 }
 
-/* Compare the models of all ranks and overwrite them with rank 0's. From here on they are equal, and stay equal,
- * because all ranks compute the same steps. */
+/* Compare the models of all ranks and overwrite them with rank 0's model. Afterwards the models are equal, and stay
+ * equal, because all ranks compute the same steps. */
 static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
 {
     ddp_param *params = list_of(&o->model->params), *buffers = list_of(&o->model->buffers);
@@ -428,7 +429,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
 
 /* --- one step ---------------------------------------------------------------------------------------- */
 
-/* Send rank 0's buffers; they are one array, also on a device. */
+/* Send rank 0's buffers, which are one array, also on a device. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx)
 {
     const struct model_tensors *buffers = &model->buffers;
@@ -472,7 +473,7 @@ ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err)
     return library(o->zero1 != NULL ? ddp_zero1_reduce(o->zero1) : ddp_reducer_finish(o->reducer), err);
 }
 
-/* Divide by the scale. All ranks have the same averages, so all find the same infinities. */
+/* Divide by the scale. All ranks have the same averages, so all ranks find the same infinities. */
 static ddp_status unscale(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -523,8 +524,7 @@ static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
-/* Make the step. ZeRO-1 has gathered all bits of the parameters into the model; its own copies keep full
- * precision. */
+/* Make the step. ZeRO-1 gathers the parameters into the model in full precision, and keeps its own float32 copies. */
 static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -590,7 +590,7 @@ ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
     return make_slots(o, err);
 }
 
-/* Return pointers to each parameter in slot `slot`. They are one block of memory, which the caller frees. */
+/* Return an array of pointers to each parameter in slot `slot`. The caller frees the array. */
 static float **views_of(struct optimizer *o, int slot)
 {
     float **view = calloc(o->model->params.n, sizeof(*view));
@@ -630,7 +630,8 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
     return status;
 }
 
-/* Free whole arrays, because ZeRO-1 is used to avoid them. */
+/* Free the whole arrays if the state is divided among the ranks, because users choose ZeRO-1 to avoid whole
+ * arrays. */
 void optimizer_forget(struct optimizer *o)
 {
     if (!is_shared_out(o))

@@ -1,13 +1,14 @@
-/* optimizer.h -- from the gradients of each rank to the new parameters of all.
+/* optimizer.h -- from the gradients of each rank to the new parameters of all ranks.
  *
- *     optimizer_open -> each step: optimizer_begin, gradients into o->grad, optimizer_ready for each of them (while the
- *     backward pass still runs), optimizer_average, optimizer_update -> optimizer_close
+ *     optimizer_open -> each step: optimizer_begin, gradients into o->grad, optimizer_ready for each gradient (while
+ *     the backward pass still runs), optimizer_average, optimizer_update -> optimizer_close
  *
- * Two ways, chosen by --zero1: the reducer averages all gradients and every rank updates everything, to the same bits; or
- * each rank gets the averages of its share, updates that, and gathers the rest. On a device the second is shares.h, and so is
- * --determinism world. With 16 bits (--precision) the model's
- * parameters are rounded copies of a float32 master, gradients are rounded as 16-bit kernels would leave them, and for fp16
- * the loss is scaled; sums are float32 all along. */
+ * There are two ways. Without --zero1 the reducer averages all gradients, and every rank updates all parameters, to
+ * the same bits. With --zero1 each rank gets the averages of its share, updates this share, and gathers the other
+ * shares. On a device shares.h implements the second way, and also --determinism world.
+ *
+ * With 16 bits (--precision) the model's parameters are rounded copies of a float32 master. Gradients are rounded as
+ * 16-bit kernels would leave them, and for fp16 the loss is scaled. All sums are float32. */
 #ifndef WORKER_TRAIN_OPTIMIZER_H
 #define WORKER_TRAIN_OPTIMIZER_H
 
@@ -43,11 +44,11 @@ struct optimizer {
     uint64_t skipped;  /* number of steps that were skipped, because gradients were not finite */
 };
 
-/* Compare the ranks' models and overwrite them with rank 0's; collective. After an error optimizer_close is still
- * required. */
+/* Compare the ranks' models and overwrite them with rank 0's model; collective. After an error optimizer_close is
+ * still required. */
 ddp_status optimizer_open(struct optimizer *o, const struct train_options *options, struct model *model,
                           ddp_ctx *ctx, struct ddp_err *err);
-/* Free everything; collective. May be called with a zeroed struct. */
+/* Free everything; collective. `o` may be a zeroed struct. */
 ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err);
 
 /* Begin a step and set o->grad; collective if the model has buffers. */
@@ -56,12 +57,12 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 /* Set all buffers to rank 0's; collective if the model has buffers. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
 
-/* Return the sum that the weights of all samples of a step must have, over all ranks. It cancels a later division,
- * and includes the scale of the loss. */
+/* Return the sum that the weights of all samples of a step must have, over all ranks. This sum cancels a later
+ * division, and includes the scale of the loss. */
 float optimizer_weight(const struct optimizer *o);
 
 /* Round the gradient of parameter i of one shard to the precision that --precision's kernels have, before it is added
- * to others. */
+ * to the gradients of other shards. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err);
 
 /* Note that the gradient of parameter i is complete. */
@@ -70,7 +71,7 @@ ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err);
 /* Wait until all gradients are averages (with --zero1: each rank's share); collective. */
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err);
 
-/* Clip, update and round; collective with --zero1. `wants_norm`, equal on all ranks: set o->norm. */
+/* Clip, update and round; collective with --zero1. If `wants_norm`, which is equal on all ranks, set o->norm. */
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err);
 
 /* Return the rule, its numbers and its number of updates; for checkpoints. */
@@ -79,7 +80,8 @@ ddp_optim *optimizer_rule(struct optimizer *o);
 /* Fill o->slot[0 .. o->slots - 1] with whole arrays on rank 0, for a checkpoint; collective with --zero1. */
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 
-/* Make room in o->slot, which a checkpoint fills; then continue with those values. */
+/* optimizer_room makes room in o->slot, which the caller fills from a checkpoint. optimizer_restore then continues
+ * with these values. */
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
 void optimizer_forget(struct optimizer *o); /* frees the room, if there is no checkpoint */

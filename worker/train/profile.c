@@ -1,7 +1,7 @@
 /* profile.c -- see profile.h.
  *
- * Ranks send their pieces to rank 0 after each step, because they communicate there anyway. So one file shows which
- * rank waits for which, and the file is readable after a crash. */
+ * Ranks send their pieces to rank 0 after each step, because ranks communicate at that point anyway. So one file
+ * shows which rank waits for which, and the file is readable after a crash. */
 #include "train/profile.h"
 
 #include "base/clock.h"
@@ -42,7 +42,7 @@ void phases_begin(struct phases *p, enum phase phase, uint64_t now_us)
     p->depth++;
 }
 
-/* End a phase. If the clock goes backwards, its duration is zero. */
+/* End a phase. If the clock goes backwards, the phase's duration is zero. */
 void phases_end(struct phases *p, uint64_t now_us)
 {
     assert(p->depth > 0);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Where the time of a step went. Pure: the time is an argument.
+/* The time that each phase of a step took. Pure: the time is an argument.
  *
  *     phases_start(&p)                                  a new step
  *     phases_begin(&p, PHASE_BACKWARD, now)
@@ -69,12 +69,12 @@ void phases_end(struct phases *p, uint64_t now_us);
 
 enum { TRACE_LINE = 256 }; /* bytes of the longest line */
 
-/* Write a line with its newline and NUL into `to`; return its length without the NUL. */
+/* Write a line with its newline and NUL into `to`. Return the line's length without the NUL. */
 size_t trace_rank(char to[TRACE_LINE], int rank);
 size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
                    uint64_t step);
 
-/* Text before the first line and after the last one. The last line ends with a comma, so an object must follow. */
+/* Text before the first line and after the last line. The last line ends with a comma, so an object must follow. */
 extern const char trace_begin[], trace_end[];
 
 struct profile {

@@ -1,15 +1,16 @@
 /* shares.c -- see shares.h.
  *
- * What lies where:
+ * The arrays and their contents:
  *
  *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
  *       zero1: reduce_scatter in place                     my share of each bucket is the average
  *       world: all_gather into `rows`, sum_rows back       my share of each bucket is the sum
- *     slots             my shares, one after the other   masters (16 bits only: else layers read them), m, v
+ *     slots             my shares, one after the other   masters (only with 16 bits), m, v
  *     weights           flat, what layers read           my shares updated, all_gather in place
  *
- * All of it is in the order of the device's stream; collectives run on the library's own, behind what was on ours when they were called,
- * and ours waits for them where their result is read. Of two rows of `rows` one is filled while the other is added up. */
+ * All work is in the order of the device's stream. A collective runs on a stream of the library, after the work that
+ * was on the device's stream at the time of the call. The device's stream waits for the collective before the result
+ * is read. There are two blocks of rows: a collective fills one block while sum_rows adds up the other block. */
 #include "train/shares.h"
 
 #include "train/compute.h"
@@ -74,7 +75,7 @@ size_t shares_mine(const struct shares_plan *p, size_t b)
     return shares_begin(p, b) + p->rank * shares_of_rank(p, b);
 }
 
-/* Return the place in the shard. All buckets before this one are full. */
+/* Return the place in the shard. All buckets before bucket `b` are full. */
 size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - shares_mine(p, b);
@@ -109,7 +110,7 @@ struct shares {
     size_t *waits;             /* for each bucket, the number of parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* the last of the calls, which run one after the other */
+    ddp_work *last; /* the last call; calls run one after the other */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
@@ -129,7 +130,7 @@ static bool alone(const struct shares *s)
     return s->request.world == 1;
 }
 
-/* Return true if there are separate masters; otherwise layers read the masters. */
+/* Return true if there are masters apart from the weights. Otherwise layers read the masters. */
 static bool has_masters(const struct shares *s)
 {
     return s->request.device->value_bytes != sizeof(float);
@@ -170,7 +171,7 @@ ddp_status shares_open(struct shares **out, const struct shares_request *request
                     request->params->count);
 }
 
-/* Wait for a call before its memory is freed. Calls of a broken group are already over. */
+/* Wait for a call before its memory is freed. If the group is broken, its calls are already over. */
 static void end(ddp_work *work)
 {
     if (work == NULL)
@@ -202,7 +203,8 @@ float *shares_grad(const struct shares *s, size_t i)
 
 /* --- sums over the ranks ------------------------------------------------------------------------------------------ */
 
-/* Keep the last call. Calls of one group run one after the other, so waiting for the last one waits for all. */
+/* Keep the last call. Calls of one group run one after the other, so waiting for the last call waits for all
+ * calls. */
 static void keep(struct shares *s, ddp_work *work)
 {
     if (s->last != NULL)
@@ -220,8 +222,8 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* Replace this rank's share by the sum of all ranks. At this point of the stream, the gradients of all ranks for the
- * bucket have arrived. */
+/* Replace this rank's share of the flight's bucket by the sum of all ranks. The stream first waits for the gradients
+ * of all ranks. */
 static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err)
 {
     const struct shares_plan *p = &s->plan;
@@ -236,7 +238,7 @@ static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Send a bucket. Its memory for rows is free when the previous bucket in it has been added. */
+/* Send a bucket. The flight's memory for rows is free after the sum of the previous bucket in that memory. */
 static ddp_status send_rows(struct shares *s, size_t b, struct ddp_err *err)
 {
     struct flight *f = &s->flight[s->launched++ % ROWS];
@@ -282,7 +284,8 @@ void shares_start(struct shares *s)
     }
 }
 
-/* Note that a gradient is ready. The backward pass has the same order on all ranks, so the calls do too. */
+/* Note that a gradient is ready. The backward pass has the same order on all ranks, so the collectives have the same
+ * order too. */
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -303,8 +306,8 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------------------- */
 
-/* Compute the norm. Each leaf is computed by one rank and is zero on all others, so the sum over the ranks is exact
- * in any order. */
+/* Compute the norm. One rank computes each leaf, and the leaf is zero on all other ranks, so the sum over the ranks
+ * is exact in any order. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;
@@ -322,7 +325,7 @@ ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp
     return library(status, err);
 }
 
-/* Return the weights that layers read, from element `at` of the flat array on. */
+/* Return the address of element `at` of the flat array of weights that layers read. */
 static char *weights(const struct shares *s, size_t at)
 {
     return (char *)(uintptr_t)s->request.params->each[0].at + at * s->request.device->value_bytes;

@@ -1,6 +1,7 @@
 /* train_options.c -- see train_options.h.
  *
- * An option is a row here and a field in the struct. Names are those of PyTorch programs if such a name exists. */
+ * An option is a row here and a field in the struct. An option has the name that PyTorch programs use, if such a name
+ * exists. */
 #include "train/train_options.h"
 
 #include "train/models/llmc.h"
@@ -124,8 +125,8 @@ const char *train_options_word(const char *name, int64_t value)
     return NULL;
 }
 
-/* Return true for options of one worker: they change no parameter, only rank 0 uses them, or they are compared
- * elsewhere. */
+/* Return true for options that need not be equal on all workers: options that change no parameter, options that only
+ * rank 0 uses, and options that another function compares. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "data",    "loader_threads", "init_from", "export",         "device",
@@ -137,7 +138,8 @@ static bool is_own(const char *name)
     return false;
 }
 
-/* Return a row's value as a number that can be compared between processes. A text is only given or not given. */
+/* Return a row's value as a number that can be compared between processes. For a text the number only tells whether
+ * the text was given. */
 static uint64_t option_fact(const struct option_row *row, const void *from)
 {
     const void *field = (const char *)from + row->at;
@@ -169,8 +171,8 @@ static const char *choice_word(const struct option_row *row, uint64_t value)
                                                                                      : "unknown";
 }
 
-/* Print such a number: "0.01", "adamw", "given". A number outside the row's range means that the option was not
- * given. */
+/* Print a number of option_fact as text: "0.01", "adamw", "given". A number outside the row's range means that the
+ * option was not given. */
 static void print_fact(const struct option_row *row, uint64_t fact, char to[32])
 {
     const bool is_given = (row->type == OPTION_FLAG || row->type == OPTION_TEXT) && fact != 0;

@@ -59,7 +59,7 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
 const char *train_options_word(const char *name, int64_t value);
 
 /* The options that must be equal on all workers, as numbers to compare. */
-enum { TRAIN_FACTS = 64 }; /* maximum number; unused ones are 0 */
+enum { TRAIN_FACTS = 64 }; /* maximum number; unused facts are 0 */
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
 
 /* Compare with rank 0. DDP_ERR_ARG names the first option in which `rank` differs, and both values. */

@@ -4,8 +4,8 @@
  * average of averages would depend on the number of ranks.
  *
  * Every number that controls the run (the loss, the limit of steps) is equal on all ranks. If ranks decided
- * differently, some would wait in a collective forever. An error of one rank, such as a full disk on rank 0, ends
- * that rank, and main.c releases the others with ddp_abort. */
+ * differently, some ranks would wait in a collective forever. An error of one rank, such as a full disk on rank 0,
+ * ends that rank, and main.c releases the other ranks with ddp_abort. */
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -22,17 +22,18 @@
 #include <string.h>
 
 /* A test uses no padding. Padding would count some samples twice, and the accuracy would depend on the number of
- * workers. So ranks may differ by one sample. Only integer counts are summed, so there is no rounding. */
+ * workers. So the ranks' numbers of samples may differ by one. The counts are integers, so their sums have no
+ * rounding. */
 
 enum { EVALUATE_TARGETS = 256 };
 
-/* Return how many samples are tested at once; the model must have room for them. */
+/* Return the number of samples that are tested at once. The model must have room for these samples. */
 static size_t evaluate_rows(const struct dataset *set)
 {
     return set->length < EVALUATE_TARGETS ? EVALUATE_TARGETS / set->length : 1;
 }
 
-/* Add one batch to `to`. *more is false at the end. */
+/* Test one batch and add the results to `to`. *more becomes false at the end. */
 static ddp_status count_batch(struct model *model, struct feed *feed, struct accuracy *to, bool *more,
                               struct ddp_err *err)
 {
@@ -51,8 +52,8 @@ static ddp_status count_batch(struct model *model, struct feed *feed, struct acc
     return DDP_OK;
 }
 
-/* Sum the counts over all ranks. The number of samples is checked, because a sample that was left out or tested twice
- * would not be noticed in a percentage. */
+/* Sum the counts over all ranks. Check the number of samples, because a percentage would not show a sample that was
+ * left out or tested twice. */
 static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
 {
     int64_t counts[2] = { a->correct, a->samples };
@@ -68,8 +69,8 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
     return DDP_OK;
 }
 
-/* Test the model. All ranks use rank 0's running numbers. In a step these are sent at its beginning; here they are
- * sent after the last step. */
+/* Test the model. All ranks use rank 0's running numbers. A training step sends the running numbers at its beginning.
+ * This function sends the numbers of the last step. */
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err)
 {
@@ -142,7 +143,7 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 
 /* --- reports ----------------------------------------------------------------------------------------- */
 
-/* Return the used share of the devices' peak rate; 0 if that rate or the work is unknown. */
+/* Return the used share of the devices' peak rate, or 0 if that rate or the work is unknown. */
 static double mfu(const struct trainer *t, double samples_per_s)
 {
     double peak = t->options->peak_tflops;
@@ -170,7 +171,7 @@ static ddp_status write_metrics(struct trainer *t, const struct late *of, double
     return journal_step(&t->journal, &line, err);
 }
 
-/* Report a step. The mean loss of a step needs a separate all-reduce, so it is computed only on request. */
+/* Report a step. The mean loss of a step needs a separate all-reduce, so compute the mean loss only on request. */
 static ddp_status tell_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
                             struct ddp_err *err)
 {
@@ -183,7 +184,7 @@ static ddp_status tell_step(struct trainer *t, const struct late *of, double los
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* Report the step in t->late with the loss and norm that the device returns. `now`: wait until the device has
+/* Report the step in t->late with the loss and norm that the device returns. If `now`, wait until the device has
  * finished that step. The time of a step is the time between two such reports. */
 static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
 {
@@ -387,8 +388,8 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 
 /* The beginning and the end of a run: what it needs, in the order in which failures are cheap.
  *
- * Files that a user may have misspelt come first, then the data, then memory. What needs all ranks comes last: the
- * reducer, and the checkpoint that rank 0 reads for all. */
+ * Files that a user may have misspelt come first, then the data, then memory. Steps that need all ranks come last:
+ * the reducer, and the checkpoint that rank 0 reads for all ranks. */
 
 /* Set the number of BLAS threads. If every core has a worker, more than one thread per worker is slower, but the user
  * may choose another number. */
@@ -452,7 +453,7 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
                                       strerror(errno));
 }
 
-/* Open the data. Every rank reads all of it, because each epoch distributes the samples in a new way. */
+/* Open the data. Every rank reads all data, because each epoch distributes the samples in a new way. */
 static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -494,7 +495,7 @@ static ddp_status compare_samples(const int64_t first[2], const int64_t theirs[2
                     first[0], first[1], rank, theirs[0], theirs[1]);
 }
 
-/* Compare every rank with rank 0. All ranks do so, so that all print the same text. */
+/* Compare every rank with rank 0. All ranks make this comparison, so that all ranks print the same text. */
 static ddp_status compare_runs(const struct run_facts *all, int world, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -568,7 +569,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
 }
 
-/* Open the device. main.c has given the context a device if train computes on one. */
+/* Open the device. main.c has given the context a device if train computes on a device. */
 static ddp_status open_device(struct trainer *t, struct ddp_err *err)
 {
     if (ddp_device(t->ctx) < 0)
@@ -623,8 +624,8 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     strerror(errno));
 }
 
-/* Close everything, even after a failure, and return the first error. The device is waited for first, because it may
- * still use memory that is freed here. */
+/* Close everything, even after a failure, and return the first error. Wait for the device first, because the device
+ * may still use memory that this function frees. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
     enum { CLOSED = 5 };
@@ -650,7 +651,7 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 
 /* --- comparison of the parameters -------------------------------------------------------------------- */
 
-/* Compare the hashes of all ranks. A difference means faulty memory, a machine unlike the others, or a race. */
+/* Compare the hashes of all ranks. A difference means faulty memory, machines of different kinds, or a race. */
 static ddp_status compare(const struct trainer *t, const int64_t *hash, struct ddp_err *err)
 {
     for (int rank = 1; rank < t->split.world_size; rank++) {
@@ -682,8 +683,8 @@ static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_er
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
-/* Return true if the limit of steps is reached. Only steps of this run count, not those of the runs that it
- * continues. */
+/* Return true if the limit of steps is reached. Only steps of this run count, and not the steps of the runs that this
+ * run continues. */
 static bool limit_reached(const struct trainer *t)
 {
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;
@@ -694,8 +695,8 @@ static bool is_due(const struct trainer *t, uint64_t every)
     return every != 0 && t->steps_done % every == 0;
 }
 
-/* Compare and save after a step. The comparison comes first, so that wrong parameters are never saved. Saving here is
- * for the middle of an epoch; the end of an epoch always saves. */
+/* Compare and save after a step. The comparison comes first, so that wrong parameters are never saved. This function
+ * saves in the middle of an epoch. The end of an epoch always saves. */
 static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 {
     uint64_t hash;
@@ -722,7 +723,7 @@ static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Report an epoch. All ranks have the same loss, so all stop if it is not finite. */
+/* Report an epoch. All ranks have the same loss, so all ranks stop if the loss is not finite. */
 static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, struct ddp_err *err)
 {
     struct journal_epoch line = {
@@ -844,7 +845,8 @@ static ddp_status only_test(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Export the parameters with all their bits; with 16-bit precision these are the optimizer's masters. */
+/* Export the parameters with all their bits; with 16-bit precision the exported values are the optimizer's
+ * masters. */
 static ddp_status export_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

@@ -30,8 +30,8 @@ struct accuracy {
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err);
 
-/* A device returns the loss of a step while the next step is computed. This struct keeps the rest of the report until
- * then. */
+/* A device returns the loss of a step while the next step is computed. Until the loss arrives, this struct keeps the
+ * other values of the report. */
 struct late {
     bool waits;
     uint64_t step, epoch; /* as in journal.h */

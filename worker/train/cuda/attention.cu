@@ -1,6 +1,6 @@
 /* attention.cu -- layers/attention.c for any type. A warp processes one query of a head (for the gradients of keys
- * and values, one key). It goes through the other side 32 at a time, one score per lane, and keeps the largest score
- * and the sum so far. So the scores, whose number is the square of the length, are never in memory.
+ * and values, one key). The warp goes through the keys (or queries) 32 at a time, one score per lane, and keeps the
+ * largest score and the sum so far. So the scores, whose number is the square of the length, are never in memory.
  * attention_tiles.cu does the same with tensor cores. */
 
 enum { HEAD_PARTS = KERNEL_HEAD / WARP };

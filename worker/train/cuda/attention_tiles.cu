@@ -1,6 +1,6 @@
 /* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2. A block of four warps
- * processes 64 queries (or keys) of a head, 16 per warp. It goes through the other side 64 at a time, with the
- * largest score and the sum so far.
+ * processes 64 queries (or keys) of a head, 16 per warp. The block goes through the keys (or queries) 64 at a time,
+ * and keeps the largest score and the sum so far.
  *
  * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, with the
  * summed index last. If memory has the summed index first, the tile is transposed while it is loaded. A result
@@ -32,8 +32,8 @@ __device__ inline int column_of(int b, int e) { return b * 8 + lane_number() % 4
 
 __device__ inline unsigned two(float low, float high) { return put(low) | (unsigned)put(high) << 16; }
 
-/* Loads rows first, first + 1 ... of `from` into `to`, and transposed into `turned`; either may be NULL. Elements
- * beyond `rows` or `width` become 0. */
+/* Loads rows first, first + 1 ... of `from` into `to`, and transposed into `turned`. `to` or `turned` may be NULL.
+ * Elements beyond `rows` or `width` become 0. */
 __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_WORDS], const value *from, size_t stride,
                             size_t first, size_t rows, size_t width)
 {
@@ -117,7 +117,7 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
     }
 }
 
-/* The tile of a block. The last tiles have the most work, so they come first. */
+/* The tile of a block. The last tiles have the most work, so blocks process them first. */
 struct work {
     struct head h;
     size_t number, tiles, tile; /* number of the head */
@@ -133,8 +133,8 @@ __device__ inline struct work work_of(const void *qkv, size_t length, size_t hea
     return w;
 }
 
-/* Adds a tile of scores: they become probabilities relative to the largest score so far, and earlier results are
- * scaled down. */
+/* Adds a tile of scores. The scores become probabilities relative to the largest score so far, and earlier results
+ * are scaled down. */
 __device__ inline void soften(result s, result y, float top[2], float sum[2], size_t first_query, size_t first_key, size_t length,
                               float scale)
 {
@@ -248,7 +248,7 @@ KERNEL(attention_backward_query_tiles, attention_back)
     write_result((value *)a.dqkv + (w.h.q - (const value *)a.qkv), w.h.stride, dq, one, first, a.length, w.h.width);
 }
 
-/* Rows are keys here and columns are queries, so all products are those of the transposed scores. */
+/* Rows are keys here and columns are queries, so all products use the transposed scores. */
 KERNEL(attention_backward_key_tiles, attention_back)
 {
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;

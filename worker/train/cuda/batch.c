@@ -1,6 +1,6 @@
 /* batch.c -- see device.h: sends a batch to the device. The batch is copied into one of two pieces of pinned memory,
- * from which the device reads it while the host continues. The host waits only until the batch before the previous
- * one has left its piece.
+ * from which the device reads it while the host continues. The host waits only until the device has read the batch
+ * before the previous batch.
  *
  * Tokens are sorted here, on the host, so that each token's gradient is added in a fixed order (embedding.cu). */
 #include "train/cuda/device.h"
@@ -30,7 +30,7 @@ static struct layout layout_of(const struct model_batch *b, size_t pixels)
     return l;
 }
 
-/* Return the next slot of pinned memory when it may be overwritten. */
+/* Wait until the next slot of pinned memory may be overwritten, and return this slot. */
 static char *take_slot(struct cuda *c, size_t bytes)
 {
     const unsigned i = c->batches % SLOTS;
@@ -117,7 +117,7 @@ static void send(struct cuda *c, const char *from, char *to, size_t bytes)
     cuda_check(c, error, "cannot send a batch");
 }
 
-/* Return the pictures as values; they arrive as float. */
+/* Return the pictures as values of the kernels' type. The pictures arrive as float. */
 static const void *pictures(struct cuda *c, const char *at, size_t n)
 {
     if (c->base.value_bytes == sizeof(float))

@@ -1,7 +1,7 @@
 /* batch_norm.cu -- worker/reducer/batchnorm.c for values of rows x channels x spatial. A block sums a channel over a
- * strip of rows; a second kernel joins the strips of each channel in order. Means come first, then squares of
+ * strip of rows. A second kernel joins the strips of each channel in order. Means come first, then squares of
  * distances from the overall mean: the difference of two large sums of squares would be only rounding errors. Threads
- * add floats; joined sums are double. */
+ * add floats, and joined sums are double. */
 
 /* How a thread goes through a strip of a channel: elements threadIdx.x, threadIdx.x + 256 ... of all its rows. */
 struct walk {
@@ -59,7 +59,7 @@ KERNEL(norm_measure, norm)
         const float off = get(x[w.row * s.apart + (size_t)w.at]) - (float)mean;
         squares += off * off;
     }
-    /* The mean as a float is not exact. Subtract the error that it adds to the squares. */
+    /* The mean as a float is not exact. Subtract the error that the rounding adds to the squares. */
     const double beside = mean - (double)(float)mean;
     const double all = block_sum((double)squares) - count * beside * beside;
     if (threadIdx.x == 0) {

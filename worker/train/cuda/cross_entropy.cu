@@ -1,7 +1,7 @@
 /* cross_entropy.cu -- the loss, as in layers/attention.c. A block processes the logits of a target: once for the sum
  * of exp and the largest logit, and once more for the gradient. */
 
-/* A running sum of exp(z - top). It begins with the lowest finite number: with -inf, a logit of -inf (possible in
+/* A running sum of exp(z - top). `top` begins with the lowest finite number: with -inf, a logit of -inf (possible in
  * fp16) would give -inf - -inf, which is NaN. */
 #define LOWEST -3.402823466e38f
 struct exp_sum {

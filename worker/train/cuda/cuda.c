@@ -10,7 +10,7 @@ static void *cuda_stream(struct compute *base)
     return cuda_of(base)->stream;
 }
 
-/* Free a device, even a partly opened one; no other function does. */
+/* Free a device, even if opening failed halfway. No other function frees it. */
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
@@ -81,8 +81,8 @@ static double peak_of(struct cuda *c, int number)
     return peaks_tflops(name, c->precision == PRECISION_FP32);
 }
 
-/* Open the device. gpu_alloc makes the runtime's context current for the thread, because loading kernels requires
- * one. */
+/* Open the device. gpu_alloc makes the runtime's context current for the thread, because loading kernels requires a
+ * current context. */
 static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_err *err)
 {
     void *total = NULL;

@@ -1,6 +1,6 @@
 /* device.h -- for the files in worker/train/cuda/: a GPU as train uses it. All work is on one stream, in the order of
- * the calls; the host is at most one step ahead of the device. A failure is kept in `failed` and returned at the end
- * of a pass. */
+ * the calls. The host is at most one step ahead of the device. A failure is kept in `failed`, and the end of a pass
+ * returns it. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
 #define WORKER_TRAIN_CUDA_DEVICE_H
 
@@ -26,7 +26,7 @@ struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
     uint64_t batch;                    /* number of products in a batch; 0 = one */
-    int64_t apart_a, apart_b, apart_d; /* elements between matrices of the batch; 0 = the same one */
+    int64_t apart_a, apart_b, apart_d; /* elements between matrices of the batch; 0 = the same matrix */
     bool transpose_a, transpose_b;
     bool to_float; /* the result is float, not values */
     bool bias;
@@ -85,7 +85,7 @@ struct cuda {
     bool unread[SLOTS];
 };
 
-/* Keep the error, unless an earlier one is kept. */
+/* Keep the error, unless an earlier error is kept. */
 void cuda_failed(struct cuda *c, ddp_status status, const struct ddp_err *err);
 bool cuda_check(struct cuda *c, cuda_error error, const char *doing);
 ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *doing, const char *what,
@@ -96,7 +96,7 @@ extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 /* Start a kernel; `args` is its struct. A grid of size 0 does nothing. */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
-/* Return at least `bytes`, with undefined contents; NULL after a failure. */
+/* Return memory of at least `bytes` bytes with undefined contents, or NULL after a failure. */
 void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
 
 /* layers.c: add `parts` rows of `stride` numbers, of which n are used. */
@@ -119,7 +119,7 @@ void cuda_set_layers(struct compute_ops *ops);
 void cuda_set_pictures(struct compute_ops *ops);
 void cuda_set_parameters(struct compute_ops *ops);
 
-/* Load libcuda, libcudart and libcublasLt; *count is the number of GPUs. The libraries stay loaded. */
+/* Load libcuda, libcudart and libcublasLt, and set *count to the number of GPUs. The libraries stay loaded. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err);
 
 /* Read the file of kernels for a precision and append a zero byte. The caller frees *image. */

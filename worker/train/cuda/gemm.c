@@ -1,5 +1,5 @@
-/* gemm.c -- see device.h: products of matrices by cuBLASLt. The algorithm for each product is chosen once and kept,
- * so that every step computes the same bits. Sums are float, also for 16-bit values; float values do not use TF32. */
+/* gemm.c -- see device.h: products of matrices by cuBLASLt. make_plan chooses the algorithm for each product once, so
+ * that every step computes the same bits. Sums are float, also for 16-bit values. Float values do not use TF32. */
 #include "train/cuda/device.h"
 #include "train/train_options.h"
 
@@ -137,8 +137,8 @@ static bool same(const struct gemm *x, const struct gemm *y)
            x->to_float == y->to_float && x->bias == y->bias;
 }
 
-/* Return the plan of a product. A model has about a dozen kinds. If the last batch of an epoch, which is smaller,
- * adds too many, all plans are made again. */
+/* Return the plan of a product. A model has about a dozen kinds of products. If smaller batches at the end of an
+ * epoch add too many kinds, make all plans again. */
 static struct plan *plan_for(struct cuda *c, const struct gemm *g, const void *bias)
 {
     for (int i = 0; i < c->plans; i++) {

@@ -1,6 +1,6 @@
 /* kernels.h -- the GPU's kernels as the host sees them: names, threads of a block, arguments. The kernels are in the
- * .cu files of this folder. Each takes one struct by value, so host and device cannot disagree about the order of
- * arguments.
+ * .cu files of this folder. Each kernel takes one struct by value, so host and device cannot disagree about the order
+ * of arguments.
  *
  * A module is compiled for one type of values (float, bf16 or fp16): activations and the weights that kernels read.
  * Statistics, losses, gradients of parameters and the optimizer's state are always float. Sums have a fixed order, so
@@ -144,8 +144,8 @@ struct embedding_forward_args {
     const void *tokens, *places;
     size_t count, length, n;
 };
-/* One block for each token that occurs. `order` has the positions sorted by token; those of block b are first[b] to
- * first[b + 1]. Adds to dtokens. */
+/* One block for each token that occurs. `order` has the positions sorted by token. Block b has the positions from
+ * order[first[b]] up to, but without, order[first[b + 1]]. Adds to dtokens. */
 struct embedding_backward_tokens_args {
     float *dtokens;
     const void *dy;
@@ -159,7 +159,8 @@ struct embedding_backward_places_args {
 };
 
 /* As in layers/layers.h. `dots` has the products of y and dy, one for each log_sum. A warp processes one query or key
- * of a head. In kernels called tiles, a block processes KERNEL_TILE of them with tensor cores (16 bits only). */
+ * of a head. In kernels called tiles, a block processes KERNEL_TILE queries or keys with tensor cores (16 bits
+ * only). */
 struct attention_args {
     void *y;
     float *log_sum;
@@ -184,8 +185,8 @@ struct sum_rows_args {
 
 /* The columns of pictures: for each picture of `from` a matrix with a row of `pitch` values for each channel and tap
  * (k, l). Place (line, column) of a row has the value of `from` at line (line * step - before + k) / apart, and at
- * the column computed in the same way. The value is 0 if that is not a whole number or is outside the picture. n:
- * values of `to`. */
+ * the column computed in the same way. The value is 0 if the computed line or column is not a whole number or is
+ * outside the picture. n: values of `to`. */
 struct columns_args {
     void *to;
     const void *from;
@@ -203,14 +204,15 @@ struct turn_weight_args {
 /* Batch normalization of rows x channels x spatial values.
  *
  * In norm_measure and norm_sums, blockIdx.x is the channel; block blockIdx.y processes `strip` rows and writes record
- * blockIdx.y of `part`. A record is mean[channels], squares[channels] (of distances from the mean) and count; or the
- * sums of dy and of dy (x - mean). In norm_join and norm_join_sums, a thread joins the records of one channel.
- * `saved` is mean, 1 / deviation, count. */
+ * blockIdx.y of `part`. A record of norm_measure is mean[channels], squares[channels] (of distances from the mean)
+ * and count. A record of norm_sums has the sums of dy and of dy (x - mean). In norm_join and norm_join_sums, a thread
+ * joins the records of one channel. `saved` is mean, 1 / deviation, count. */
 struct norm_args {
     void *y; /* in backward, dx */
     const void *x, *dy, *weight, *bias;
-    double *part, *all; /* of `parts` strips or ranks; joined. In norm_join `all` may be NULL */
-    double *saved;      /* NULL: norm_join does not learn, norm_apply uses the running numbers */
+    double *part,
+        *all;      /* records of `parts` strips or ranks; the joined record, which may be NULL in norm_join */
+    double *saved; /* NULL: norm_join does not learn, norm_apply uses the running numbers */
     float *running_mean, *running_var; /* NULL: no running numbers are updated */
     float *dweight, *dbias;
     size_t rows, strip, parts;
@@ -225,7 +227,7 @@ struct shortcut_args {
     size_t n;
     int in, out, side, out_side, stride;
 };
-/* `planes` planes of n values; y or dy has one value for each */
+/* `planes` planes of n values; y or dy has one value for each plane */
 struct pool_args {
     void *to;
     const void *from;
@@ -246,8 +248,8 @@ struct join_squares_args {
     size_t parts;
     float most, unscale;
 };
-/* p is the float master, w the copy that kernels read (NULL: none). g is multiplied by *factor. The numbers are those
- * of worker/reducer/optim.c. */
+/* p is the float master, w the copy that kernels read (NULL: none). g is multiplied by *factor. The numbers have the
+ * meaning of worker/reducer/optim.c. */
 struct update_adam_args {
     float *p, *m, *v;
     void *w;

@@ -1,4 +1,4 @@
-/* layer_norm.cu -- layers/layer_norm.c, which has the formula. A warp processes a row; the second reading of a row
+/* layer_norm.cu -- layers/layer_norm.c, which has the formula. A warp processes a row. The second reading of a row
  * comes from the cache. */
 
 /* Executes STATEMENT for this lane's packs of a row; i is the first element of a pack. */

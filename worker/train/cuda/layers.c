@@ -122,7 +122,7 @@ static void start_linear_backward_input(struct compute *base, void *dx, const vo
 
 /* --- attention -------------------------------------------------------------------------------------------------------------- */
 
-/* Return true if tensor cores can be used: they need 16-bit values and rows of whole packs. */
+/* Return true if tensor cores can be used. Tensor cores need 16-bit values and rows of whole packs. */
 static bool in_tiles(const struct cuda *c, const struct attention *a)
 {
     const size_t width = a->width / a->heads;

@@ -253,7 +253,7 @@ static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report
     return DDP_OK;
 }
 
-/* Queue the copy of the totals to the host. They restart at 0 after each report, so a NaN loss affects only one
+/* Queue the copy of the totals to the host. The totals restart at 0 after each report, so a NaN loss affects only one
  * step. */
 static cuda_error tell(struct cuda *c, unsigned slot)
 {

@@ -1,8 +1,8 @@
 /* pictures.c -- see compute.h: starts the kernels of the layers for pictures. */
 #include "train/cuda/device.h"
 
-/* Approximate number of blocks of a sum. A constant and not the GPU's number, so that the bits do not depend on the
- * GPU. */
+/* Approximate number of blocks of a sum. The number is a constant and does not depend on the GPU's size, so that all
+ * GPUs give the same bits. */
 enum { BLOCKS = 512 };
 
 /* Check the sizes, because kernels count elements of a picture and of a weight with int. */
@@ -28,8 +28,8 @@ static bool conv_fits(struct cuda *c, const struct conv *conv)
 /* --- convolution ----------------------------------------------------------------------------------------- */
 
 /* A convolution is a product of cuBLASLt: the columns of a picture (kernels.h) times the weight. Columns are kernel x
- * kernel times as large as the pictures, so they are made for a group of pictures at a time. The products of a group
- * are one batch. */
+ * kernel times as large as the pictures, so a kernel makes the columns of a group of pictures at a time. The products
+ * of a group are one batch. */
 
 enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* largest group: bytes of columns, number of pictures */
 
@@ -45,7 +45,7 @@ static struct columns_args view_of_x(const struct conv *conv)
                                   .apart = 1 };
 }
 
-/* Describe the columns of dy. The pixels of dy are a stride apart; the kernel that goes over dy is turned by 180
+/* Describe the columns of dy. The pixels of dy are a stride apart. The kernel that goes over dy is turned by 180
  * degrees, and overlaps the edge where the kernel of x does not. */
 static struct columns_args view_of_dy(const struct conv *conv)
 {
@@ -69,7 +69,7 @@ static size_t seen_of(const struct columns_args *v)
     return (size_t)v->channels * square(v->kernel);
 }
 
-/* Return how many pictures fit into a group, and set the pitch. */
+/* Return the number of pictures that fit into a group, and set the pitch. */
 static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
 {
     v->pitch = cuda_blocks(square(v->to_side), KERNEL_PACK) * KERNEL_PACK;
@@ -170,8 +170,8 @@ static void conv_back_params(struct compute *base, const struct conv *conv, floa
 
 enum { STRIPS = 64, LEAST = 2048 };
 
-/* Return the rows of a strip. More than STRIPS strips would take long to join; a block is not worth fewer than LEAST
- * values. */
+/* Return the rows of a strip. More than STRIPS strips would take long to join. A block with fewer than LEAST values
+ * would not be worth its start. */
 static size_t rows_of_strip(const struct batch_norm *n, size_t rows)
 {
     const size_t strips = n->channels < BLOCKS ? BLOCKS / n->channels : 1;

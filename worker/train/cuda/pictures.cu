@@ -1,7 +1,7 @@
 /* pictures.cu -- layers/activation.c and layers/conv.c. */
 
-/* Returns the value at (line, column) of a picture whose pixels are `apart` from each other; 0 between pixels and
- * outside. */
+/* Returns the value at (line, column) of a picture whose pixels are `apart` from each other. Returns 0 between pixels
+ * and outside the picture. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -41,7 +41,8 @@ KERNEL(turn_weight, turn_weight)
         ((value *)a.to)[at] = ((const value *)a.weight)[(o * a.in + i + 1) * a.taps - 1 - tap];
 }
 
-/* Returns true if a block adds its input unchanged, because it neither halves the picture nor has more channels. */
+/* Returns true if a block of the network adds its input unchanged, because the block neither halves the picture nor
+ * has more channels. */
 __device__ inline bool is_same(const struct shortcut_args *a)
 {
     return a->stride == 1 && a->in == a->out;

@@ -89,7 +89,7 @@ KERNEL(squares, squares)
         a.part[blockIdx.x] = sum;
 }
 
-/* The factor is that of worker/reducer/optim.c; the comparison keeps a NaN. */
+/* The factor is the one of norm_clip_factor in worker/reducer/optim.c. The comparison keeps a NaN. */
 KERNEL(join_squares, join_squares)
 {
     double sum = 0;

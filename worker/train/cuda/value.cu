@@ -31,8 +31,9 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* d += a b for a warp: 16x16 times 16x8, distributed over the lanes as the PTX manual describes for m16n8k16.
- * Volatile, because all lanes must execute it: the compiler must not move it into a condition. */
+/* d += a b for a warp: 16x16 times 16x8, distributed over the lanes as the PTX manual describes for m16n8k16. The
+ * statement is volatile, because all lanes must execute it: the compiler must not move the statement into a
+ * condition. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
     asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -50,7 +51,7 @@ __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 
 enum { WARP = 32, PACK = 16 / sizeof(value) };
 
-/* Read and written in one piece. */
+/* PACK values, which a thread reads and writes in one piece. */
 struct ALIGNED16 pack {
     value each[PACK];
 };
@@ -58,8 +59,8 @@ struct ALIGNED16 pack {
 __device__ inline struct pack pack_at(const value *x) { return *(const struct pack *)x; }
 __device__ inline void pack_to(value *x, struct pack p) { *(struct pack *)x = p; }
 
-/* Reads a pack from an array that may end before the pack does; the missing elements are 0. The other function writes
- * only elements below n. */
+/* pack_within reads a pack from an array that may end before the pack ends. The missing elements are 0.
+ * pack_to_within writes only elements below n. */
 __device__ inline struct pack pack_within(const value *x, size_t at, size_t n)
 {
     struct pack p;
@@ -105,7 +106,7 @@ __device__ inline float warp_max(float x)
     return x;
 }
 
-/* Returns the block's sum. For blocks of 256 threads, all of which must call this. */
+/* Returns the block's sum. The block must have 256 threads, and all threads must call this function. */
 __device__ inline double block_sum(double x)
 {
     __shared__ double part[256];

@@ -1,4 +1,4 @@
-/* makers.c -- see makers.h. Each part of a set is made in memory, then written. */
+/* makers.c -- see makers.h. Each part of a set is made in memory, then written to its files. */
 #include "train/data/makers.h"
 
 #include "ddp/ckpt.h"
@@ -66,7 +66,7 @@ struct hand {
     float ink;              /* darkness, 0..1 */
 };
 
-/* Draw the parameters of a sample: the grid is centred, then moved by up to two pixels in both directions. */
+/* Draw the parameters of a sample. The grid is centred, then moved by up to two pixels in both directions. */
 static struct hand take_hand(ddp_random *luck)
 {
     struct hand h;
@@ -120,9 +120,9 @@ static void scratch(ddp_random *luck, float *paper)
     draw_stroke(paper, &s, 0.6f, between(luck, 0.3f, 0.9f));
 }
 
-/* Return the noise of a pixel: few pixels, but much too dark or too light. Many faint ones would not make the task
- * harder, but would raise the mean of all pixels. One step of Adam at 0.01 would then saturate a sigmoid with 784
- * inputs. */
+/* Return the noise of a pixel. Few pixels have noise, but these are much too dark or too light. Many pixels with
+ * faint noise would not make the task harder, but would raise the mean of all pixels. One step of Adam at 0.01 would
+ * then saturate a sigmoid with 784 inputs. */
 static float speck(ddp_random *luck)
 {
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
@@ -167,7 +167,8 @@ static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
     }
 }
 
-/* Make labels and pictures. Labels come first, so they do not depend on how many numbers the pictures draw. */
+/* Make labels and pictures. Make the labels first, so that the labels do not depend on how many numbers the pictures
+ * draw. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
     glyph_labels(luck, n, labels);
@@ -273,8 +274,8 @@ static ddp_status no_memory(uint64_t n, const char *what, struct ddp_err *err)
 
 /* --- idx --------------------------------------------------------------------------------------------------- */
 
-/* Allocate a file with its header and room for `value_bytes` of values; false if memory is short. The caller frees
- * file->data. */
+/* Allocate a file with its header and room for `value_bytes` of values. Return false if memory is short. The caller
+ * frees file->data. */
 static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_bytes)
 {
     const uint32_t dim[IDX_MAX_DIMS] = { (uint32_t)n, PICTURE_SIDE, PICTURE_SIDE };
@@ -285,7 +286,7 @@ static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_by
     return file->data != NULL;
 }
 
-/* Write pictures and labels of one part, each file whole. Labels are written last, so a process that finds labels
+/* Write pictures and labels of one part, each file whole. Write the labels last, so that a process that finds labels
  * finds the pictures too. */
 static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part part, uint64_t n,
                                 ddp_random *luck, struct ddp_err *err)
@@ -359,7 +360,7 @@ static ddp_status make_tokens_part(const struct maker_order *o, const struct spe
     return status;
 }
 
-/* Check for a file of an earlier, larger set, because it would be read as a part of this one. */
+/* Check for a file of an earlier, larger set, because train would read that file as a part of this set. */
 static ddp_status check_leftover(const struct maker_order *o, struct ddp_err *err)
 {
     char path[PATH_MAX], name[40];
@@ -393,7 +394,7 @@ static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, str
 
 /* --- the table --------------------------------------------------------------------------------------------- */
 
-/* With 30 000 samples four workers with batches of 100 have 75 steps an epoch; mlp and seqnet learn the task in two
+/* With 30 000 samples, four workers with batches of 100 have 75 steps per epoch. mlp and seqnet learn the task in two
  * epochs. */
 #define MAKER_LIST(X)                                   \
     X("idx", "samples", 30000, 2000, 1000000, make_idx) \

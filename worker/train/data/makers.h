@@ -16,8 +16,8 @@
 
 /* A synthetic data set: the ten digits, drawn with random variations.
  *
- * Pure, and the same bytes on every machine: only additions, products, quotients and square roots are used, which
- * IEEE 754 defines to the last bit. The random numbers come from the caller's generator. */
+ * Pure, and the same bytes on every machine: the functions use only additions, products, quotients and square roots,
+ * which IEEE 754 defines to the last bit. The random numbers come from the caller's generator. */
 
 /* Fill `n` pictures and their labels. Every class is equally frequent (up to one), in random order. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels);
@@ -27,7 +27,7 @@ void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels);
 /* A synthetic language, so that a model can learn its text: invented words, each followed by one of four words.
  *
  * Pure, and the same bytes on every machine. Letters depend on the word, and a word on the previous one. So a perfect
- * model has a loss of about 0.2 nats per letter; for 256 letters in random order it would be 5.5. */
+ * model has a loss of about 0.2 nats per letter. For 256 letters in random order the loss would be 5.5. */
 
 enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
 
@@ -46,7 +46,7 @@ struct maker_order {
 struct maker {
     const char *name, *unit;
     uint64_t samples, test_samples; /* default */
-    uint64_t most;                  /* limit of both, because a part is made in memory */
+    uint64_t most; /* limit of `samples` and of `test_samples`, because a part is made in memory */
     ddp_status (*make)(const struct maker_order *order, ddp_random *luck, struct ddp_err *err);
 };
 

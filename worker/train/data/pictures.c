@@ -35,7 +35,7 @@ size_t idx_header_bytes(int dims)
     return 4 + 4 * (size_t)dims;
 }
 
-/* Write a header, for make-data. The function is in this module so that writer and reader agree. */
+/* Write a header, for make-data. This function is in the reader's module, so that writer and reader agree. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
     put_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
@@ -44,7 +44,7 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
     return idx_header_bytes(dims);
 }
 
-/* Check the magic number first, because it identifies a page of HTML, a wrong file or swapped files. */
+/* Check the magic number first, because the magic number identifies a page of HTML, a wrong file or swapped files. */
 static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err)
 {
     uint32_t expected = (uint32_t)(TYPE_U8 << 8 | dims), magic = get_be32(head);
@@ -94,7 +94,7 @@ static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_M
     return status == DDP_OK ? check_header(f->bytes, dims, dim, total, err) : status;
 }
 
-/* Read the header and the values. One byte more is requested, to detect a file that is too long. */
+/* Read the header and the values. Request one byte more than needed, to detect a file that is too long. */
 static ddp_status read_records(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS],
                                struct ddp_err *err)
 {
@@ -136,10 +136,11 @@ void idx_free(struct idx *idx)
 /* --- cifar ------------------------------------------------------------------------------------------------ */
 
 /* The format has neither a magic number nor a header. So the length and every label (one byte below ten in each 3073)
- * are checked once and completely. A file of another format fails at its first byte nine times out of ten. */
+ * are checked completely when the file is loaded. A file of another format fails at its first byte nine times out of
+ * ten. */
 
-/* Draw the move and the mirroring. There are nine places in each direction; the remainder of 32 bits favours none by
- * more than 2^-29. */
+/* Draw the move and the mirroring. There are nine places in each direction. The remainder of 32 bits favours no place
+ * by more than 2^-29. */
 struct augment augment_draw(ddp_philox *luck)
 {
     struct augment a;
@@ -180,7 +181,8 @@ void cifar_file_name(char *to, int number)
         snprintf(to, 32, "data_batch_%d.bin", number);
 }
 
-/* Check the records. Labels come first, because '<' as a label identifies a page of HTML better than a length. */
+/* Check the records. Check the labels first, because '<' as a label identifies a page of HTML better than a
+ * length. */
 static ddp_status check(const struct whole_file *f, struct ddp_err *err)
 {
     if (f->len == 0)
@@ -233,8 +235,8 @@ bool cifar_find(char *found, const char *dir)
     return false;
 }
 
-/* Load data_batch_1, data_batch_2 ... up to the first that is missing. If a later one exists, the download is
- * incomplete. */
+/* Load data_batch_1, data_batch_2 ... up to the first missing file. If a file with a higher number exists, the
+ * download is incomplete. */
 static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX], name[32];

@@ -28,7 +28,7 @@ struct idx {
 size_t idx_header_bytes(int dims);
 
 /* Read a whole file, plain or gzip. DDP_ERR_CORRUPT names the offset, DDP_ERR_LIMIT the size that exceeds
- * IDX_MAX_BYTES. Every error begins with the path, and nothing needs to be freed then. */
+ * IDX_MAX_BYTES. Every error begins with the path. After an error nothing needs to be freed. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
 
 void idx_free(struct idx *idx);
@@ -46,8 +46,8 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
  * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (as published, five files of 10,000 records). Test
  * pictures are in test_batch.bin. Each file may be compressed with gzip. */
 
-/* The usual augmentation of CIFAR's training pictures: each picture is moved by up to four pixels, and half of them
- * are mirrored (He et al. 2015, 4.2). Pure; the random numbers come from the sample's own generator. */
+/* The usual augmentation of CIFAR's training pictures: each picture is moved by up to four pixels, and half of the
+ * pictures are mirrored (He et al. 2015, 4.2). Pure; the random numbers come from the sample's own generator. */
 
 enum { AUGMENT_PADDING = 4 };
 
@@ -87,8 +87,8 @@ struct cifar {
  * everything, also after an error. */
 ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err);
 
-/* Find the files in `dir`, or in the folder of the published archive in it. `found` has room for PATH_MAX bytes.
- * False if there are no files. */
+/* Find the files in `dir`, or in the folder of the published archive in `dir`. `found` has room for PATH_MAX bytes.
+ * Return false if there are no files. */
 bool cifar_find(char *found, const char *dir);
 
 /* Load all training files of `dir`, or the test file. After an error nothing needs to be freed. */

@@ -96,7 +96,7 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
     return status;
 }
 
-/* Make room for one more shard; false if memory is short. */
+/* Make room for one more shard. Return false if memory is short. */
 static bool reserve(struct tokens *t)
 {
     if (t->shards < t->room)

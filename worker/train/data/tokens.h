@@ -7,7 +7,8 @@
  *            1024  n uint16           up to the end of the file
  *
  * A sample is `length` tokens and the successor of each. So it needs length + 1 tokens of a shard, and shares the
- * last one with the next sample. A sample never spans two shards; the rest of a shard is not used.
+ * last of these tokens with the next sample. A sample never spans two shards. Tokens at the end of a shard that fill
+ * no sample are not used.
  *
  * Headers and sizes are checked when a file is opened. Tokens are checked each time they are read, because shards are
  * large and a run may need only a small part. */
@@ -26,7 +27,7 @@ struct tokens {
     struct tokens_shard {
         char *path; /* owned, like the descriptor */
         int fd;
-        uint64_t count, first; /* number of tokens; number of samples in the shards before this one */
+        uint64_t count, first; /* number of tokens; number of samples in all earlier shards */
     } * shard;
     size_t shards, room;
     size_t length, vocabulary;
@@ -51,7 +52,7 @@ void tokens_free(struct tokens *t);
 ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, int32_t *target,
                        struct ddp_err *err);
 
-/* Write a header of TOKENS_HEADER bytes; write one token. For programs that make files. */
+/* Write a header of TOKENS_HEADER bytes, or one token. Programs that make files use these functions. */
 void tokens_make_header(uint8_t *head, uint32_t count);
 void tokens_put(uint8_t *to, uint16_t token);
 

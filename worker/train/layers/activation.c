@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* tanh is computed from exp: 1 - 2 / (exp(2u) + 1). Near 0 its absolute error is that of exp. 1 is added to the
- * result, so no digit is lost. */
+/* tanh is computed from exp: 1 - 2 / (exp(2u) + 1). Near 0 the absolute error equals the absolute error of exp. GELU
+ * adds 1 to the result, so no digit is lost. */
 
 static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
 
@@ -77,7 +77,7 @@ void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_
     }
 }
 
-/* In place. The gradient at 0 is 0, as in torch. */
+/* Apply ReLU in place. The gradient at 0 is 0, as in torch. */
 static void relu(real *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
@@ -96,7 +96,7 @@ static void sigmoid(real *y, size_t rows, size_t n)
         y[i] = 1 / (1 + real_exp(-y[i]));
 }
 
-/* Backward: the derivative is y (1 - y), from the output alone. */
+/* Compute the gradient. The derivative is y (1 - y), from the output alone. */
 static void sigmoid_back(real *d, const real *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
@@ -113,7 +113,7 @@ static void log_softmax(real *y, size_t rows, size_t n)
     }
 }
 
-/* Backward: d - softmax * sum(d); softmax is the exp of the output. */
+/* Compute the gradient d - softmax * sum(d), where softmax is the exp of the output. */
 static void log_softmax_back(real *d, const real *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n, d += n) {

@@ -1,21 +1,21 @@
 /* attention.c -- see layers.h.
  *
  * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)) over the earlier tokens only, Y = P
- * V. Queries are processed BLOCK at a time, with the keys up to the last of them. So half of the square is never
- * computed, and the scratch has BLOCK x length numbers instead of length^2. Backward computes P again from Q, K and
- * the kept log-sums. This costs one more product, but saves length^2 numbers per head:
+ * V. Queries are processed BLOCK at a time, with the keys up to the last query of the block. So half of the square is
+ * never computed, and the scratch has BLOCK x length numbers instead of length^2. Backward computes P again from Q, K
+ * and the kept log-sums. The repetition costs one more product, but saves length^2 numbers per head:
  *
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *
- * Keys and values get gradients from several blocks. The last block includes all keys; it is processed first and
- * overwrites, the others add. */
+ * Keys and values get gradients from several blocks. The last block includes all keys. It is processed first and
+ * overwrites these gradients, and the other blocks add to them. */
 #include "train/layers/layers.h"
 
 #include "train/layers/lanes.h"
 
 #include <stdbool.h>
 
-/* Return the largest element. It is subtracted before exp, so nothing overflows. */
+/* Return the largest element, which callers subtract before exp, so that nothing overflows. */
 
 REAL_BODY real largest(const real *x, size_t n)
 {
@@ -165,7 +165,7 @@ static void to_keys(real *to, const real *left, const real *right, size_t right_
               (int)b->keys, right, (int)right_stride, !overwrite, to, (int)h->stride);
 }
 
-/* Compute dqkv of one head. It has the layout of qkv. */
+/* Compute dqkv of one head. dqkv has the layout of qkv. */
 static void head_backward(real *dq, const real *dy, size_t dy_stride, const real *log_sum,
                           const struct head *h, real *scratch, size_t length)
 {

@@ -2,15 +2,15 @@
  *
  * A convolution is summed directly, without a matrix of the kernel's inputs, which would be nine times as large as
  * the pictures. x is copied, channel by channel, into a frame of zeros in which horizontal neighbours are adjacent.
- * Then a tap of the kernel, over all places, reads consecutive numbers from some position on. A vector of places is
- * summed over channels and taps in a register (conv_tile.h). The sums at the ends of lines are not used. With a
- * stride of s there are s x s frames, each with every s-th line and column, so that neighbours are adjacent again.
+ * Then a tap of the kernel, over all places, reads consecutive numbers. A vector of places is summed over channels
+ * and taps in a register (conv_tile.h). The sums at the ends of lines are not used. With a stride of s there are s x
+ * s frames, each with every s-th line and column, so that neighbours are adjacent again.
  *
  * The gradient of x is such a sum over dy. With a stride, pixels that are seen by different taps are summed
  * separately: s x s sums, each with its own taps.
  *
- * For the gradient of the weight, the channels of a pixel are adjacent. Then what a line of the kernel sees is
- * consecutive, and the registers hold these numbers. */
+ * For the gradient of the weight, the channels of a pixel are adjacent. Then the numbers that a line of the kernel
+ * sees are consecutive, and the registers hold these numbers. */
 #include "train/layers/layers.h"
 
 #include "train/layers/conv_tile.h"
@@ -24,7 +24,7 @@ size_t conv_side(const struct conv *c)
     return (c->side + 2 * c->padding - c->kernel) / c->stride + 1;
 }
 
-/* Return the elements of a kernel for one channel; the places of y; the pixels of x. */
+/* Return the elements of a kernel for one channel (taps), the places of y, or the pixels of x. */
 static size_t taps(const struct conv *c)
 {
     return c->kernel * c->kernel;
@@ -57,9 +57,9 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------------- */
 
-/* Layout of channels of side x side numbers in zeros. `before` lines and columns of zeros come first; after the
- * picture there are at least as many as a tap can reach. The whole is divided into stride x stride planes of `lines`
- * x `pitch`. */
+/* Layout of channels of side x side numbers in zeros. `before` lines and columns of zeros come first. After the
+ * picture there are at least as many zeros as a tap can reach. The whole is divided into stride x stride planes of
+ * `lines` x `pitch`. */
 struct frame {
     size_t side, before, stride;
     size_t pitch, lines, plane, channel;
@@ -328,7 +328,7 @@ void conv_backward_input(const struct conv *c, real *dx, const real *dy, const r
 
 /* --- the gradient of the weight ------------------------------------------------------------------------------- */
 
-/* Return the side of x with its zeros; the channels of a pixel are adjacent. */
+/* Return the side of x with its zeros. The channels of a pixel are adjacent. */
 static size_t framed_side(const struct conv *c)
 {
     return c->side + 2 * c->padding;

@@ -1,8 +1,9 @@
 /* conv_tile.c -- see conv_tile.h.
  *
- * OUTS channels are summed together, each at places for three registers. So each loaded number is used in several
- * sums, and there are as many sums as the processor has registers. The speed is then limited by the multipliers and
- * not by loads. The Makefile allows the compiler to fuse multiplication and addition in this file, as BLAS does. */
+ * OUTS channels are summed together, and each channel at the places that fill three registers. So each loaded number
+ * is used in several sums, and there are as many sums as the processor has registers. The speed is then limited by
+ * the multipliers and not by loads. The Makefile allows the compiler to fuse multiplication and addition in this
+ * file, as BLAS does. */
 #include "train/layers/conv_tile.h"
 
 #ifdef __x86_64__

@@ -1,14 +1,14 @@
 /* conv_tile.h -- the inner loops of convolutions (conv.c): sums that stay in registers until they are complete.
  *
- * The loops are compiled for several kinds of processors; the kind is chosen at run time. The order of each sum does
- * not depend on the width of registers. All processors except old x86 ones round a product and its sum once, so these
- * give the same bits. */
+ * The loops are compiled for several kinds of processors, and the functions choose the kind at run time. The order of
+ * each sum does not depend on the width of registers. All processors except old x86 ones round a product and its sum
+ * once, so these processors give the same bits. */
 #ifndef TRAIN_LAYERS_CONV_TILE_H
 #define TRAIN_LAYERS_CONV_TILE_H
 
 #include "train/layers/real.h"
 
-/* Channels of a result that are summed together; the numbers of a line are rounded up to CONV_LANES. */
+/* CONV_OUTS channels of a result are summed together. The numbers of a line are rounded up to CONV_LANES. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };
 
 /* CONV_OUTS results at each of n consecutive places:

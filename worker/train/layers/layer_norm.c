@@ -38,7 +38,7 @@ REAL_WIDE(layer_norm_forward,
            size_t rows, size_t n),
           (y, mean, scale, x, weight, bias, rows, n))
 
-/* Compute one row of dx; the two means come first. */
+/* Compute one row of dx. Compute the two means first. */
 REAL_BODY void row_backward(real *restrict dx, const real *restrict dy, const real *restrict x, real mean,
                             real scale, const real *restrict weight, size_t n)
 {

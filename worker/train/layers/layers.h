@@ -1,6 +1,6 @@
 /* layers.h -- the layers of the models on the CPU: each has a forward and a backward function.
  *
- * All are pure functions over arrays of the caller. A batch has `rows` rows; `n` is the size of a row. */
+ * All functions are pure and work on arrays of the caller. A batch has `rows` rows; `n` is the size of a row. */
 #ifndef WORKER_TRAIN_LAYERS_LAYERS_H
 #define WORKER_TRAIN_LAYERS_LAYERS_H
 
@@ -16,8 +16,8 @@
 void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,
                        size_t length, size_t n);
 
-/* Add to the gradient of `tokens` (a tied head adds to it too), and overwrite that of `places`, all `max_length`
- * rows. */
+/* Add to the gradient of `tokens`, to which a tied head adds too. Overwrite the gradient of `places`, all
+ * `max_length` rows. */
 void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int32_t *token, size_t rows,
                         size_t length, size_t max_length, size_t n);
 
@@ -60,14 +60,14 @@ struct shortcut {
     size_t stride;        /* side of y = side / stride, rounded up */
 };
 
-/* Add the shortcut of x to y, which has more channels. Half of the new channels come before those of x, half after
- * them, as in PyTorch programs with this option. */
+/* Add the shortcut of x to y, which has more channels. Half of the new channels come before the channels of x and
+ * half after them, as in PyTorch programs with this option. */
 void shortcut_forward(const struct shortcut *s, real *y, const real *x, size_t rows);
 
 /* Overwrite dx with the shortcut's gradient. */
 void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_t rows);
 
-/* The activations, with the kind of each for devices, which have their own functions. */
+/* The activations. Devices have their own functions and use the kind. */
 enum activation_kind { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
 
 struct activation {
@@ -113,8 +113,8 @@ struct attention {
 /* Return the numbers of scratch that forward and backward need. */
 size_t attention_scratch(size_t length);
 
-/* Compute attention. qkv: rows x length x 3 width: queries, keys and values, in each of them one head after the
- * other. y: rows x length x width. log_sum gets log(sum(exp)) of each row of scores: rows x heads x length
+/* Compute attention. qkv: rows x length x 3 width: queries, keys and values, each of the three with one head after
+ * the other. y: rows x length x width. log_sum gets log(sum(exp)) of each row of scores: rows x heads x length
  * numbers. */
 void attention_forward(real *y, real *log_sum, const real *qkv, real *scratch, const struct attention *a);
 
@@ -135,8 +135,8 @@ real log_sum_exp(const real *z, size_t n);
 double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
                      size_t length, size_t n);
 
-/* Compute the same for many classes; z becomes the gradient. This function uses exp of lanes.h, so its bits differ
- * from cross_entropy's. */
+/* Compute the same loss for many classes. z becomes the gradient. This function uses exp of lanes.h, so its bits
+ * differ from cross_entropy's. */
 double cross_entropy_wide(real *z, const int32_t *target, const real *weight, size_t rows, size_t length,
                           size_t n);
 
@@ -164,7 +164,7 @@ double conv_flops(const struct conv *c);
 void conv_forward(const struct conv *c, real *y, const real *x, const real *weight, size_t rows,
                   real *columns);
 
-/* Overwrite the gradient of the weight; zeros if there are no rows. */
+/* Overwrite the gradient of the weight. Without rows the gradient is zero. */
 void conv_backward_weight(const struct conv *c, real *dweight, const real *dy, const real *x, size_t rows,
                           real *columns);
 

@@ -1,4 +1,4 @@
-/* linear.c -- see layers.h. Matrix products are BLAS's. */
+/* linear.c -- see layers.h. BLAS computes the matrix products. */
 #include "train/layers/layers.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int3
     }
 }
 
-/* Copy the bias (or `before`) to y first, and let the product add to it (beta = 1). This saves a pass over the
+/* Copy the bias (or `before`) to y first, and let the product add to it (beta = 1). The copy saves a pass over the
  * output. */
 void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,
                     size_t out)
@@ -51,7 +51,8 @@ void linear_forward_add(real *y, const real *before, const real *x, const real *
               (int)in, 1, y, (int)out);
 }
 
-/* Sum the columns row by row, in the order of the memory. This also fixes the order of the additions. */
+/* Sum the columns row by row, in the order of the memory. Summing row by row also fixes the order of the
+ * additions. */
 static void column_sums(real *sum, const real *d, size_t rows, size_t n)
 {
     memset(sum, 0, n * sizeof(real));
@@ -61,7 +62,7 @@ static void column_sums(real *sum, const real *d, size_t rows, size_t n)
     }
 }
 
-/* beta = 0: gradients are overwritten, so they need not be cleared before a step. */
+/* beta = 0 overwrites the gradients, so the caller need not clear them before a step. */
 void linear_backward_params(real *dweight, real *dbias, const real *dy, const real *x, size_t rows, size_t in,
                             size_t out)
 {

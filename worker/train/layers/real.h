@@ -1,8 +1,8 @@
 /* real.h -- the type in which layers compute.
  *
- * Layers are pure functions over arrays, without context, memory of their own or clock. `train` uses them in float. A
- * test compiles the same sources a second time with LAYERS_IN_DOUBLE and compares their gradients with differences;
- * in float, rounding errors would hide these differences. */
+ * Layers are pure functions over arrays, without context, memory of their own or clock. `train` uses the layers in
+ * float. A test compiles the same sources a second time with LAYERS_IN_DOUBLE and compares their gradients with
+ * differences; in float, rounding errors would hide these differences. */
 #ifndef TRAIN_LAYERS_REAL_H
 #define TRAIN_LAYERS_REAL_H
 
@@ -27,7 +27,7 @@ typedef float real;
 #endif
 
 /* A loop over many elements, compiled twice: for any processor, and for processors with AVX2. Neither version fuses
- * multiplication and addition, and both add in the order of the source, so both give the same bits.
+ * multiplication and addition. Both versions add in the order of the source, so both give the same bits.
  *
  *     static inline void scale_body(real *x, size_t n) { ... }
  *     REAL_WIDE(scale, (real *x, size_t n), (x, n))           defines scale() with these parameters */

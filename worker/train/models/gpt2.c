@@ -228,7 +228,8 @@ static const struct model_ops ops = { forward, backward, gpt2_free };
 
 #define MEMORY_MAX ((size_t)1 << 40)
 
-/* Return `bytes` of memory at *at; before the memory is allocated, only count them. */
+/* Return the memory at *at and increase *at by `bytes`. Before the memory is allocated, return NULL and only count
+ * the bytes. */
 static void *take(const struct gpt2 *g, size_t *at, size_t bytes)
 {
     void *taken = g->memory != NULL ? (char *)g->memory + *at : NULL;
@@ -260,7 +261,7 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
     return at;
 }
 
-/* Allocate the memory. No machine has more than MEMORY_MAX; above it the sum of the bytes might overflow. */
+/* Allocate the memory. No machine has more than MEMORY_MAX. Above this limit the sum of the bytes might overflow. */
 static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
 {
     g->kept = calloc(g->config->blocks, sizeof(*g->kept));
@@ -305,7 +306,7 @@ static void set_first(struct model_tensor *t, enum first first, float small, ddp
         t->value[i] = 1;
 }
 
-/* Draw the values in the order of the tensors, with one generator for all. */
+/* Draw the values in the order of the tensors, with one generator for all tensors. */
 static void gpt2_draw(struct gpt2 *g, uint64_t seed)
 {
     static const enum first firsts[GPT2_BLOCK] = {

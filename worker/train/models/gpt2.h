@@ -5,7 +5,8 @@
  *     each block:  x += proj(attention(qkv(norm(x))));  x += proj(gelu(fc(norm(x))))
  *     logits = norm(x) tokens^T
  *
- * There is no dropout. Names and shapes of the parameters are those of nanoGPT and llm.c, with weights as [out][in].
+ * There is no dropout. Names and shapes of the parameters are the same as in nanoGPT and llm.c, with weights as
+ * [out][in].
  */
 #ifndef TRAIN_GPT2_H
 #define TRAIN_GPT2_H

@@ -33,7 +33,7 @@ struct size {
     size_t value;
 };
 
-/* List the sizes that must equal the model's; the first one is at offset 8. */
+/* List the sizes in the header that must equal the model's sizes. The first size is at offset 8. */
 static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
 {
     const struct gpt2_config *c = config_of(kind);
@@ -71,7 +71,7 @@ static ddp_status check_version(const uint8_t *head, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return how many numbers the file has if the vocabulary is padded to `padded`. */
+/* Return the number of parameters in the file if the vocabulary is padded to `padded`. */
 static uint64_t count_of(const struct model_kind *kind, size_t padded)
 {
     static const struct {

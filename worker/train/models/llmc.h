@@ -5,7 +5,7 @@
  *     tensors      wte (padded vocabulary x width), wpe, then each tensor of the blocks for all of them: ln_1.weight of block 0,
  *                  of block 1 ..., in the order of GPT2_BLOCK_TENSORS, then ln_f.weight and ln_f.bias
  *
- * Little-endian. Rows of padding belong to no token: they are written as zeros and skipped when read. */
+ * Little-endian. Rows of padding belong to no token: llmc_write writes zeros there, and llmc_read skips them. */
 #ifndef WORKER_TRAIN_LLMC_H
 #define WORKER_TRAIN_LLMC_H
 
@@ -23,8 +23,8 @@ struct llmc {
 /* Return true if llm.c has files for this model. */
 bool llmc_knows(const struct model_kind *kind);
 
-/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes`. DDP_ERR_CORRUPT, or DDP_ERR_MISMATCH for a
- * model of another size; both name offset and value. */
+/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes`. Return DDP_ERR_CORRUPT, or DDP_ERR_MISMATCH
+ * for a model of another size. Both errors name offset and value. */
 ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head, uint64_t file_bytes,
                       struct ddp_err *err);
 
@@ -40,11 +40,11 @@ void llmc_write(const struct model_kind *kind, const struct model_tensors *param
 
 /* --- files ------------------------------------------------------------------------------------------------ */
 
-/* Load the parameters from `path`. After an error they are unchanged, and the text begins with the path. */
+/* Load the parameters from `path`. After an error the parameters are unchanged, and the text begins with the path. */
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err);
 
-/* Save `values`, which llmc_write describes. The file is written whole, or the old one stays. */
+/* Save `values`, which llmc_write describes. The file is written whole, or the old file stays. */
 ddp_status llmc_save(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      const float *values, struct ddp_err *err);
 

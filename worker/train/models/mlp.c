@@ -114,7 +114,7 @@ static bool mlp_allocate(struct mlp *mlp, size_t rows)
 }
 
 /* Draw the initial values in the order of the layers, with one generator. Weight and bias have the same bound:
- * nn.Linear's kaiming_uniform(a = sqrt(5)) gives 1/sqrt(inputs), which is also its rule for the bias. */
+ * nn.Linear's kaiming_uniform(a = sqrt(5)) gives 1/sqrt(inputs), which is also nn.Linear's rule for the bias. */
 static void mlp_draw(struct mlp *mlp, uint64_t seed)
 {
     ddp_random random;

@@ -13,7 +13,7 @@
 
 /* Box and Muller: two uniform numbers give a length and an angle, and these give two normal numbers. As in torch, all
  * uniform numbers are drawn first, and number k of eight is paired with number k of the next eight. If fewer than
- * sixteen are left at the end, the last sixteen numbers are drawn again. */
+ * sixteen numbers are left at the end, the last sixteen numbers are drawn again. */
 
 enum { GROUP = 16, HALF = GROUP / 2 };
 
@@ -86,7 +86,7 @@ ddp_status model_send_buffers(struct model *m, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* Create a model; its errors name the model. */
+/* Create a model. The errors name the model. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err)
 {
@@ -190,7 +190,7 @@ bool model_decays(const struct model_tensor *t)
 
 /* --- for models -------------------------------------------------------------------------------------- */
 
-/* Make room for one more tensor; false if memory is short, now or in an earlier call. */
+/* Make room for one more tensor. Return false if memory is short, now or in an earlier call. */
 static bool grow(struct model_tensors *t)
 {
     if (t->n < t->room)
@@ -206,7 +206,7 @@ static bool grow(struct model_tensors *t)
     return true;
 }
 
-/* Add a tensor. A tensor without room is counted too, so that `place` detects it: n is above room. */
+/* Add a tensor. Count a tensor without room too, so that model_tensors_place detects it: n is above room. */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
 {
     va_list args;

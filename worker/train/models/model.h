@@ -7,8 +7,8 @@
  *     model_free(m)
  *
  * All parameters are in one array of float, tensor after tensor. So are the buffers (values that are not trained,
- * such as running means). So saving, hashing and sending a model are simple. The caller chooses where gradients go: a
- * pointer for each parameter, for example into a reducer's buckets. */
+ * such as running means). So saving, hashing and sending a model are simple. The caller chooses the memory of the
+ * gradients: a pointer for each parameter, for example into a reducer's buckets. */
 #ifndef WORKER_TRAIN_MODEL_H
 #define WORKER_TRAIN_MODEL_H
 
@@ -26,7 +26,7 @@
  * logarithms and cosines differently. */
 void normal_fill(float *to, size_t n, float deviation, ddp_random *random);
 
-/* Fill with the initial values of nn.Linear and nn.Conv2d: uniform in +-1/sqrt(inputs). */
+/* Fill n floats with the initial values of nn.Linear and nn.Conv2d: uniform in +-1/sqrt(inputs). */
 void uniform_fill(float *to, size_t n, size_t inputs, ddp_random *random);
 
 enum { MODEL_DIMS = 4, MODEL_NAME = 40 };
@@ -63,8 +63,8 @@ struct model_spec {
     ddp_ctx *ctx;                   /* for layers that communicate with other ranks; NULL = this rank alone */
 };
 
-/* A batch; all pointers are borrowed. Classes and tokens are below the model's `classes`; this is not checked
- * again. */
+/* A batch; all pointers are borrowed. Classes and tokens are below the model's `classes`. The model does not check
+ * them again. */
 struct model_batch {
     size_t rows;
     size_t length;         /* targets of a row: 1 for a picture, the number of tokens for a sequence */
@@ -72,7 +72,7 @@ struct model_batch {
     const int32_t *token;  /* rows x length */
     const int32_t *target; /* rows x length: the class, or the next token */
     const float *weight;   /* for each row, the weight of the loss of its targets */
-    size_t counted;        /* rows up to the last one with a weight above 0; set by model_forward */
+    size_t counted;        /* rows up to the last row with a weight above 0; set by model_forward */
     bool still; /* do not update buffers (running numbers), because another part of this batch does */
 };
 
@@ -93,20 +93,21 @@ struct model {
     double flops; /* operations of a forward and backward pass for one row; 0 = unknown */
     const float *
         logits; /* rows x length x classes: after a forward pass with MODEL_TEST on the CPU, until the next call */
-    size_t correct; /* after such a pass on a device, which keeps no logits: the result of model_correct */
+    size_t
+        correct; /* after a pass with MODEL_TEST on a device, which keeps no logits: the result of model_correct */
 };
 
 struct model_kind; /* see models.h */
 
 /* Create a model. Its initial parameters depend only on `kind` and the seed. `spec` is copied. The caller calls
- * model_free. DDP_ERR_ARG: this kind cannot use such data. */
+ * model_free. Return DDP_ERR_ARG if this kind cannot use such data. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err);
 void model_free(struct model *m); /* NULL is allowed */
 
 /* Run a forward pass. *loss is the sum of the losses of all targets in rows with a weight above 0; a device returns
- * it later (compute.h). With MODEL_TRAIN layers work as in training (batch normalization), and model_backward may
- * follow. Collective if layers communicate. */
+ * this sum later (compute.h). With MODEL_TRAIN layers work as in training (batch normalization), and model_backward
+ * may follow. Collective if layers communicate. */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);
 
@@ -115,23 +116,23 @@ ddp_status model_forward(struct model *m, const struct model_batch *batch, enum 
 ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
                           const struct model_ready *ready, struct ddp_err *err);
 
-/* Return for how many targets the largest logit is the target's, after a forward pass with MODEL_TEST. In a tie the
+/* Return the number of targets whose own logit is the largest, after a forward pass with MODEL_TEST. In a tie the
  * first class wins, as with torch.argmax. */
 size_t model_correct(const struct model *m, const struct model_batch *batch);
 
-/* Return the FNV-1a 64 hash of `n` bytes; of all parameters in order. */
+/* Return the FNV-1a 64 hash of `n` bytes, or of all parameters in order. */
 uint64_t model_mark(const void *bytes, size_t n);
 uint64_t model_hash(const struct model *m);
 
-/* Copy the buffers from the device to the host, or back. On the CPU this does nothing. */
+/* Copy the buffers from the device to the host, or back. On the CPU these functions do nothing. */
 ddp_status model_fetch_buffers(struct model *m, struct ddp_err *err);
 ddp_status model_send_buffers(struct model *m, struct ddp_err *err);
 
-/* Set view[0 .. t->n) to where each tensor begins in `flat`, another array of t->count elements. */
+/* Set view[0 .. t->n) to the beginning of each tensor in `flat`, another array of t->count elements. */
 void model_views(const struct model_tensors *t, float *flat, float *view[]);
 
 /* Return true if weight decay applies. Weights have two or more dimensions. Biases and the parameters of
- * normalizations have one, and do not decay. */
+ * normalizations have one dimension, and do not decay. */
 bool model_decays(const struct model_tensor *t);
 
 /* --- for models ---------------------------------------------------------------------------------------- */
@@ -150,8 +151,8 @@ struct model_shape {
 };
 #define MODEL_SHAPE(...) ((struct model_shape){ { __VA_ARGS__ } })
 
-/* Describe the tensors, then allocate memory for all of them, zeroed. model_tensors_add returns nothing; if memory
- * was short, `place` returns false. */
+/* Describe the tensors, then allocate memory for all of them, zeroed. model_tensors_add returns nothing. If memory
+ * was short, model_tensors_place returns false. */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
 bool model_tensors_place(struct model_tensors *t);

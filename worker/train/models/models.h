@@ -15,8 +15,8 @@ struct model_kind {
     bool normalises;           /* a layer normalizes over the batch */
 };
 
-/* Configurations. Parameters are drawn as torch.manual_seed(seed) and PyTorch's layers do, up to the last bit of
- * some: uniform in +-1/sqrt(inputs). Normalizations begin with weight 1 and bias 0. */
+/* Configurations. Parameters have the values that PyTorch's layers have after torch.manual_seed(seed), except for the
+ * last bit of some values: uniform in +-1/sqrt(inputs). Normalizations begin with weight 1 and bias 0. */
 struct mlp_config;
 extern const struct mlp_config mlp_relu, mlp_seqnet;
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
@@ -31,8 +31,8 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
 extern const struct model_kind models[];
 extern const char *const model_names[]; /* names of the rows, for the option; ends with NULL */
 
-/* Return the number of a model in checkpoints, a hash of its name, which does not depend on the order of rows; and
- * the name of a number, or NULL. */
+/* models_mark returns the number of a model in checkpoints, which is a hash of its name and does not depend on the
+ * order of rows. models_marked returns the name for such a number, or NULL. */
 int64_t models_mark(const char *name);
 const char *models_marked(int64_t mark);
 

@@ -34,8 +34,8 @@ enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 /* PER_UNIT: parameters */ 
 
 const struct resnet_config resnet20 = { 3 };
 
-/* A convolution and its normalization. Its parameters are `param` (weight), param + 1 and param + 2 (normalization).
- * Its buffers are 2 * param / 3 and the next one. */
+/* A convolution and its normalization. The unit's parameters are number `param` (weight), param + 1 and param + 2
+ * (normalization). The unit's buffers are number 2 * param / 3 and the next buffer. */
 struct unit {
     struct conv conv;
     size_t param;
@@ -77,7 +77,7 @@ static const void *weight_of(const struct resnet *r, const struct unit *u)
     return r->model.params.each[u->param].at;
 }
 
-/* Return the arguments of a normalization. If another part of the batch updates the running numbers, they are left
+/* Return the arguments of a normalization. If another part of the batch updates the running numbers, leave them
  * out. */
 static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, bool keeps)
 {
@@ -95,7 +95,7 @@ static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, b
                                 .saved = u->saved };
 }
 
-/* Run convolution and normalization; the caller applies the ReLU to y. */
+/* Run convolution and normalization. The caller applies the ReLU to y. */
 static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
                                const struct model_batch *batch, enum model_mode mode, void *y,
                                struct ddp_err *err)
@@ -139,7 +139,7 @@ static struct linear head_of(const struct resnet *r, size_t rows)
     return (struct linear){ rows, r->features, r->model.classes };
 }
 
-/* Run all layers except the loss; `logits` gets the logits of the batch's rows. */
+/* Run all layers except the loss. `logits` gets the logits of the batch's rows. */
 static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, enum model_mode mode,
                              void *logits, struct ddp_err *err)
 {

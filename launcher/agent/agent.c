@@ -1,13 +1,12 @@
 /* agent.c -- see agent.h.
  *
  * The state machine is one table of states by events. A cell of the table is a function that changes the struct,
- * appends effects and returns the next state. Every cell is filled, with `ignore` if nothing has to happen, so that a
- * missing reaction cannot be an oversight. Functions about the job come first: what follows the end of an attempt,
- * and what the store decides. Functions about workers (run_) follow after the table.
+ * appends effects and returns the next state. Every cell has a function. The function `ignore` shows that an event
+ * needs no reaction, so that a missing reaction cannot be an oversight. Functions about the job come first: the steps
+ * after the end of an attempt, and the decisions of the store. Functions about workers (run_) follow after the table.
  *
  * The agent reports to the store in this order: failed (at once), exited (for each worker), cause and stopped (when
- * no process is left). After `stopped`, or `done` if all workers succeeded, this node does nothing until the verdict
- * arrives. */
+ * no process is left). After `stopped`, or after `done` if all workers succeeded, this node waits for the verdict. */
 #include "agent/agent.h"
 
 #include "ddp/error.h"
@@ -21,10 +20,10 @@
 /* The progress of a stop. */
 struct stop {
     int by_user, requests; /* signal of the user's first request, 0 = none; number of requests */
-    int signal;            /* signal that is being sent to workers; 0 before any stop */
+    int signal;            /* signal that the current stop sends to workers; 0 before any stop */
     bool sweep_hard;       /* leftovers were sent SIGKILL */
     uint64_t give_up_ms;   /* when to stop waiting for processes that survive SIGKILL */
-    bool stuck;            /* a process survived until then */
+    bool stuck;            /* a process survived until give_up_ms */
 };
 
 struct agent {
@@ -124,8 +123,8 @@ static bool in_hurry(const struct agent *a)
     return a->stop.by_user != 0 || a->stop.stuck;
 }
 
-/* Wait for the verdict. It arrives only after the slowest node has reported. A user who has already waited, or a
- * process that hangs in the kernel, may leave no time for that, so the wait is short. */
+/* Wait for the verdict. The verdict arrives only after the slowest node has reported. The wait is short, because a
+ * user may already have waited, or a process may hang in the kernel. */
 static enum agent_state await(struct agent *a)
 {
     if (a->store_lost || a->judged)
@@ -148,7 +147,8 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
     return await(a);
 }
 
-/* Kill the leftovers. Try this at least once, even if the grace period is over. */
+/* Kill the leftovers: the processes that workers have started and that still run. Kill at least once, even if the
+ * grace period is over. */
 static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 {
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
@@ -234,7 +234,8 @@ static enum agent_state told_waiting(struct agent *a, const struct agent_event *
 }
 
 /* Continue to wait for other nodes, and print this once. After a timeout, the exit code stays 0. The node that hosts
- * the store must outlive the others: it waits until they end or are lost, or until its user stops it. */
+ * the store must outlive the other nodes. Such a node waits until the other nodes end or are lost, or until its user
+ * stops it. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->linger_until_ms;
@@ -245,8 +246,8 @@ static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Continue to wait for the verdict, because other nodes may use their full grace period. A lost connection is noticed
- * meanwhile, because heartbeats are sent in both directions every second. */
+/* Continue to wait for the verdict, because other nodes may use their full grace period. Meanwhile the agent detects
+ * a lost connection, because both sides send heartbeats every second. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -271,7 +272,7 @@ static enum agent_state user_leaves(struct agent *a, const struct agent_event *e
     return finish(a, e);
 }
 
-/* Handle the user's stop while only messages remain to be exchanged. Wait briefly for the verdict; after the second
+/* Handle the user's stop while only messages remain to be exchanged. Wait briefly for the verdict. After the second
  * request, do not wait. */
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
@@ -287,8 +288,8 @@ static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
     return again ? finish(a, e) : a->state;
 }
 
-/* Leave the job, because the log directory is missing or the store rejects this node. No new attempt can begin. The
- * failure before this one stays the cause. */
+/* Leave the job, because the log directory is missing or the store rejects this node. No new attempt can begin. An
+ * earlier failure stays the cause. */
 static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 {
     a->not_ready = true;
@@ -297,7 +298,7 @@ static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* End, because the store was lost between two rounds or before the first one. No further round can begin. */
+/* End, because the store was lost between two rounds or before the first round. No further round can begin. */
 static enum agent_state lost_between(struct agent *a, const struct agent_event *e)
 {
     agent_lose_store(a);
@@ -305,7 +306,8 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
     return finish(a, e);
 }
 
-/* The whole state machine. Cells whose names begin with run_ are defined below, the others above. */
+/* The whole state machine. Cells whose names begin with run_ are defined below the table. All other cells are defined
+ * above the table. */
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
@@ -342,14 +344,15 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
 /* The cells about workers: start, end, and the steps of a stop.
  *
  * A worker has failed by itself if the agent did not request its end. Two workers may fail in the same instant. The
- * agent then requests a signal for the second one before it sees that worker's end. The shell reports that the worker
- * ended before the signal was sent (`unasked`). The end of such a worker is also a failure, but never the first.
+ * agent then requests a signal for the second worker before the agent receives the end of this worker. The shell
+ * reports that the worker ended before the signal was sent (`unasked`). The end of such a worker is also a failure,
+ * but never the first failure.
  *
- * A worker whose peer dies may end before the peer does: its connection breaks while the kernel still cleans up the
- * peer or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or in
- * its output (`lost_peer`). The agent then waits for a while (settle_ms) and stops no worker. A worker that fails in
- * this time has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, that
- * worker has failed, too, so wait for its status. */
+ * A worker whose peer dies may end before the peer, because the connection breaks while the kernel still cleans up
+ * the peer or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or
+ * in its output (`lost_peer`). The agent then waits for a while (settle_ms) and stops no worker. A worker that fails
+ * in this time has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time,
+ * this worker has also failed, so the agent waits for its status. */
 
 /* Reset to the state before the first start. */
 static void agent_forget(struct agent *a)
@@ -379,8 +382,8 @@ static void effect_spawn(struct agent *a, int local_rank)
     agent_emit(a, EFFECT_SPAWN, local_rank, 0);
 }
 
-/* Signal a worker to stop. Send SIGCONT after any signal except SIGKILL: a stopped process would not react to the
- * first signal and would use up the whole grace period. */
+/* Signal a worker to stop. Send SIGCONT after any signal except SIGKILL, because a stopped process would not react to
+ * the first signal and would use up the whole grace period. */
 static void effect_stop_worker(struct agent *a, int local_rank)
 {
     struct agent_worker *w = &a->workers[local_rank];
@@ -390,7 +393,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     w->told_to_stop = true;
 }
 
-/* Signal all workers. A worker that starts later gets `signal`, too. */
+/* Signal all workers. A worker that starts later also gets `signal`. */
 static void tell_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;
@@ -401,8 +404,8 @@ static void tell_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
-/* Kill the leftovers, the last step of a stop. Leftovers may keep forking, so repeat this until none is left or the
- * time is up. Time that earlier kills used is included. */
+/* Kill the leftovers, the last step of a stop. Leftovers may keep forking, so repeat the kill until no leftover
+ * remains or the time is up. The time includes earlier kills. */
 static enum agent_state agent_sweep_kill(struct agent *a)
 {
     a->stop.sweep_hard = true;
@@ -411,7 +414,8 @@ static enum agent_state agent_sweep_kill(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop the processes that the workers left. They get a short grace period, unless SIGKILL was sent already. */
+/* Stop the processes that the workers left. These processes get a short grace period, unless SIGKILL was sent
+ * already. */
 static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
@@ -431,8 +435,8 @@ static enum agent_state sweep_if_gone(struct agent *a)
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* Return whether a failure is the reason of the stop. If it is not (the user stops, the job grows, a program cannot
- * be started), the workers' stacks explain nothing. */
+/* Return true if a failure is the reason of the stop. For any other reason (the user stops, the job grows, a program
+ * cannot be started), the workers' stacks explain nothing. */
 static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
@@ -459,8 +463,8 @@ static void make_cause(struct agent *a, int local_rank)
     agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
 }
 
-/* Note the end of a worker as a failure. After a stop by the user or the store, or without a store, no end is a
- * cause, because stopped workers may end in any way. */
+/* Note the end of a worker as a failure. After a stop by the user or the store, or after the loss of the store, no
+ * end is a cause, because stopped workers may end in any way. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->told || a->store_lost)
@@ -511,7 +515,7 @@ static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
     return AGENT_RUNNING;
 }
 
-/* Mark the worker whose start was requested as running. False: the event is about another worker. */
+/* Mark the worker whose start was requested as running. Return false if the event is about another worker. */
 static bool mark_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -525,7 +529,8 @@ static bool mark_started(struct agent *a, const struct agent_event *e)
     return true;
 }
 
-/* Start the next worker. Workers start one after the other: if one cannot be started, the rest are not started. */
+/* Start the next worker. Workers start one after the other. After a failed start, the remaining workers are not
+ * started. */
 static enum agent_state run_started(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e) && e->local_rank + 1 < a->nproc)
@@ -533,7 +538,7 @@ static enum agent_state run_started(struct agent *a, const struct agent_event *e
     return a->state;
 }
 
-/* Start no more workers, because one has ended after losing its peer, and the peer will not return. */
+/* Start no more workers, because a worker has ended after losing its peer, and the peer will not return. */
 static enum agent_state run_started_settling(struct agent *a, const struct agent_event *e)
 {
     mark_started(a, e);
@@ -548,8 +553,8 @@ static enum agent_state run_started_late(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* Handle a worker that could not be started: stop the others, as after any failure. During a stop, only note that
- * this worker needs no waiting. */
+/* Handle a worker that could not be started. Stop the other workers, as after any failure. During a stop, only note
+ * that this worker needs no waiting. */
 static enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -571,9 +576,9 @@ static enum agent_state doubt(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return whether a worker ended by the same import error as the first failure. An import error usually ends every
- * worker. If it does, another attempt would end in the same way. So stop no worker while further workers end soon
- * after the previous one. Without restarts, this does not matter. */
+/* Return true if a worker ended by the same import error as the first failure. An import error usually ends every
+ * worker, and another attempt would then end in the same way. So the agent stops no worker while each further worker
+ * ends soon after the previous worker. Without restarts, this wait is not needed. */
 static bool repeats_import_error(const struct agent *a, const struct agent_worker *w)
 {
     const struct agent_worker *first = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
@@ -582,7 +587,7 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
 }
 
 /* Wait for the next worker with the same import error. If the first worker took long to fail, the machine is busy, so
- * the others may take equally long. */
+ * the other workers may take equally long. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -594,9 +599,10 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Decide whether ddprun caused this end. It did if the worker died of our signal or exited after it. The time between
- * signal and end is no evidence, because a handler may end a worker in less than a millisecond. A SIGKILL before ours
- * was sent by another process or by the kernel, even if the worker had got an earlier signal from us. */
+/* Return the verdict on a worker that has ended. ddprun caused the end if the worker died of ddprun's signal or
+ * exited after that signal. The time between signal and end is no evidence, because a handler may end a worker in
+ * less than a millisecond. If the worker died of SIGKILL before ddprun sent SIGKILL, another process or the kernel
+ * caused the end. */
 static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w,
                                  const struct agent_event *e)
 {
@@ -665,7 +671,7 @@ static enum agent_state run_user_stops(struct agent *a, const struct agent_event
     return agent_stop_all(a, e->signal);
 }
 
-/* Note that another node has failed. Ends of our workers after this are consequences. */
+/* Note that another node has failed. Later ends of this node's workers are consequences. */
 static void agent_hear_told(struct agent *a, const struct agent_event *e)
 {
     a->told = true;
@@ -678,7 +684,7 @@ static enum agent_state run_told(struct agent *a, const struct agent_event *e)
     return agent_stop_all(a, SIGTERM);
 }
 
-/* Note that another node failed first. A worker failed here, too, or was already being stopped. */
+/* Note that another node failed first. A worker of this node also failed, or the stop had already begun. */
 static enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
 {
     agent_hear_told(a, e);
@@ -695,7 +701,7 @@ static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
 }
 
 /* Withdraw a failure that another node reported. The store may report a worker that lost its peer before it detects
- * that the peer's whole node is lost. The store is now lost, too, so the true cause cannot arrive, and the reported
+ * that the peer's whole node is lost. The store is now also lost, so the true cause cannot arrive, and the reported
  * end is only a consequence. */
 static void forget_victim_elsewhere(struct agent *a)
 {
@@ -705,8 +711,8 @@ static void forget_victim_elsewhere(struct agent *a)
     a->told_code = 0;
 }
 
-/* Note that the store is lost. Workers also use the store, and some exit after losing it before this node notices, so
- * such an end is no failure. The failed start of a program is not caused by the loss. */
+/* Note that the store is lost. Workers also use the store, and a worker may exit after losing the store before this
+ * node detects the loss, so such an end is no failure. The failed start of a program is not caused by the loss. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -721,7 +727,7 @@ static void agent_lose_store(struct agent *a)
     a->first_failure = a->first_victim = -1;
 }
 
-/* Stop all workers, because they cannot learn without the store whether the others still run. */
+/* Stop all workers, because without the store this node cannot know whether other nodes still run. */
 static enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -783,7 +789,8 @@ static enum agent_state run_user_insists(struct agent *a, const struct agent_eve
 
 /* The queries of agent.h, and the exit code, which is one number for the ends of all workers.
  *
- * An end that ddprun caused says nothing about the job. So it never becomes the exit code, under no policy. */
+ * An end that ddprun caused says nothing about the job. So such an end never becomes the exit code, under any
+ * policy. */
 
 uint64_t agent_deadline(const struct agent *a)
 {
@@ -800,8 +807,8 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
     return &a->workers[local_rank];
 }
 
-/* Return the local rank of the worker that failed first in time; -1 = no failure. Every report and every exit code
- * starts from it. */
+/* Return the local rank of the worker that failed first in time, or -1 without a failure. Every report and every exit
+ * code starts from this worker. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -827,7 +834,7 @@ uint64_t agent_backoff(const struct agent *a)
     return a->verdict.backoff_ms;
 }
 
-/* Return the reason for not restarting. Users who requested restarts see it. */
+/* Return the reason for not restarting. Users who requested restarts see this reason. */
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;
@@ -855,7 +862,7 @@ bool agent_lost_store(const struct agent *a)
 
 /* --- failures that a restart cannot change -------------------------------------------------------------- */
 
-/* Return whether a start failed because the machine lacked a resource, which may be available again in a moment. */
+/* Return true if a start failed because the machine lacked a resource, which may be available again in a moment. */
 static bool is_shortage(int error)
 {
     return error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE || error == ETXTBSY;
@@ -869,7 +876,7 @@ static bool is_usage_error(const struct agent_worker *w)
            w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Return whether all workers ended by the same import error. A new attempt cannot change this. */
+/* Return true if all workers ended by the same import error. A new attempt cannot succeed in this case. */
 static bool is_import_error_of_all(const struct agent *a, const struct agent_worker *first)
 {
     for (int r = 0; r < a->nproc; r++) {
@@ -915,7 +922,8 @@ int agent_max_code(const struct agent *a)
     return highest;
 }
 
-/* Return the exit code of local rank 0, also if it is 0. This is for jobs in which rank 0 controls the others. */
+/* Return the exit code of local rank 0, even if the code is 0. This policy is for jobs in which rank 0 controls the
+ * other ranks. */
 int agent_rank0_code(const struct agent *a)
 {
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
@@ -951,7 +959,7 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* Return whether a stop by the user succeeded, for --exit_code=workers: no worker had failed before the stop, and
+/* Return true if a stop by the user succeeded, for --exit_code=workers: no worker had failed before the stop, and
  * every worker of this node ended with 0. */
 static bool stop_succeeded(const struct agent *a)
 {
@@ -964,7 +972,7 @@ static bool stop_succeeded(const struct agent *a)
 }
 
 /* Return ddprun's exit code. An unkillable process has the highest precedence, because a scheduler should not give
- * this host another job. If the job had already ended when the user stopped it, the stop changes nothing. */
+ * this host another job. A stop by the user after the end of the job does not change the exit code. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)

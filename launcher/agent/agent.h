@@ -1,9 +1,9 @@
 /* agent.h -- the life of one node: join the job, start the workers, watch them, stop them, receive the verdict, end.
  * This module only decides.
  *
- * agent_step takes an event and returns effects; effects.c carries them out. The agent uses no process, clock, signal
- * or socket, so a test with a grace period of 30 seconds takes no time. The whole state machine is the table in
- * agent.c.
+ * agent_step receives an event and returns effects, which effects.c carries out. The agent uses no process, clock,
+ * signal or socket, so a test with a grace period of 30 seconds takes no time. The whole state machine is the table
+ * in agent.c.
  *
  * The agent alone decides about its processes. The store decides for all nodes about the job: its members, its
  * restarts and its exit code. The store sends each node a round (AGENT_START), a stop (AGENT_TOLD_TO_STOP) and a
@@ -18,7 +18,7 @@
  *   - After the grace period, send SIGKILL.
  *   - When the workers are gone, do the same for the processes that they left, with a grace period of at most
  * AGENT_SWEEP_MS.
- *   - List a process that survives SIGKILL for AGENT_UNKILLABLE_MS in the report, and stop waiting for it.
+ *   - List a process that survives SIGKILL for AGENT_UNKILLABLE_MS in the report, and stop waiting for this process.
  *
  * An attempt is the life of all workers of a round, from the first start until no process of it is left. The agent
  * reports the attempt's first failure to the store at once, and the attempt's end after the last output was read. The
@@ -36,7 +36,7 @@
 enum agent_state {
     AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */
     AGENT_RUNNING,   /* workers run or are being started */
-    AGENT_SETTLING, /* a worker ended because it lost a peer; the end of that peer may be seen at any moment */
+    AGENT_SETTLING, /* a worker ended because it lost a peer; the end of the peer may be reported at any moment */
     AGENT_STOPPING,     /* SIGTERM was sent, the grace period runs */
     AGENT_KILLING,      /* SIGKILL was sent */
     AGENT_SWEEPING,     /* all workers are gone; processes that they left are being stopped */
@@ -55,12 +55,12 @@ enum agent_event_type {
     AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started: `error` (errno) */
     AGENT_EXITED,       /* worker `local_rank` has ended: `exit_code`, or `signal` when not 0 */
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
-    AGENT_ALONE,        /* answer to EFFECT_SIGNAL_REST, at once or later: no descendant is left */
-    AGENT_DRAINED,      /* answer to EFFECT_DRAIN: the last output of the attempt was read */
-    AGENT_TOLD_TO_STOP, /* from the store: another node failed or is lost, or the job grows. `exit_code`: the exit
-                         * code of the job for that, 0 = no failure */
-    AGENT_HEARD,        /* from the store: it has received this node's failure and is stopping the job */
-    AGENT_VERDICT,      /* from the store, after all nodes have reported: `verdict` */
+    AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST, at once or later: no descendant is left */
+    AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
+    AGENT_TOLD_TO_STOP, /* from the store: another node failed or is lost, or the job grows. `exit_code`: exit code of
+                         * the job, 0 = no failure */
+    AGENT_HEARD,      /* from the store: it has received this node's failure and is stopping the job */
+    AGENT_VERDICT,    /* from the store, after all nodes have reported: `verdict` */
     AGENT_STORE_LOST, /* the store is lost: no message will follow */
     AGENT_NOT_READY, /* a round has begun or was requested, but this node cannot take part: no log files, or rejected
                       * by the store */
@@ -142,20 +142,19 @@ struct agent_worker {
     int exit_code, signal, error;
     uint64_t started_ms, ended_ms;
     uint64_t import_error; /* copied from its AGENT_EXITED */
-    bool told_to_stop;     /* an effect to signal it was emitted before its end was seen */
+    bool told_to_stop;     /* an effect to signal the worker was emitted before its end was reported */
 };
 
 enum {
-    AGENT_SWEEP_MS = 5000, /* longest grace period for leftovers; shorter if grace_ms is */
+    AGENT_SWEEP_MS = 5000, /* longest grace period for leftovers; grace_ms if that is shorter */
     AGENT_UNKILLABLE_MS =
-        1500, /* wait after SIGKILL; a process that still runs then hangs in the kernel. Together with the report this
-               * takes 2 s. */
+        1500, /* wait after SIGKILL; a process that survives this wait hangs in the kernel. Wait and report together
+               * take 2 s. */
     AGENT_RESCAN_MS = 20,  /* wait between two rounds of SIGKILL, because leftovers may keep forking */
     AGENT_DOUBT_MS = 1000, /* wait for the end of a peer that a worker has lost */
     AGENT_DYING_MS =
-        30000, /* longer wait if the kernel is still cleaning up the peer: it writes a core file or frees
-                          * much memory */
-    AGENT_LOOK_MS = 100,    /* wait between two checks whether the kernel has finished this */
+        30000,           /* longer wait while the kernel writes a core file of the peer or frees its memory */
+    AGENT_LOOK_MS = 100, /* wait between two checks whether the kernel has cleaned up the peer */
     AGENT_USAGE_MS = 5000,  /* usage and import errors end a worker within this time after its start */
     AGENT_SAME_MS = 100,    /* shortest wait for the next worker with the same import error */
     AGENT_LEAVE_MS = 2000,  /* wait for the verdict after the user's stop, whatever other nodes do */
@@ -166,19 +165,19 @@ struct agent_options {
     int nproc;
     uint64_t grace_ms;  /* between SIGTERM and SIGKILL */
     uint64_t settle_ms; /* 0 = AGENT_DOUBT_MS; with several nodes, long enough to detect a lost node */
-    uint64_t linger_ms; /* how long a node that has succeeded waits for the others */
+    uint64_t linger_ms; /* how long a node that has succeeded waits for the other nodes */
     enum exit_policy exit_policy;
-    int max_restarts; /* only shows whether a missing restart needs an explanation; the store counts restarts */
-    bool alone;       /* the job has no other node, so if this node succeeded, the job did */
+    int max_restarts; /* used only to explain a missing restart, because the store counts restarts */
+    bool alone;       /* the job has no other node, so the success of this node is the success of the job */
 };
 
 struct agent;
 
-/* Create an agent. NULL: out of memory. */
+/* Return a new agent, or NULL if memory is short. */
 struct agent *agent_new(const struct agent_options *options);
 void agent_free(struct agent *agent);
 
-/* Process one event and return its *n effects. They are borrowed, and valid until the next step. */
+/* Process one event and return its *n effects. The effects are borrowed, and valid until the next step. */
 const struct agent_effect *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
 
 /* Return when to send AGENT_TICK next, in ms; UINT64_MAX = never. */
@@ -187,10 +186,10 @@ uint64_t agent_deadline(const struct agent *agent);
 enum agent_state agent_state(const struct agent *agent);
 const struct agent_worker *agent_worker(const struct agent *agent, int local_rank);
 
-/* Return the local rank of the first failure, -1 = no failure. */
+/* Return the local rank of the first failure, or -1 without a failure. */
 int agent_first_failure(const struct agent *agent);
 
-/* Return the signal of the user's first stop request, 0 = no request. */
+/* Return the signal of the user's first stop request, or 0 without a request. */
 int agent_stop_signal(const struct agent *agent);
 
 /* Return the number of the running or latest attempt, from 0. */
@@ -204,8 +203,8 @@ uint64_t agent_backoff(const struct agent *agent);
 /* Return why no attempt followed. Return NO_RESTART_NONE also if no worker failed or no restarts were allowed. */
 enum no_restart agent_no_restart(const struct agent *agent);
 
-/* Return whether the first failure makes another attempt useless, even if restarts are left: NO_RESTART_CANNOT_START,
- * _USAGE or _IMPORT; otherwise NO_RESTART_NONE. _IMPORT is returned only after all workers have ended. */
+/* Return why the first failure makes another attempt useless, even if restarts are left: NO_RESTART_CANNOT_START,
+ * _USAGE or _IMPORT. Otherwise return NO_RESTART_NONE. _IMPORT is returned only after all workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
 /* Return the highest exit code of the workers of this node that failed by themselves (0 = none), or the code of local
@@ -213,10 +212,10 @@ enum no_restart agent_never_again(const struct agent *agent);
 int agent_max_code(const struct agent *agent);
 int agent_rank0_code(const struct agent *agent);
 
-/* Return whether the store was lost before it reported the end of the job. */
+/* Return true if the store was lost before it reported the end of the job. */
 bool agent_lost_store(const struct agent *agent);
 
-/* Return whether this node would end now, but must stay because it hosts the store and other nodes still run. */
+/* Return true if this node could end now, but must stay because it hosts the store and other nodes still run. */
 bool agent_overstays(const struct agent *agent);
 
 /* Return whether a process could not be killed. */
@@ -236,7 +235,7 @@ int agent_exit_code(const struct agent *agent);
 
 /* --- failure.c: texts and exit codes of a failure, and of the end of any worker --------------------------------- */
 
-/* Return ddprun's exit code for this failure; 0 = `cause` is a reason to restart, not a failure. */
+/* Return ddprun's exit code for this failure, or 0 if `cause` is a reason to restart and not a failure. */
 int failure_code(const struct failure *cause);
 
 /* Texts for the end of a worker, such as "exit 7" and "killed by SIGSEGV (signal 11)". All messages use them. */

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the exit code. A lost node has none, so use 125: it means that the launcher failed, not the program, as with
- * `env`, `timeout` and `docker run`. */
+/* Return the exit code. A lost node has no exit code, so use 125. As with `env`, `timeout` and `docker run`, 125
+ * means that the launcher failed and not the program. */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -23,7 +23,7 @@ int failure_code(const struct failure *c)
     return ending_code(&how);
 }
 
-/* Format a name such as "SIGSEGV". Real-time signals have no names; they are numbered from the first one, as in kill
+/* Format a name such as "SIGSEGV". Real-time signals have no names. They are numbered from SIGRTMIN, as in kill
  * -l. */
 void signal_name(char out[ENDING_MAX], int sig)
 {
@@ -54,7 +54,8 @@ static void start_error_text(char out[ENDING_MAX], int error)
     snprintf(out, ENDING_MAX, "could not be started: %.60s", strerror(error));
 }
 
-/* Describe the end of a worker. The verdict shows whether the worker ran; only then it has an exit code or signal. */
+/* Describe the end of a worker. The verdict shows whether the worker ran. Only a worker that ran has an exit code or
+ * signal. */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
 {
     switch (worker->verdict) {

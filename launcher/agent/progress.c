@@ -27,13 +27,13 @@ void progress_reset(struct progress *p)
 
 /* --- patterns --------------------------------------------------------------------------------------------- */
 
-/* Return whether a character may continue a number, as in "1e-05", "12:30:01", "4.5it/s", "7/100". */
+/* Return true if a character may continue a number, as in "1e-05", "12:30:01", "4.5it/s", "7/100". */
 static bool is_of_number(unsigned char c)
 {
     return isalnum(c) || strchr(".,:+-%/_", c) != NULL;
 }
 
-/* Return whether a character belongs to a progress bar or to the spaces around it, which change together with a
+/* Return true if a character belongs to a progress bar or to the spaces around it, which change together with a
  * number. */
 static bool is_filling(unsigned char c)
 {
@@ -56,8 +56,8 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* Return whether a pattern was seen often. A new pattern replaces another pattern in its place only after it was seen
- * as often as that one. */
+/* Return true if a pattern was seen often. A new pattern replaces the old pattern in its place only after the new
+ * pattern was seen as often as the old pattern. */
 static bool is_usual(struct progress_stream *s, uint64_t hash)
 {
     struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];
@@ -86,7 +86,8 @@ static const char *skip_prefix(const char *line)
     return end != NULL ? end + 3 : line;
 }
 
-/* Find the error at the end of a traceback. The frames of a traceback are indented, the error after them is not. */
+/* Find the error at the end of a traceback. The frames of a traceback are indented. The error after the frames is not
+ * indented. */
 static void read_trace(struct progress_rank *r, struct progress_stream *s, const char *line)
 {
     if (begins_trace(line)) {

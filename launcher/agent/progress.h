@@ -1,9 +1,9 @@
 /* progress.h -- detect progress in the output of a node's workers: lines that repeat with other numbers. Pure.
  *
- * Programs need no change for this. "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A pattern that
- * was seen PROGRESS_SEEN times is usual for the program. Each further line of this pattern shows progress. With a
- * regular expression, only matching lines show progress. The caller passes the bytes and the time. If the output is
- * very large, only a part of each read is examined. */
+ * Programs need no change. "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A pattern that was seen
+ * PROGRESS_SEEN times is usual for the program. Each further line of this pattern shows progress. With a regular
+ * expression, only matching lines show progress. The caller passes the bytes and the time. If the output is very
+ * large, only a part of each read is examined. */
 #ifndef LAUNCHER_AGENT_PROGRESS_H
 #define LAUNCHER_AGENT_PROGRESS_H
 
@@ -15,10 +15,10 @@
 
 enum {
     PROGRESS_SEEN = 5,
-    PROGRESS_PATTERNS = 64,     /* patterns of a stream; a new one replaces the rarest */
+    PROGRESS_PATTERNS = 64,     /* patterns of a stream; a new pattern replaces the rarest pattern */
     PROGRESS_LINE_MAX = 512,    /* bytes of a line that are examined */
-    PROGRESS_READ_MAX = 1024,   /* bytes of a read that are examined, the last ones */
-    PROGRESS_ERRORS_MAX = 4096, /* the same for stderr, where a whole traceback must fit */
+    PROGRESS_READ_MAX = 1024,   /* last bytes of a read, which are examined */
+    PROGRESS_ERRORS_MAX = 4096, /* last bytes of a read of stderr; a whole traceback must fit */
     PROGRESS_ERROR_MAX = 160,
 };
 
@@ -45,17 +45,17 @@ struct progress {
     const regex_t *regex;        /* borrowed; NULL = use patterns */
     struct progress_rank *ranks; /* owned, by local rank */
     int n;
-    uint64_t moved_ms; /* time of the latest progress; 0 = none yet */
+    uint64_t moved_ms; /* time of the latest progress; 0 = no progress yet */
 };
 
-/* Initialize for `n` ranks. False: out of memory; call progress_free in any case. */
+/* Initialize for `n` ranks. Return false if memory is short. The caller calls progress_free in any case. */
 bool progress_init(struct progress *p, int n, const regex_t *regex);
 void progress_free(struct progress *p);
 
 /* Start again for a new attempt. */
 void progress_reset(struct progress *p);
 
-/* Examine the output of a worker; `which` is 0 for stdout, 1 for stderr. */
+/* Examine the output of a worker. `which` is 0 for stdout, 1 for stderr. */
 void progress_feed(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms);
 
 #endif

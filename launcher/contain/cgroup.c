@@ -1,8 +1,8 @@
 /* cgroup.c -- see cgroup.h.
  *
  * The owner of a group holds a shared lock (flock) on the group's directory for its whole life. So a later start
- * detects a group without an owner. A pid in the group's name would not be enough: pids are reused, and a pid of
- * another PID namespace means nothing here.
+ * detects a group without an owner. A pid in the group's name would not be enough, because pids are reused, and a pid
+ * of another PID namespace means nothing here.
  *
  * ddprun's groups have no controllers, so limits stay as the user has set them. Groups without controllers also obey
  * the kernel's rule that a group which passes controllers to its children contains no processes. */
@@ -31,7 +31,7 @@
  * A mount shows the part of the hierarchy below its root. In a container, the root may be our own group. A path that
  * begins with /.. is outside the visible part. Spaces are written as \040 in both files. */
 
-/* Return the end of the word that begins at `at`. One space separates words, a newline separates lines. */
+/* Return the end of the word that begins at `at`. One space separates words. A newline separates lines. */
 static const char *word_end(const char *at)
 {
     return at + strcspn(at, " \n");
@@ -54,7 +54,7 @@ static bool is_octal(const char *p)
     return p[0] >= '0' && p[0] <= '3' && p[1] >= '0' && p[1] <= '7' && p[2] >= '0' && p[2] <= '7';
 }
 
-/* Copy the bytes up to `end` and turn \040 into a space. False: the result does not fit. */
+/* Copy the bytes up to `end`, and replace \040 by a space. Return false if the result does not fit. */
 static bool unescape(const char *from, const char *end, char out[CGROUP_PATH_MAX])
 {
     size_t n = 0;
@@ -78,7 +78,7 @@ static bool begins_rw(const char *options)
     return strncmp(options, "rw", 2) == 0 && strchr(", \n", options[2]) != NULL;
 }
 
-/* Return whether `word` is in `names`, a list of `len` characters such as "cpu,memory". */
+/* Return true if `word` is in `names`, a list of `len` characters such as "cpu,memory". */
 static bool lists(const char *names, size_t len, const char *word)
 {
     const size_t n = strlen(word);
@@ -100,7 +100,7 @@ static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
            lists(super, (size_t)(word_end(super) - super), "memory");
 }
 
-/* Parse one line of mountinfo. False: the line describes another kind of mount. */
+/* Parse one line of mountinfo. Return false if the line describes another kind of mount. */
 static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
 {
     const char *root = skip_words(line, 3);
@@ -210,8 +210,8 @@ bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* DEPTH_MAX is deeper than any worker nests groups. Without a limit, endless nesting by a worker would overflow our
- * stack. */
+/* DEPTH_MAX is deeper than any worker nests groups. Without a limit, endless nesting by a worker would overflow
+ * ddprun's stack. */
 enum {
     DEPTH_MAX = 16,
     MAKE_TRIES = 100,
@@ -262,9 +262,9 @@ static bool in_first_namespace(void)
     return stat("/proc/self/ns/cgroup", &st) == 0 && st.st_ino == 0xeffffffbu; /* PROC_CGROUP_INIT_INO */
 }
 
-/* Return whether a mount shows groups above our own group. This happens in a separate namespace if the mount was made
- * outside the namespace (unshare -C, bubblewrap). Our own group is called "/" there, but the mount's root is another
- * group. */
+/* Return true if a mount shows groups above this process's own group. A separate namespace has such a mount if the
+ * mount was made outside the namespace (unshare -C, bubblewrap). In this namespace the own group is called "/", but
+ * the mount's root is another group. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =
@@ -310,8 +310,8 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Moving a process between two groups requires write permission for three cgroup.procs files: those of both groups
- * and of their common parent. Here, the common parent is our own group. */
+/* Moving a process between two groups requires write permission for three cgroup.procs files: the file of each group
+ * and the file of their common parent. Here, the common parent is the group of ddprun itself. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     if (!locate(groups, mounts, dir, why))
@@ -334,8 +334,8 @@ static bool is_still_there(int fd, const char *dir)
     return fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino;
 }
 
-/* Open the new group and lock it. Return -1 (EAGAIN) if another start is removing the group because it had no owner
- * yet. On a file system without locks, skip the lock. */
+/* Open the new group and lock it. Return -1 with EAGAIN if another start of ddprun is removing the group, because the
+ * group had no owner yet. On a file system without locks, skip the lock. */
 static int open_owned(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -347,8 +347,8 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* Create and lock a group. If the group exists at the first try, fail. If it exists at a later try, it is the group
- * of our first try, which the other start has not removed yet. */
+/* Create and lock a group. If the group exists at the first try, fail. At a later try, an existing group is the group
+ * of the first try, which the other start has not removed yet. */
 static int make_owned(const char *dir)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
@@ -364,7 +364,7 @@ static int make_owned(const char *dir)
 }
 
 /* Keep the descriptor open, because workers are created in the group by its descriptor (spawn.c). Linux before 5.14
- * has no cgroup.kill; a group is then no better than a list of pids, so fail with ENOSYS. */
+ * has no cgroup.kill. Without cgroup.kill a group is no better than a list of pids, so fail with ENOSYS. */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);
@@ -378,15 +378,15 @@ int cgroup_make(const char *dir)
     return fd;
 }
 
-/* Return whether `dir` is a control group. The path may have been read from the record of a dead job, so check the
+/* Return true if `dir` is a control group. The path may have been read from the record of a dead job, so check the
  * file system. */
 static bool is_group(const char *dir)
 {
     return is_of_kind(dir, CGROUP2_MAGIC);
 }
 
-/* Kill with a single write, which includes children that the processes are creating. A list of pids would
- * miss those. */
+/* Kill with a single write, which includes children that the processes are creating. A list of pids would miss these
+ * children. */
 bool cgroup_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX];
@@ -480,7 +480,8 @@ bool cgroup_remove(const char *dir, uint64_t limit_ms)
 /* --- groups without owner ------------------------------------------------------------------------------- */
 
 /* Remove a group without an owner, with the lock held. A start that has just created this group waits for the lock
- * and creates the group again. A group with live processes stays; the record of its job, if any, leads to them. */
+ * and creates the group again. A group with live processes stays, because the record of its job, if any, leads to
+ * these processes. */
 static void remove_ownerless(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

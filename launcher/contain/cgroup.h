@@ -24,27 +24,28 @@ struct cgroup_mount {
     bool writable;
 };
 
-/* Find the next mount of the wanted version in `*mounts`, the unread rest of the text of /proc/self/mountinfo. False:
- * no more mounts. */
+/* Find the next mount of the wanted version in `*mounts`, the unread rest of the text of /proc/self/mountinfo. Return
+ * false if no mount is left. */
 bool cgroup_next_mount(const char **mounts, bool v2, struct cgroup_mount *m);
 
-/* Copy the path of our own group out of the text of /proc/self/cgroup. False: no group, or the path does not fit. */
+/* Copy the path of this process's own group out of the text of /proc/self/cgroup. Return false if the process has no
+ * group, or if the path does not fit. */
 bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX]);
 
 /* Return the part of `group` below the root of a mount: "" or "/...". Return NULL if `group` is outside the mount.
  * The result points into `group`. */
 const char *cgroup_below(const char *group, const char *root);
 
-/* Find the directory of our own group with version 2, also in a hybrid layout (version 2 beside version 1). `groups`
- * is the text of /proc/self/cgroup, `mounts` that of /proc/self/mountinfo. False: *why is a static text with the
- * reason. */
+/* Find the directory of this process's own group with version 2, also in a hybrid layout (version 2 beside version
+ * 1). `groups` is the text of /proc/self/cgroup, and `mounts` is the text of /proc/self/mountinfo. Return false with
+ * the reason in *why, a static text. */
 bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why);
 
 /* Write the name of a job's group, which is a valid file name: "ddprun-<job>-<first 8 digits of the cookie>". */
 enum { CGROUP_NAME_MAX = 96 };
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie);
 
-/* Return whether `name` has the form that cgroup_name() writes. */
+/* Return true if `name` has the form that cgroup_name() writes. */
 bool cgroup_is_name(const char *name);
 
 /* Return whether the text of a cgroup.events file reports a process in the group or below. */
@@ -52,30 +53,30 @@ bool cgroup_is_populated(const char *events);
 
 enum { CGROUP_WHY_MAX = 160 };
 
-/* Append the mounts of control groups at their usual places, in the format of /proc/self/mountinfo. False: no mounts
- * found.
- * The kernel needs 0.1 ms to write the whole mountinfo file, which matters to a program that runs for a millisecond.
- * If the appended lines do not contain our group, read the file: a container may use other places, or show only a
- * part of the hierarchy. */
+/* Append the mounts of control groups at their usual places, in the format of /proc/self/mountinfo. Return false if
+ * no mount was found. The kernel needs 0.1 ms to write the whole mountinfo file, which matters to a program that runs
+ * for a millisecond. If the appended lines do not contain the own group, the caller reads the file, because a
+ * container may use other places, or show only a part of the hierarchy. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
-/* Find our own group if groups can be created below it; create nothing. On failure, `why` names the obstacle.
- * `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" = unreadable. */
+/* Find the own group of this process, and check that groups can be created below it. Create no group. After false,
+ * `why` names the obstacle. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" =
+ * unreadable. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
 /* Create the group and return a descriptor of its directory. The caller owns the group until it closes this
- * descriptor. Returns -1 and sets errno on failure. EEXIST: a group of this name exists, and it may have been killed.
- * ENOSYS: Linux before 5.14 cannot kill a group at once. */
+ * descriptor. Returns -1 and sets errno on failure. EEXIST means that a group of this name exists, which may have
+ * been killed. ENOSYS means Linux before 5.14, which cannot kill a group at once. */
 int cgroup_make(const char *dir);
 
-/* Send SIGKILL to all processes in the group and below, in one step. False: the group does not exist. */
+/* Send SIGKILL to all processes in the group and below, in one step. Return false if the group does not exist. */
 bool cgroup_kill(const char *dir);
 
-/* Return the number of processes in the group and below; 0 if the group does not exist. */
+/* Return the number of processes in the group and below, or 0 if the group does not exist. */
 int cgroup_count(const char *dir);
 
-/* Wait at most `limit_ms` until the group is empty, then remove it with all groups below. True: the group no longer
- * exists. */
+/* Wait at most `limit_ms` until the group is empty, then remove the group with all groups below. Return true if the
+ * group no longer exists. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms);
 
 /* Remove the empty groups below `parent` that belong to jobs whose owner is gone. The owner is the process that

@@ -6,9 +6,10 @@
  *     guardian   contain_fork: create the PID namespace and its record
  *     agent      contain_enter, contain_name_store: write the record. contain_attempt: make each attempt's group
  *     agent      contain_leave: remove the group, because no process is left
- *     guardian   contain_kill, contain_remove; if the guardian was killed, the agent calls them
+ *     guardian   contain_kill, contain_remove; after the death of the guardian, the agent calls both
  *
- * The guardian knows the names of all objects that the agent creates, so it can remove them without asking the agent. */
+ * The guardian knows the names of all objects that the agent creates, so it can remove them without asking the
+ * agent. */
 #include "contain/contain.h"
 
 #include "base/log.h"
@@ -33,8 +34,8 @@
 #include <unistd.h>
 
 /* Without root, only a user namespace gives the right to create other namespaces. The user's ids stay the same in it.
- * Killing leftovers reads a private /proc, and mounting that requires a mount namespace. Later mounts of the host
- * still reach the workers (MS_SLAVE), but our mounts never reach the host.
+ * Killing leftovers reads a private /proc, and the mount of this /proc requires a mount namespace. Later mounts of
+ * the host still reach the workers (MS_SLAVE), but ddprun's mounts never reach the host.
  *
  * If the guardian dies before the agent arms the parent-death signal, the signal never arrives. The parent's pid does
  * not show this, because the parent is outside the namespace (its pid is always 0). So the agent checks the lifeline
@@ -42,7 +43,7 @@
 
 /* --- reasons against it ---------------------------------------------------------------------------------- */
 
-/* Settings that forbid namespaces to ordinary users: the file, the value that forbids them, and the remedy. */
+/* Settings that forbid namespaces to ordinary users: the file, the forbidding value, and the remedy. */
 static const struct obstacle {
     const char *file, *value, *remedy;
 } obstacles[] = {
@@ -66,7 +67,7 @@ static const char *find_remedy(void)
     return remedy;
 }
 
-/* Fill in `err`: `step` failed with `error`. Name the setting that forbids the step, if one is found. */
+/* Fill in `err`: `step` failed with `error`. If a setting forbids the step, name this setting. */
 static ddp_status explain(const char *step, int error, struct ddp_err *err)
 {
     const char *remedy = find_remedy();
@@ -92,7 +93,7 @@ static bool put_text(const char *path, const char *text)
 }
 
 /* Map the user's and the group's id to themselves. The kernel lets an unprivileged process map its own group only
- * after it has given up setgroups. */
+ * after the process has given up setgroups. */
 static bool map_ids(unsigned uid, unsigned gid)
 {
     char uids[64], gids[64];
@@ -143,8 +144,8 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return the pid of our child `pid` as users of the host see it; 0 if unknown. `host_proc` is the host's /proc,
- * opened before pidns_enter. The fdinfo of a pidfd in it shows the host's pid. */
+/* Return the host's pid of the child `pid`, or 0 if this pid is unknown. `host_proc` is the host's /proc, opened
+ * before pidns_enter. In this /proc, the fdinfo of a pidfd shows the host's pid. */
 static pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
     char path[64], text[512] = "";
@@ -173,7 +174,7 @@ static void leave(int pipe, const struct ddp_err *err)
     _exit(len == 0 || write(pipe, err->msg, len) == (ssize_t)len ? 0 : 1);
 }
 
-/* Try in the first test child everything that a real start does. */
+/* Try all steps of a real start in the first test child. */
 static void try_all(int pipe, int lifeline)
 {
     struct ddp_err err = { 0 };
@@ -193,7 +194,8 @@ static void try_all(int pipe, int lifeline)
 }
 
 /* Check in a separate process that PID namespaces work here, so that this process stays unchanged. The test process
- * writes to the pipe only on failure. DDP_ERR_UNSUPPORTED: `err` names the setting that forbids them. */
+ * writes to the pipe only after a failure. Return DDP_ERR_UNSUPPORTED if a namespace cannot be created; `err` names
+ * the setting that forbids namespaces. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -225,11 +227,11 @@ static ddp_status pidns_probe(struct ddp_err *err)
 /* Optional features of the system, one row for each.
  *
  * Old kernels lack a system call, and containers forbid it by a filter. Trying the call detects both. Each feature
- * has a replacement that works less well; --verbose explains it. `grave`: without the feature, processes may end
- * without SIGTERM, so its row is always printed. */
+ * has a replacement that works less well, which --verbose explains. A row is `grave` if processes may end without
+ * SIGTERM when the feature is missing. A grave row is always printed. */
 
-/* Return whether a system call exists, from the result of a call with invalid arguments. A missing or forbidden call
- * fails with ENOSYS or EPERM; an existing one fails with another error. */
+/* Return true if a system call exists, from the result of a call with invalid arguments. A missing or forbidden call
+ * fails with ENOSYS or EPERM. An existing call fails with another error. */
 static bool has_call(long result)
 {
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
@@ -247,7 +249,7 @@ static bool has_close_range(void)
     return has_call(sys_close_range(~0U, ~0U, 0U));
 }
 
-/* Return whether /proc shows the processes of all users. If it does, process 1 is visible, although only root owns
+/* Return true if /proc shows the processes of all users. In such a /proc, process 1 is visible, although root owns
  * it. */
 static bool shows_all(void)
 {
@@ -304,12 +306,12 @@ enum {
 
 struct contain {
     enum contain_kind kind; /* the chosen layer, never CONTAIN_AUTO */
-    bool may_fall_back;     /* use another layer if this one fails, because the user did not request it */
+    bool may_fall_back;     /* use another layer if this layer fails, because the user requested no layer */
     bool recorded;
-    bool all_mounts;             /* `mounts` has all mounts, not only the usual ones */
+    bool all_mounts;             /* `mounts` has all mounts, not only mounts at the usual places */
     char *job, *cookie;          /* owned; cookie "" = none */
     struct buf mounts, groups;   /* see contain_mounts and contain_groups */
-    char group[CGROUP_PATH_MAX]; /* directory of our job's group, below the group of ddprun; "" = none */
+    char group[CGROUP_PATH_MAX]; /* directory of the job's group, below the group of ddprun; "" = none */
     int group_fd;                /* descriptor of that directory during an attempt; -1 = none */
     int host_proc;               /* with pidns: the host's /proc */
     char words[WORDS_MAX];
@@ -319,8 +321,8 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Use the plain layer. A user who requested no layer also reads why there is no control group, and that pidns is
- * stronger. */
+/* Use the plain layer. For a user who requested no layer, the text also says why no control group is used, and that
+ * pidns is stronger. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -354,7 +356,7 @@ static ddp_status no_cgroup(const char *why, struct ddp_err *err)
         why);
 }
 
-/* Read all mounts, not only the usual ones. False: they were read before. */
+/* Read all mounts, not only mounts at the usual places. Return false if all mounts were read before. */
 static bool read_all_mounts(struct contain *c)
 {
     if (c->all_mounts)
@@ -364,7 +366,7 @@ static bool read_all_mounts(struct contain *c)
     return procfs_read("/proc/self/mountinfo", &c->mounts);
 }
 
-/* Find our own group in the usual mounts. If it is not there, search all mounts. */
+/* Find the own group of ddprun in the usual mounts. If the usual mounts do not show this group, search all mounts. */
 static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     return cgroup_find(contain_groups(c), contain_mounts(c), own, why) ||
@@ -388,7 +390,7 @@ static ddp_status contain_choose(struct contain *c, enum contain_kind kind, stru
     return kind == CONTAIN_CGROUP && c->kind != kind ? no_cgroup(why, err) : DDP_OK;
 }
 
-/* Remove the groups of dead jobs that have no record. These groups are next to ours. */
+/* Remove the groups of dead jobs that have no record. These groups have the same parent as the group of this job. */
 static void sweep_groups(const struct contain *c)
 {
     char parent[CGROUP_PATH_MAX];
@@ -462,9 +464,9 @@ const char *contain_groups(const struct contain *c)
 
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
-/* Fork the agent into a new PID namespace. Only the first child after unshare is in the namespace. It does not know
- * its pid outside, so the guardian writes the record. The next start uses this record only to find files that the
- * workers left, because the kernel ends the namespace's processes. */
+/* Fork the agent into a new PID namespace. Only the first child after unshare is in the namespace. The agent does not
+ * know its pid outside, so the guardian writes the record. The next start uses this record only to find files that
+ * the workers left, because the kernel ends the namespace's processes. */
 static pid_t fork_into_namespace(struct contain *c)
 {
     struct ddp_err err;
@@ -512,7 +514,8 @@ void contain_name_store(struct contain *c, const char *host, int port)
 }
 
 /* Remove the group of the previous attempt. The next attempt needs a new group with the same name, because the
- * guardian finds the group by its name. An unkillable process keeps the old group, but then no attempt follows. */
+ * guardian finds the group by its name. An unkillable process keeps the old group, but no attempt follows in this
+ * case. */
 static void leave_group(struct contain *c)
 {
     if (c->group_fd < 0)
@@ -522,8 +525,8 @@ static void leave_group(struct contain *c)
     cgroup_remove(c->group, EMPTY_LIMIT_MS);
 }
 
-/* Create a group for each attempt, so that killing one attempt cannot hit the next. If this fails and the user did
- * not request groups, use the plain layer. */
+/* Create a group for each attempt, so that killing one attempt cannot hit the next attempt. If no group can be
+ * created and the user did not request groups, use the plain layer. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];

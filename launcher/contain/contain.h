@@ -1,4 +1,5 @@
-/* contain.h -- contain every process of a job, so that none survives it and no other is touched.
+/* contain.h -- contain every process of a job, so that no process survives the job, and no process of another job is
+ * killed.
  *
  *     layer    mechanism                                          used
  *     plain    guardian and agent adopt orphans and kill         always
@@ -20,8 +21,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Return the n-th sentence about a missing feature of this kernel or container and its replacement; NULL after the
- * last. `grave` is set if the sentence must always be printed. `only_grave` skips all other features. */
+/* Return the n-th sentence about a missing feature of this kernel or container and its replacement, or NULL after the
+ * last sentence. `grave` is set if the sentence must always be printed. `only_grave` skips all other features. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 struct contain;
@@ -35,13 +36,13 @@ struct contain_options {
     bool quiet;
 };
 
-/* Choose the layer, kill the processes that dead jobs of this user left, and report this. Create nothing yet. DDP_OK:
- * free with contain_close. DDP_ERR_UNSUPPORTED: the requested layer is not available; `err` has the reason and the
- * remedy. DDP_ERR_NOMEM: out of memory. */
+/* Choose the layer, kill the processes that dead jobs of this user left, and report this. Create no group or
+ * namespace yet. After DDP_OK the caller frees *out with contain_close. Return DDP_ERR_UNSUPPORTED, with reason and
+ * remedy in `err`, if the requested layer is not available. Return DDP_ERR_NOMEM if memory is short. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err);
 
-/* Return a text such as "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)". It includes
- * why stronger layers are not used. --verbose, --dry_run and the report print it. `c` owns the text. */
+/* Return a text such as "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)". The text
+ * includes why stronger layers are not used. --verbose, --dry_run and the report print it. `c` owns the text. */
 const char *contain_words(const struct contain *c);
 
 /* Return the mounts of control groups in the format of /proc/self/mountinfo (contain_mounts), or our own groups, the
@@ -52,7 +53,7 @@ const char *contain_groups(const struct contain *c);
 /* Fork the agent, as fork(2) does. */
 pid_t contain_fork(struct contain *c);
 
-/* Set up the agent; call this first in the agent. `lifeline` becomes readable when the guardian is gone. */
+/* Set up the agent. Call this function first in the agent. `lifeline` becomes readable when the guardian is gone. */
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 
 /* Write the record and the address of the job's store, so that ddpctl finds the job even while it waits for other
@@ -63,23 +64,23 @@ void contain_name_store(struct contain *c, const char *host, int port);
  * worker. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 
-/* Return a descriptor of the attempt's control group, in which workers are created; -1 = no group. `c` owns the
- * descriptor. */
+/* Return a descriptor of the attempt's control group, in which workers are created, or -1 without a group. `c` owns
+ * the descriptor. */
 int contain_cgroup_fd(const struct contain *c);
 
-/* Return the pid of our child outside the PID namespace. If it is unknown, return `pid`. */
+/* Return the pid of the child `pid` outside the PID namespace. If the outer pid is unknown, return `pid`. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid);
 
-/* Send SIGKILL to all processes in the layer at once. False: the layer cannot do that. The caller then calls
- * descendants_kill_all() in any case, because that also reaps the processes. */
+/* Send SIGKILL to all processes in the layer at once. Return false if the layer cannot kill all processes at once.
+ * The caller then calls descendants_kill_all() in any case, because this function also reaps the processes. */
 bool contain_kill(struct contain *c);
 
 /* Remove the control group at once. Call this at the agent's end, when all its processes are gone. If the removal
- * fails, contain_remove repeats it later. */
+ * fails, contain_remove tries again later. */
 void contain_leave(struct contain *c);
 
-/* Remove the objects that contain_attempt created, when no process is left. The process that ends last, guardian or
- * agent, calls this. */
+/* Remove the objects that contain_attempt created, when no process is left. Guardian or agent, whichever ends last,
+ * calls this function. */
 void contain_remove(struct contain *c);
 
 void contain_close(struct contain *c);

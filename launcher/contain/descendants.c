@@ -1,10 +1,10 @@
 /* descendants.c -- see descendants.h.
  *
- * The tree is read from /proc/PID/task/TID/children. If the kernel lacks that file, it is read from the parent field
- * of every /proc/PID/stat. A pid that was read a moment ago may name another process now, because pids are reused:
- *   - The pid of our own child cannot be reused until we wait for the child, and we do not wait in between.
- *   - A deeper process is opened as a pidfd. Then its parent field is read. Then its parent is checked to be alive:
- * the parent is our child, or is held by a pidfd as well. Only then the pidfd is signalled. On a kernel without
+ * The tree is read from /proc/PID/task/TID/children. If the kernel lacks that file, the tree is read from the parent
+ * field of every /proc/PID/stat. A pid that was read a moment ago may name another process now, because pids are
+ * reused:
+ *   - The pid of a child of ddprun cannot be reused until ddprun waits for the child, and ddprun does not wait in between.
+ *   - A deeper process is opened as a pidfd. Then its parent field is read. Then its parent is checked to be alive: the parent is a child of ddprun, or has a pidfd as well. Only then the pidfd is signalled. On a kernel without
  * pidfds, the start time identifies the process.
  * Both ways may miss a process that is being created, so killing repeats until no child is left. */
 #include "contain/descendants.h"
@@ -45,10 +45,11 @@ static pid_t parent_of(pid_t pid)
 
 static void add_pid(struct buf *pids, pid_t pid)
 {
-    buf_append(pids, &pid, sizeof(pid)); /* if memory is short, skip this child; the next scan finds it */
+    buf_append(pids, &pid,
+               sizeof(pid)); /* if memory is short, skip this child, because the next scan finds it */
 }
 
-/* Append the children of `of`, from its `children` files. False: this kernel has no such files. */
+/* Append the children of `of`, from its `children` files. Return false if this kernel has no such files. */
 static bool children_by_file(pid_t of, struct buf *pids)
 {
     char path[512];
@@ -76,7 +77,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
 }
 
 /* Append the children of `of` by reading every process. The time grows with the number of processes on the machine,
- * and new children may be missed. So killing repeats until none is left. */
+ * and new children may be missed. So killing repeats until no child is left. */
 static void children_by_scan(pid_t of, struct buf *pids)
 {
     DIR *proc = opendir("/proc");
@@ -100,9 +101,9 @@ static size_t children_up_to(pid_t most, struct buf *pids)
     return pids->len;
 }
 
-/* Find our own children by calling wait on every pid, because wait accepts only pids of our children. This is for
- * systems where /proc is not mounted or belongs to another PID namespace. After pids have wrapped around, it takes a
- * second. */
+/* Find the children of this process by calling wait on every pid, because wait accepts only pids of children. This
+ * search is for systems where /proc is not mounted or belongs to another PID namespace. After pids have wrapped
+ * around, the search takes a second. */
 static void children_by_wait(struct buf *pids)
 {
     siginfo_t unused;
@@ -138,14 +139,14 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* List our own children, including zombies, in `pids`, which must be empty. Return their number. The pids stay
- * reserved until we wait for the children. The caller frees `pids`. */
+/* List the children of this process, including zombies, in `pids`, which must be empty. Return their number. The pids
+ * stay reserved until this process waits for the children. The caller frees `pids`. */
 static size_t descendants_list(struct buf *pids)
 {
     return children_of(getpid(), pids);
 }
 
-/* The loop also visits the children that it appends. */
+/* The loop also visits the children that the loop appends. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 {
     const size_t before = pids->len / sizeof(pid_t);
@@ -163,13 +164,12 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 /* A process that may be signalled. */
 struct target {
     pid_t pid;
-    int pidfd; /* -1: our child, or this kernel has no pidfds */
-    uint64_t
-        start_ticks; /* start time, used without a pidfd for processes other than our children; 0 = not used */
+    int pidfd;            /* -1 = a child of this process, or no pidfds in this kernel */
+    uint64_t start_ticks; /* start time, used without a pidfd for deeper processes; 0 = not used */
 };
 
-/* Signal a process. Without pidfds, check pid and start time first. This fails only if the process ends and its pid
- * is reused within microseconds. */
+/* Signal a process. Without pidfds, check pid and start time first. The check fails only if the process ends and its
+ * pid is reused within microseconds. */
 static bool signal_target(const struct target *t, int signal)
 {
     struct proc_stat stat;
@@ -180,7 +180,7 @@ static bool signal_target(const struct target *t, int signal)
     return kill(t->pid, signal) == 0;
 }
 
-/* Open `pid` as a target. False: the process has ended. Do not use a pidfd that cannot be signalled. */
+/* Open `pid` as a target. Return false if the process has ended. Do not use a pidfd that cannot be signalled. */
 static bool open_target(pid_t pid, struct target *t)
 {
     struct proc_stat stat;
@@ -203,17 +203,18 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Return whether a process is really our descendant. It was read as a child of `parent` and opened afterwards. */
+/* Return true if a process is really a descendant. The process was read as a child of `parent` and opened
+ * afterwards. */
 static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
     if (now == getpid())
-        return true; /* its parent has died, so it became our child */
+        return true; /* its parent has died, so the process became a child of ddprun */
     return now == parent->pid && signal_target(parent, 0);
 }
 
 /* Signal `t` and all processes below it. Read the children of `t` before the signal, because the signal may end `t`.
- * Signal them afterwards, so that a killed parent cannot create more children in between. */
+ * Signal the children afterwards, so that a killed parent cannot create more children in between. */
 static void signal_tree(const struct target *t, int signal)
 {
     struct buf pids = { 0 };
@@ -259,13 +260,11 @@ void descendants_names(struct buf *out)
 /* Kill all; see descendants.h.
  *
  * The hard case is a chain: a process forks and exits, its child does the same, without end. A list of processes is
- * outdated as soon as it is read. But a chain has only one live process at a time, so it ends if that process is
+ * outdated as soon as it is read. But a chain has only one live process at a time. The chain ends if this process is
  * killed before it forks. So each round is as short as possible, and the next round follows at once while processes
  * exit:
  *
- *   - A round signals only our own children. The parent of a chain's live process is dead, so this process is our
- * child. A deeper process becomes our child one round after the processes above it died. The pid of our child cannot
- * name another process, so no pidfd is needed.
+ *   - A round signals only children of ddprun. The parent of a chain's live process is dead, so this process is a child of ddprun. A deeper process becomes a child one round after the processes above it died. The pid of a child cannot name another process, so no pidfd is needed.
  *   - A round lowers the priority of these processes, if permitted. Otherwise 64 busy chains leave a launcher almost
  * no processor time.
  * Only if a round has changed nothing, search deeper processes, because their ancestor may be unkillable. */
@@ -273,7 +272,7 @@ void descendants_names(struct buf *out)
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
 /* Reap at most REAPED_PER_ROUND exited processes and return their number. The limit is needed because chains may
- * create processes as fast as we reap them. `left` becomes false if no child is left. */
+ * create processes as fast as ddprun reaps them. Set *left to false if no child is left. */
 static int reap(bool *left)
 {
     int count = 0;
@@ -293,8 +292,8 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* Wait until a child exits, but at most RESCAN_MS. The kernel reports no event when it gives us an orphan, so the
- * caller must look again soon. */
+/* Wait until a child exits, but at most RESCAN_MS. The kernel reports no event when this process adopts an orphan, so
+ * the caller must scan again soon. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
     descendants_signal(SIGKILL);
@@ -354,8 +353,8 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* Everything here is read from /proc at the very end. Reading the wait channel requires the right to trace the
- * process, and a kernel without symbols shows "0". In both cases only the state is reported. */
+/* These functions read /proc at the very end. Reading the wait channel requires the right to trace the process, and a
+ * kernel without symbols shows "0". In both cases only the state is reported. */
 
 /* Return the rank of worker `pid`, or -1. A worker that ended is no longer in `pids`, so a reused pid
  * cannot match. */
@@ -367,7 +366,7 @@ static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
     return -1;
 }
 
-/* Read the state of `pid`. False: the process is dead and only waits to be reaped. */
+/* Read the state of `pid`. Return false if the process is dead and only waits to be reaped. */
 static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
 {
     struct proc_stat stat;
@@ -380,8 +379,8 @@ static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
     return !seen || !proc_stat_is_dead(&stat);
 }
 
-/* Only our children are listed, because processes below them become our children later. Any child may be a zombie, so
- * examine all until enough are found. */
+/* List only children of this process, because deeper processes become children later. Any child may be a zombie, so
+ * examine all children until enough processes are found. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
 {
     struct buf children = { 0 };

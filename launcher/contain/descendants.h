@@ -1,7 +1,7 @@
 /* descendants.h -- signal, reap and kill all descendants of this process.
  *
- * This process must be a subreaper (descendants_adopt). Then every orphan becomes our child, so no process can leave
- * the tree, neither by setsid nor by a double fork. A pid is signalled only while it certainly belongs to a
+ * This process must be a subreaper (descendants_adopt). Every orphan becomes a child of a subreaper, so no process
+ * can leave the tree, neither by setsid nor by a double fork. A pid is signalled only while it certainly belongs to a
  * descendant. */
 #ifndef LAUNCHER_CONTAIN_DESCENDANTS_H
 #define LAUNCHER_CONTAIN_DESCENDANTS_H
@@ -29,17 +29,17 @@ static inline pid_t descendants_at(const struct buf *pids, size_t i)
     return ((const pid_t *)(const void *)pids->data)[i];
 }
 
-/* Send SIGKILL to all descendants, reap them, and repeat until none is left. False: some remain after `limit_ms`,
- * because they hang in the kernel. No other code may wait for children at the same time. */
+/* Send SIGKILL to all descendants, reap them, and repeat until no descendant is left. Return false if a process
+ * remains after `limit_ms`, because it hangs in the kernel. No other code may wait for children at the same time. */
 bool descendants_kill_all(uint64_t limit_ms);
 
-/* Raise our priority while killing, if CAP_SYS_NICE allows it. Linux shares the processor between sessions
- * (autogroup). A job that forks without end therefore leaves its killer one percent of the processor, which is too
- * slow to catch the job. A process with another scheduling policy, or with RLIMIT_RTTIME, stays unchanged. Start no
- * child while the priority is raised. */
+/* Raise the priority of this process while it kills, if CAP_SYS_NICE allows this. Linux shares the processor between
+ * sessions (autogroup). A job that forks without end therefore leaves its killer one percent of the processor, which
+ * is too slow to catch the job. A process with another scheduling policy, or with RLIMIT_RTTIME, stays unchanged.
+ * Start no child while the priority is raised. */
 struct killer_priority {
     bool raised;
-    int policy, slack_ns; /* previous values; the slack is how late a timer may fire */
+    int policy, slack_ns; /* previous values; the slack is the possible delay of a timer */
 };
 
 void killer_priority_raise(struct killer_priority *before);
@@ -59,11 +59,11 @@ struct stuck {
     int rank;       /* rank of the worker; -1 = a process that a worker started */
     char name[32];  /* program name, as the kernel keeps it */
     char state;     /* as in /proc/PID/stat, 'D' = does not react to signals; '?' = unknown */
-    char where[64]; /* the kernel function in which it waits; "" = not reported by the kernel */
+    char where[64]; /* the kernel function in which the process waits; "" = not reported by the kernel */
 };
 
-/* List our remaining children, at most STUCK_MAX, and return their number. `pids` has the workers' pids by local
- * rank. */
+/* List the remaining children of this process, at most STUCK_MAX, and return their number. `pids` has the workers'
+ * pids by local rank. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan);
 
 #endif

@@ -23,15 +23,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Return whether `owner` may own a directory that we use. In a user namespace without root, files of the host's root
- * belong to the overflow uid. "/" is such a file, so its owner is trusted. */
+/* Return true if `owner` may own a directory that ddprun uses. In a user namespace without root, files of the host's
+ * root belong to the overflow uid. "/" is such a file, so its owner is trusted. */
 static bool is_trusted(uid_t owner)
 {
     struct stat root;
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Return whether other users may write. A group with only this user (user "bob", group "bob") is common, and its
+/* Return true if other users may write. A group with only this user (user "bob", group "bob") is common, and its
  * directories are usually writable for the group, so this group is allowed. */
 static bool is_writable_for_others(const struct stat *st)
 {
@@ -56,7 +56,8 @@ static bool is_safe(const char *dir, char why[SAFE_DIR_WHY_MAX])
     return false;
 }
 
-/* Check the directory first, then each one above it up to "/", so that `why` names the nearest unsafe one. */
+/* Check the directory first, then each directory above it up to "/", so that `why` names the nearest unsafe
+ * directory. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 {
     char above[PATH_MAX];
@@ -77,13 +78,13 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* /tmp is shared: another user may have created a directory of our name before us, or a link to one of our
- * directories. So open the directory without following links, and check it by its descriptor. Files are then created
- * in the checked directory, even if the name changes its meaning. */
+/* /tmp is shared: another user may have created a directory with ddprun's name before, or a link to a directory of
+ * this user. So open the directory without following links, and check the directory by its descriptor. Files are then
+ * created in the checked directory, even if the name changes its meaning. */
 
-/* Format the n-th candidate directory. False: that candidate does not exist. /run/user/UID is also tried by its usual
- * path, because ssh and sudo often lose the variable. /tmp precedes $TMPDIR: batch systems give each job a private
- * TMPDIR, in which the next start would not find our records. */
+/* Format the n-th candidate directory. Return false if that candidate does not exist. /run/user/UID is also tried by
+ * its usual path, because ssh and sudo often lose the variable. /tmp precedes $TMPDIR, because batch systems give
+ * each job a private TMPDIR, in which the next start would not find the records. */
 static bool place(int n, char out[PATH_MAX])
 {
     static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };
@@ -101,7 +102,7 @@ static bool place(int n, char out[PATH_MAX])
     return len < PATH_MAX;
 }
 
-/* Format the n-th candidate without links. False: a directory above it is not safe. */
+/* Format the n-th candidate without links. Return false if a directory above the candidate is not safe. */
 static bool safe_place(int n, char out[PATH_MAX])
 {
     char path[PATH_MAX], parent[PATH_MAX], why[SAFE_DIR_WHY_MAX];
@@ -129,7 +130,8 @@ static int open_ours(const char *path)
     return -1;
 }
 
-/* Open the n-th candidate if it exists; the caller closes the descriptor. -1: it is missing or not safe. */
+/* Open the n-th candidate. Return the descriptor, which the caller closes, or -1 if the candidate is missing or not
+ * safe. */
 static int runtime_dir_open(int n)
 {
     char path[PATH_MAX];
@@ -197,8 +199,8 @@ bool record_print(struct buf *out, const struct record *r)
                       (unsigned long long)r->agent.start_ticks, r->cookie, r->cgroup, r->job);
 }
 
-/* Copy the value after "name " in the line at *at, and move *at to the next line. False: the line has another name,
- * or its value does not fit. */
+/* Copy the value after "name " in the line at *at, and move *at to the next line. Return false if the line has
+ * another name, or if its value does not fit. */
 static bool record_take_field(const char **at, const char *name, char *value, size_t size)
 {
     size_t len = strlen(name), n = strcspn(*at, "\n");
@@ -210,7 +212,8 @@ static bool record_take_field(const char **at, const char *name, char *value, si
     return true;
 }
 
-/* Parse decimal digits at *at and skip the space after them. False: no digits, a sign, or an overflow. */
+/* Parse decimal digits at *at and skip the space after them. Return false if *at has no digits or a sign, or if the
+ * number overflows. */
 static bool take_number(const char **at, uint64_t limit, uint64_t *to)
 {
     size_t n = strspn(*at, "0123456789");
@@ -248,8 +251,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Return whether a control group may be killed: its name must have the form of a ddprun group, with this job's
- * cookie. Otherwise a wrong record could kill processes of others. */
+/* Return true if a control group may be killed. Its name must have the form of a ddprun group, with this job's
+ * cookie. Without this check a wrong record could kill other processes. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -275,10 +278,10 @@ bool record_parse(const char *text, struct record *out)
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* A process is killed if the environment that the kernel keeps for it contains the cookie: 128 random bits that only
- * one job's workers get. A pid may be reused between check and signal. So a pidfd is opened first, then environment
- * and start time are read, then the pidfd is signalled. If the pid was reused in between, the pidfd's process is gone
- * and the signal has no effect.
+/* A process is killed if its environment in the kernel contains the mark: an entry with the job's cookie, 128 random
+ * bits that only one job's workers get. A pid may be reused between check and signal. So a pidfd is opened first,
+ * then environment and start time are read, then the pidfd is signalled. If the pid was reused meanwhile, the process
+ * of the pidfd is gone and the signal has no effect.
  *
  * /proc is read in ascending order, and a new process usually has a higher pid than its parent. So reading meets a
  * chain of processes that fork and exit. Pids wrap around once in 4 million forks, so a second pass is made. */
@@ -287,13 +290,13 @@ enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
     CHASES = 40,                  /* how often the newest pid is read */
     LOOKS = 50,                   /* checks of the next pid */
-    AHEAD = 16,                   /* pids checked above the newest one */
+    AHEAD = 16,                   /* pids checked above the newest pid */
     BLOCK = 64 * 1024,            /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };
 
-/* Return whether the entry `mark` (with its NUL) is in this piece of an environment. `first` = an entry begins at the
- * piece's first byte. */
+/* Return true if the entry `mark` (with its NUL) is in this piece of an environment. With `first`, an entry begins at
+ * the piece's first byte. */
 static bool has_mark(const char *piece, size_t len, const char *mark, size_t mark_len, bool first)
 {
     const char *at = piece, *found;
@@ -305,8 +308,8 @@ static bool has_mark(const char *piece, size_t len, const char *mark, size_t mar
     return false;
 }
 
-/* Search the environment piece by piece. Put the end of each piece in front of the next, so that no entry is cut in
- * two. */
+/* Search the environment piece by piece. Put the end of each piece in front of the next piece, so that no entry is
+ * cut in two. */
 static bool environment_has(int fd, const char *cookie)
 {
     char piece[BLOCK], mark[MARK_MAX];
@@ -326,7 +329,7 @@ static bool environment_has(int fd, const char *cookie)
     return found;
 }
 
-/* Return whether the environment of `pid` (0 = this process) contains the cookie. */
+/* Return true if the environment of `pid` (0 = this process) contains the cookie. */
 static bool leftovers_is_marked(int pid, const char *cookie)
 {
     char path[64];
@@ -338,7 +341,7 @@ static bool leftovers_is_marked(int pid, const char *cookie)
     return found;
 }
 
-/* Kill `pid` if it belongs to the job, and return whether it does. */
+/* Kill `pid` if the process belongs to the job. Return true if it belongs to the job. */
 static bool kill_one(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -352,7 +355,8 @@ static bool kill_one(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* Return whether the process can belong to the job, by its user. Root's jobs may contain processes of any user. */
+/* Return true if the user of the process may have processes in the job. Root's jobs may contain processes of any
+ * user. */
 static bool is_of_this_user(DIR *proc, const char *name)
 {
     struct stat st;
@@ -391,8 +395,8 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
 }
 
 /* Kill the processes of a chain, and return their number. With a free processor, each process of a chain lives 0.1
- * ms; reading /proc takes much longer. Pids are assigned in ascending order, so check the pids right above the newest
- * one until a process gets them. */
+ * ms, but reading /proc takes much longer. Pids are assigned in ascending order, so check the pids right above the
+ * newest pid until a process gets one of them. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -405,11 +409,11 @@ static int chase(const struct leftovers *l)
     return found;
 }
 
-/* Send SIGKILL to the job's processes, and to those created meanwhile, until two passes find none. Only processes of
- * this user are checked (root: of all users). False: some remain after `limit_ms`, or this kernel has no pidfds.
- * Without pidfds a signal could hit another process.
- * A killed process keeps its environment until it is gone, but must be counted once. So a pass that finds fewer
- * processes than the previous one counts no new ones. */
+/* Send SIGKILL to the job's processes, also to processes that are created meanwhile, until two passes find no
+ * process. Only processes of this user are checked (root: of all users). Return false if a process remains after
+ * `limit_ms`, or if this kernel has no pidfds. Without pidfds a signal could hit another process. A killed process
+ * keeps its environment until the process is gone, but must be counted once. So a pass that finds fewer processes
+ * than the previous pass counts no new processes. */
 static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
@@ -435,8 +439,9 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 /* --- record ----------------------------------------------------------------------------------------------- */
 
 /* A pid names a process only together with three other values: its start time, the boot of the machine and the PID
- * namespace. The record has all four. A record of another boot or namespace is kept until that has ended. The cookie
- * and the name of the control group decide which processes are killed; a pid in the record never does.
+ * namespace. The record has the pid and these three values. A record of another namespace is kept until that
+ * namespace has ended. The cookie and the name of the control group decide which processes are killed. A pid in the
+ * record never decides this.
  *
  * Without dead jobs, a start only opens a few directories, most of which do not exist. */
 
@@ -482,7 +487,7 @@ static bool where_are_we(struct record *r)
     return true;
 }
 
-/* Write to a draft whose name no reader accepts, then rename it, so that no reader sees half of a file. */
+/* Write to a draft whose name no reader accepts, then rename the draft, so that no reader sees half of a file. */
 static bool put_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
@@ -542,7 +547,7 @@ void record_write_store(const char *cookie, const char *address)
     }
 }
 
-/* Return whether `name` belongs to the job: its record, or "DIGITS.more", the name of a file that a worker left. A
+/* Return true if `name` belongs to the job: the record of the job, or "DIGITS.more", a file that a worker left. A
  * worker may have put another object in place of the file. */
 static bool is_of(const char *name, const char *cookie)
 {
@@ -550,8 +555,8 @@ static bool is_of(const char *name, const char *cookie)
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
-/* Open the entries of a directory with a separate descriptor, because closedir closes the one it uses. NULL: no
- * directory, or out of memory. */
+/* Open the entries of a directory with a separate descriptor, because closedir closes the descriptor that it uses.
+ * Return NULL if the directory cannot be opened, or if memory is short. */
 static DIR *entries_of(int dir)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -573,7 +578,8 @@ static void remove_files(int dir, const char *cookie)
     closedir(d);
 }
 
-/* Remove from all candidate directories, because the environment that chose one of them may have changed. */
+/* Remove the files from all candidate directories, because the environment that chose the directory may have
+ * changed. */
 void record_remove(const char *cookie)
 {
     for (int i = 0; i < RUNTIME_DIRS; i++) {
@@ -587,7 +593,8 @@ void record_remove(const char *cookie)
 
 /* --- look ------------------------------------------------------------------------------------------------ */
 
-/* Read a text file of this user and append a NUL. False: the file is missing or empty, or belongs to another user. */
+/* Read a text file of this user and append a NUL. Return false if the file is missing or empty, or belongs to another
+ * user. */
 static bool read_own_file(int dir, const char *name, char *text, size_t size)
 {
     struct stat st;
@@ -601,7 +608,7 @@ static bool read_own_file(int dir, const char *name, char *text, size_t size)
     return n > 0 && (size_t)n == strlen(text);
 }
 
-/* Read and parse a record. False: the file is not a record of ddprun. */
+/* Read and parse a record. Return false if the file is not a record of ddprun. */
 static bool read_record(int dir, const char *name, struct record *r)
 {
     char text[RECORD_MAX];
@@ -609,26 +616,25 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-/* Return whether a process of a record still lives. A zombie keeps its pid and start time. A zombie starts no more
- * processes, but only when its last thread has ended.
- * The agent dies thread by thread. A worker that it has just cloned may get a remaining thread as its parent, and has
- * no cookie until its execve. A check at that moment would find no worker and would remove the record, so the agent
- * must be dead with all threads. */
+/* Return true if a process of a record still lives. A zombie keeps its pid and start time. A zombie starts no more
+ * processes, but only when its last thread has ended. The agent dies thread by thread. A worker that the agent has
+ * just cloned may get a remaining thread as its parent, and has no cookie until its execve. A check at that moment
+ * would find no worker and would remove the record, so the agent must be dead with all threads. */
 static bool is_alive(const struct record_process *p)
 {
     struct proc_stat stat;
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
-/* Return whether the job of a record runs. A process of another PID namespace has no pid here. So ask whether the
- * namespace exists; it ends together with its last process. */
+/* Return true if the job of a record runs. A process of another PID namespace has no pid here. So for another
+ * namespace, check whether the namespace exists, because a namespace ends together with its last process. */
 static bool is_running(const struct record *r, const struct record *here)
 {
     return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
                                                    : procfs_namespace_lives(r->pid_namespace);
 }
 
-/* Report that processes of a dead job were killed, because no user requested it. */
+/* Report that processes of a dead job were killed, because no user requested this kill. */
 static void record_log_burial(const struct record *r, int killed, bool all)
 {
     if (killed > 0)
@@ -663,7 +669,7 @@ static void take_turn(int dir)
         poll(NULL, 0, TURN_MS);
 }
 
-/* Clean up after a dead job with the lock held. True: no process and no file of the job is left, whether we or
+/* Clean up after a dead job with the lock held. Return true if no process and no file of the job is left, even if
  * another start removed them. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
@@ -677,8 +683,8 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
     return buried;
 }
 
-/* Examine a record and clean up after its job if that is dead. True: the record was removed. Then check all records
- * again, because a job that the dead job started may be dead, too. */
+/* Examine a record and clean up after a dead job. Return true if the record was removed. The caller then checks all
+ * records again, because a job that the dead job started may also be dead. */
 static bool look_at(int dir, const char *name, const struct record *here, bool quiet)
 {
     struct record r;
@@ -732,7 +738,7 @@ static int look_through(int dir, const struct record *here, bool quiet)
 }
 
 /* Repeat for each directory until no dead job is found. A job may have started another job through ddprun, and the
- * second one is detected as dead only after the first is killed. */
+ * started job is detected as dead only after the first job is killed. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };
@@ -762,8 +768,8 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* Read the job of a record. Skip jobs of another PID namespace: their pids mean nothing here, and they usually have a
- * separate network. */
+/* Read the job of a record. Skip jobs of another PID namespace, because their pids mean nothing here, and they
+ * usually have a separate network. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

@@ -1,10 +1,10 @@
-/* job_record.h -- the record of a running job in the runtime directory. It lets a later start find and kill the
- * processes that a dead job left.
+/* job_record.h -- the record of a running job in the runtime directory. By the record, a later start finds and kills
+ * the processes that a dead job left.
  *
  * A record must be in a safe directory. TMPDIR and XDG_RUNTIME_DIR may name a directory of another user, as with
- * `sudo -E`, and that user could replace files in it by links. A directory is safe if it and every directory above it
- * belong to this user or to root. Other users must not be able to write to any of them, unless the directory is
- * sticky like /tmp. */
+ * `sudo -E`, and that user could replace files in it by links. A directory is safe if the directory and every
+ * directory above it belong to this user or to root. Other users must not be able to write to any of these
+ * directories, except to a sticky directory such as /tmp. */
 #ifndef LAUNCHER_CONTAIN_JOB_RECORD_H
 #define LAUNCHER_CONTAIN_JOB_RECORD_H
 
@@ -23,7 +23,7 @@
 enum { SAFE_DIR_WHY_MAX = 160 };
 
 /* Check that `path` is a safe directory, and write the path without links to `out`. Use only this result, because the
- * check does not cover the links in `path`. False: `why` has the reason and the directory. */
+ * check does not cover the links in `path`. Return false with reason and directory in `why`. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
@@ -31,26 +31,26 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 /* A directory owned by this user alone, for files that live as long as a job: its record and its workers' error
  * files. A record is named after the job's cookie, error files after the cookie's first digits.
  *
- * The directory is the first usable one of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
+ * The directory is the first usable directory of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
  * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. Usable means: owned by this user, mode 0700, not a symbolic link, in a
  * safe directory. The directory above must be safe because workers open their error files by name. The directory
  * stays when jobs end, because creating and removing it on a disk takes as long as starting a worker. */
 
 enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
 
-/* Open the runtime directory, and create it if it is missing. The caller closes the descriptor. Returns -1 and sets
- * errno on failure; `path` then is the last directory that was tried. */
+/* Open the runtime directory, and create a missing directory. Return the descriptor, which the caller closes. Return
+ * -1 and set errno on failure; `path` is then the last directory that was tried. */
 int runtime_dir_make(char path[PATH_MAX]);
 
-/* Write the path of the runtime directory to `path`, without creating it. False: no directory is usable. */
+/* Write the path of the runtime directory to `path`, without creating it. Return false if no directory is usable. */
 bool runtime_dir_find(char path[PATH_MAX]);
 
 /* --- record text ------------------------------------------------------------------------------------------ */
 
 /* The text of a running job's record.
  *
- * The next start of ddprun on this host reads the text and may kill processes because of it. So a text that differs
- * from our exact format is ignored. */
+ * The next start of ddprun on this host reads the text and may then kill processes. So a text that differs from the
+ * exact format is ignored. */
 
 enum {
     RECORD_BOOT_CHARS = BOOT_ID_CHARS,
@@ -73,16 +73,16 @@ struct record {
     char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" = none */
 };
 
-/* Append the text of a record. False: out of memory, or a text of the record contains a newline. */
+/* Append the text of a record. Return false if memory is short, or if a text of the record contains a newline. */
 bool record_print(struct buf *out, const struct record *r);
 
-/* Parse the whole text of a record. False: the text is not a record. */
+/* Parse the whole text of a record. Return false if the text is not a record. */
 bool record_parse(const char *text, struct record *out);
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* If guardian and agent are killed together, the job's processes have no ancestor left. So they are found by the
- * cookie in their environment. */
+/* If guardian and agent are killed together, the job's processes have no ancestor left. So these processes are found
+ * by the cookie in their environment. */
 
 /* Time limit for killing leftovers of a dead agent or job. The kernel can free the largest memory in this time, and a
  * user who waits for the prompt accepts it. */
@@ -97,26 +97,26 @@ struct leftovers {
 /* --- record ----------------------------------------------------------------------------------------------- */
 
 /* A file for each running job, by which the next start finds the remains of a killed job. The file is in the runtime
- * directory. The workers' error files are there, too, and are removed with it.
+ * directory. The workers' error files are in the same directory, and are removed with the record.
  *
  * A second file, "DIGITS.store", has the address of the job's store. With both files, ddpctl finds the jobs of its
  * user. */
 
-/* Write the record of `job`, which the processes `guardian` and `agent` run. One of the two calls this before the
- * first worker starts. `cgroup` is the directory of the job's control group, "" = none. DDP_ERR_IO: no directory is
- * usable. */
+/* Write the record of `job`, which the processes `guardian` and `agent` run. Guardian or agent calls this before the
+ * first worker starts. `cgroup` is the directory of the job's control group, "" = none. Return DDP_ERR_IO if no
+ * directory is usable. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err);
 
-/* Write the address of the job's store beside its record. If this fails, only ddpctl is affected: it cannot find the
- * job. */
+/* Write the address of the job's store beside its record. After a failure, only ddpctl is affected, because it cannot
+ * find the job. */
 void record_write_store(const char *cookie, const char *address);
 
 /* A running job of this user. */
 struct record_job {
     char job[RECORD_JOB_MAX], store[ENDPOINT_TEXT_MAX];
     int pid;         /* time since the job's start */
-    uint64_t age_ms; /* since its start */
+    uint64_t age_ms; /* time since the job started */
 };
 
 /* Call `visit` for each job of this user with a known store that runs on this host and in this PID namespace. Ignore

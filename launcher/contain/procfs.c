@@ -87,7 +87,7 @@ bool procfs_read(const char *path, struct buf *out)
     return to != NULL && n == 0;
 }
 
-/* Read the beginning of a short file without allocating memory. "" if the file cannot be read. */
+/* Read the beginning of a short file without allocating memory. Write "" if the file cannot be read. */
 static void read_proc_file(pid_t pid, const char *file, char *to, size_t size)
 {
     char path[64];
@@ -141,8 +141,8 @@ uint64_t procfs_own_start(void)
     return own.pid == getpid() ? own.ticks : 0;
 }
 
-/* Return whether /proc belongs to our PID namespace. A container may show its host's /proc: there, "self" names our
- * pid outside, and other pids name other processes. */
+/* Return true if /proc belongs to the PID namespace of this process. A container may show its host's /proc. In such a
+ * /proc, "self" names the outer pid of this process, and other pids name other processes. */
 bool procfs_is_ours(void)
 {
     char text[32];
@@ -154,8 +154,8 @@ bool procfs_is_ours(void)
 /* The kernel's fixed inode number of the first PID namespace (PROC_PID_INIT_INO). */
 #define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
 
-/* Return whether a process is in a PID namespace below ours. Such a process has more than one pid in its status file,
- * which every user may read. */
+/* Return true if a process is in a PID namespace below the namespace of this process. Such a process has more than
+ * one pid in its status file, which every user may read. */
 static bool is_below_us(const char *pid)
 {
     char path[64];

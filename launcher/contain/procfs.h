@@ -23,18 +23,19 @@ struct proc_stat {
         start_ticks; /* clock ticks from boot to its start; pid and start time together identify a process */
 };
 
-/* Parse the text of /proc/PID/stat. False: the text has another format. */
+/* Parse the text of /proc/PID/stat. Return false if the text has another format. */
 bool proc_stat_parse(const char *text, struct proc_stat *out);
 
-/* Return whether the process has ended. The state is that of the first thread. If it is a zombie, other threads may
- * still run, so the number of threads is checked as well. */
+/* Return true if the process has ended. The state is the state of the first thread. While the first thread is a
+ * zombie, other threads may still run, so the function also checks the number of threads. */
 static inline bool proc_stat_is_dead(const struct proc_stat *s)
 {
     return (s->state == 'Z' && s->threads <= 1) || s->state == 'X';
 }
 
-/* Return whether the kernel is cleaning up the process: it ends by a signal, writes its core file, or frees its
- * memory. The state does not show this: a first thread that has exited is a zombie while other threads still work. */
+/* Return true if the kernel is cleaning up the process: the process ends by a signal, writes its core file, or frees
+ * its memory. The state does not show this, because a first thread that has exited is a zombie while other threads
+ * still run. */
 static inline bool proc_stat_is_dying(const struct proc_stat *s)
 {
     enum { EXITING = 0x4, DUMPS_CORE = 0x200, SIGNALED = 0x400 }; /* PF_... of linux/sched.h */
@@ -45,39 +46,39 @@ static inline bool proc_stat_is_dying(const struct proc_stat *s)
 
 /* A pid, and a descriptor of the process that has this pid now, because pids are reused. */
 
-/* Return a descriptor of the process that has this pid now (Linux 5.3). The caller closes it. Returns -1 and sets
- * errno on failure. */
+/* Return a descriptor of the process that has this pid now (Linux 5.3). The caller closes the descriptor. Return -1
+ * and set errno on failure. */
 int pids_hold(pid_t pid);
 
 /* Signal the process of the descriptor, even if its pid was reused. Returns false and sets errno on failure. */
 bool pids_signal(int pidfd, int signal);
 
-/* Return whether pids_hold and pids_signal both work here. Each call tests them again. */
+/* Return true if pids_hold and pids_signal both work here. Each call tests both functions again. */
 bool pids_can_hold(void);
 
-/* Return the pid that was assigned last. No higher pid is in use until pids wrap around. -1: no process can be
- * created. */
+/* Return the pid that was assigned last. No higher pid is in use until pids wrap around. Return -1 if no process can
+ * be created. */
 pid_t pids_newest(void);
 
-/* Read a whole file as text into `out`, and add a NUL that `out->len` does not include. False: the file is missing or
- * longer than 1 MiB, or memory is short. The caller frees `out` in any case. */
+/* Read a whole file as text into `out`, and add a NUL that `out->len` does not include. Return false if the file is
+ * missing or longer than 1 MiB, or if memory is short. The caller frees `out` in any case. */
 bool procfs_read(const char *path, struct buf *out);
 
 /* Read the first line of /proc/PID/`file`, cut to `size`. Unprintable bytes become '?', because a process may choose
- * any name. "" if the file cannot be read. */
+ * any name. Write "" if the file cannot be read. */
 void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 
-/* Read /proc/PID/stat. False: the process does not exist. */
+/* Read /proc/PID/stat. Return false if the process does not exist. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);
 
-/* Return the boot id of this machine, read once; "" if /proc does not contain it. The agent uses the value that its
- * parent read. */
+/* Return the boot id of this machine, read once, or "" if /proc has no boot id. The agent uses the value that its
+ * parent has read. */
 const char *procfs_boot_id(void);
 
 /* Return the start time of this process, read once; 0 = unknown. Pid and start time together identify a process. */
 uint64_t procfs_own_start(void);
 
-/* Return whether a process of this user may still live in the PID namespace with this number. If not all processes
+/* Return true if a process of this user may still live in the PID namespace with this number. If not all processes
  * are visible, return true. All processes are visible only in a machine's first PID namespace. */
 bool procfs_namespace_lives(uint64_t number);
 

@@ -86,7 +86,8 @@ bool syscall_parse(const char *line, long *number, unsigned long *args, int n)
 
 /* --- what a thread waits for ------------------------------------------------------------------------------ */
 
-/* Read the memory of another process without stopping the process. False: no permission, or no such memory. */
+/* Read the memory of another process without stopping the process. Return false without permission, or if the memory
+ * does not exist. */
 static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
 {
     struct iovec here = { to, size }, there = { (void *)address, size };
@@ -104,7 +105,7 @@ static void put_path(pid_t pid, unsigned long address, char *to, size_t size)
         to[0] = '\0';
 }
 
-/* Format a peer as "10.0.0.2:29500"; "" if it is not on the network. */
+/* Format a peer as "10.0.0.2:29500". Write "" if the peer is not on the network. */
 static void put_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
 {
     char host[INET6_ADDRSTRLEN] = "";
@@ -134,7 +135,7 @@ static void put_socket(pid_t pid, int fd, char *to, size_t size)
         snprintf(to, size, "the connection to %s", text);
 }
 
-/* Format what a descriptor refers to: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". */
+/* Format the target of a descriptor: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". */
 static void put_fd(pid_t pid, unsigned long fd, char *to, size_t size)
 {
     char path[64];
@@ -230,7 +231,8 @@ void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
     snprintf(to, STACK_NAME_MAX, "%s%s%s", state_words(state), where[0] != '\0' ? " in " : "", where);
 }
 
-/* Read the kernel function in which the thread waits; "" if none, or hidden. */
+/* Read the kernel function in which the thread waits. Write "" if the thread does not wait, or if the function is
+ * hidden. */
 static void read_function(pid_t pid, const char *dir, char *to, size_t size)
 {
     char file[64];
@@ -273,7 +275,7 @@ static void copy_name(const char *line, struct stack_thread *t)
 }
 
 /* Return the CPU time in ms. The scheduler's count (ns) also shows a thread that ran only for a moment. A kernel
- * without that count has clock ticks. */
+ * without this count reports clock ticks. */
 static int64_t cpu_time(const char *dir, int pid, uint64_t ticks)
 {
     char file[48], line[LINE_SIZE];
@@ -283,7 +285,7 @@ static int64_t cpu_time(const char *dir, int pid, uint64_t ticks)
     return ns > 0 ? (int64_t)(ns / 1000000) : (int64_t)(ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
-/* Append one thread to `out`. False: the thread has ended. */
+/* Append one thread to `out`. Return false if the thread has ended. */
 static bool add_thread(const struct stack_thread *like, pid_t tid, bool has_memory, struct buf *out)
 {
     char dir[32], file[40], line[LINE_SIZE];

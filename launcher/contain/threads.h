@@ -11,15 +11,15 @@
 #include <sys/types.h>
 
 /* Append at most `max` threads of the process `like->pid` to `out`, an array of struct stack_thread. The main thread
- * is the first. Copy rank, host and is_child from `like`. Return the number of threads; 0 if the process
- * has ended. */
+ * is the first. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has
+ * ended. */
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out);
 
-/* Return whether the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
- * libpython; this check takes up to a few milliseconds. */
+/* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
+ * libpython. The thorough check takes up to a few milliseconds. */
 bool threads_is_python(pid_t pid, bool thorough);
 
-/* Return whether a thread may hold the lock of the process's memory for long. Such a thread is uninterruptible in a
+/* Return true if a thread may hold the lock of the process's memory for long. Such a thread is uninterruptible in a
  * page fault or in a call that changes the memory map, for example because a network file system does not answer.
  * Reading the memory, the map or the command line would then block as well. */
 bool threads_lock_memory(pid_t pid);
@@ -28,8 +28,8 @@ bool threads_lock_memory(pid_t pid);
  * in the kernel, "" = unknown. */
 void thread_words(char state, const char *where, char to[STACK_NAME_MAX]);
 
-/* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. False: the thread is running, or in no
- * system call. */
+/* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. Return false if the thread is running,
+ * or in no system call. */
 bool syscall_parse(const char *line, long *number, unsigned long *args, int n);
 
 #endif

@@ -8,8 +8,8 @@
  *         environment:
  *             RANK=0
  *
- * A real start builds the environment with the same function, so the output of a dry run cannot differ from it.
- * Inherited variables are not printed. */
+ * A real start builds the environment with the same function, so the output of a dry run cannot differ from the real
+ * environment. Inherited variables are not printed. */
 #include "base/text.h"
 #include "cli/cli.h"
 #include "plan/plan.h"
@@ -39,7 +39,7 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Return whether the rendezvous assigns the ranks. In a static job, the node ranks determine them. */
+/* Return true if the rendezvous assigns the ranks. In a static job, the node ranks determine them. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;
@@ -51,7 +51,7 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* Return what a printed value stands for, if the real value is not known yet. NULL = the printed value is real. */
+/* Return the meaning of a printed value whose real value is not known yet, or NULL if the printed value is real. */
 static const char *stands_for(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -74,7 +74,7 @@ static bool print_variable(struct buf *out, const struct plan *plan, const char 
            (meaning != NULL ? buf_printf(out, "  # stands for %s\n", meaning) : buf_printf(out, "\n"));
 }
 
-/* Print only variables that ddprun sets, because the inherited ones are many and known to the user. */
+/* Print only variables that ddprun sets, because inherited variables are many and known to the user. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
@@ -116,7 +116,7 @@ static bool print_nodes(struct buf *out, const struct plan *plan)
     return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to join (%s)\n", m->join_knob);
 }
 
-/* Return which Python was chosen. NULL: the program is neither a script nor a module. */
+/* Return the chosen Python, or NULL if the program is neither a script nor a module. */
 static const struct python_choice *chosen_python(const struct plan *plan)
 {
     return program_needs_python(plan->cli) ? plan->facts->python : NULL;
@@ -166,7 +166,7 @@ static bool add_to_array(cJSON *array, const char *text)
     return false;
 }
 
-/* Add the chosen Python; null if the program is neither a script nor a module. */
+/* Add the chosen Python, or null if the program is neither a script nor a module. */
 static bool add_python(cJSON *o, const struct python_choice *python)
 {
     cJSON *member = python != NULL ? cJSON_AddObjectToObject(o, "python") : NULL;
@@ -182,7 +182,7 @@ static bool add_stream(cJSON *worker, const char *name, const struct plan_stream
            json_add_text(o, "file", stream->file);
 }
 
-/* Add one "KEY=VALUE" as a member; null if the value is not known yet. */
+/* Add one "KEY=VALUE" as a member, with null for a value that is not known yet. */
 static bool add_variable(cJSON *object, const struct plan *plan, const char *entry)
 {
     size_t len = strcspn(entry, "=");
@@ -207,13 +207,13 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
     return ok;
 }
 
-/* Add a rank; null if the rendezvous assigns it. */
+/* Add a rank, or null if the rendezvous assigns the rank. */
 static bool add_rank(cJSON *o, const struct plan *plan, const char *name, int value)
 {
     return has_open_ranks(plan) ? json_add_text(o, name, NULL) : json_add_number(o, name, value);
 }
 
-/* Add the CPUs of a worker; nothing if it is not bound. */
+/* Add the CPUs of a worker. Add no member if the worker is not bound to CPUs. */
 static bool add_cpus(cJSON *o, const struct rank_set *cpus)
 {
     struct buf text = { 0 };
@@ -238,7 +238,7 @@ static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_
            add_environment(o, plan, w->local_rank);
 }
 
-/* Add the port; null if ddprun chooses a free port at the start. */
+/* Add the port, or null if ddprun chooses a free port at the start. */
 static bool add_port(cJSON *o, int port)
 {
     return port != 0 ? json_add_number(o, "master_port", port) : json_add_text(o, "master_port", NULL);
@@ -282,14 +282,13 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 
 /* --- --explain: what was decided before the plan, and why ------------------------------------------------------- */
 
-/* The values are those in effect. They are read from the command line after it was completed from all sources.
+/* The values are the values in effect, read from the command line after the options were completed from all sources.
  *
  *     scheduler       Slurm: SLURM_JOB_ID is set
  *     task            1 of 2; on this node 0 of 1; node 1 of 2
  *     nnodes          2            SLURM_STEP_NUM_NODES
  *     master_port     12031        12000 + (1 * 31 + 0) % 16000, from the job id
- *     nproc_per_node  4            command line; Slurm provides 8 (SLURM_GPUS_ON_NODE)
- */
+ *     nproc_per_node  4            command line; Slurm provides 8 (SLURM_GPUS_ON_NODE) */
 
 enum { FROM_MAX = 2 * SCHEDULER_TEXT_MAX + 100, WIDTH_MIN = 19, WIDTH_MAX = 40 };
 
@@ -299,7 +298,7 @@ struct shown {
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
 };
 
-/* Print the value as a user would type it, so that it can be copied to a command line. */
+/* Print the value as a user would type the value, so that it can be copied to a command line. */
 static void print_nnodes(const struct cli *cli, char *out, size_t size)
 {
     const struct cli_nnodes *n = &cli->nnodes;
@@ -321,7 +320,8 @@ static void print_nproc(const struct cli *cli, char *out, size_t size)
         snprintf(out, size, "%s", words[cli->nproc.kind]);
 }
 
-/* Print the value in effect. If an option overrides the scheduler's value, printing that would mislead the user. */
+/* Print the value in effect. If an option overrides the scheduler's value, the overridden value would mislead the
+ * user. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
     switch (id) {

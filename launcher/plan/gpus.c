@@ -11,7 +11,8 @@
  *     1gpu,2        1 2        each entry is read by strtol
  *     GPU-8f,1      GPU-8f     the list ends before an entry of another kind (number, GPU-<uuid>, MIG-<uuid>)
  *
- * If ddprun counted GPUs differently, a worker would fail minutes after the start, because it finds no device. */
+ * If ddprun counted GPUs differently, a worker would fail minutes after the start, because the worker finds no
+ * device. */
 #include "plan/gpus.h"
 
 #include <ctype.h>
@@ -33,7 +34,7 @@ static void all_gpus(struct gpu_list *list)
         snprintf(list->names[i], GPU_NAME_MAX, "%d", i);
 }
 
-/* Copy the next entry without the blanks around it; "" if it is empty. False: end of the list. */
+/* Copy the next entry without the blanks around it. Return false at the end of the list. */
 static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
 {
     if (e->at == NULL)
@@ -49,8 +50,8 @@ static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
     return true;
 }
 
-/* Reduce an entry to the number at its beginning: "01gpu" -> "1". False: it has no number, or no GPU has
- * this number. */
+/* Reduce an entry to the number at its beginning: "01gpu" -> "1". Return false if the entry has no number, or if no
+ * GPU has this number. */
 static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
 {
     char *end;

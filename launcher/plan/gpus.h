@@ -21,12 +21,12 @@ struct gpu_list {
     char note[256];                     /* problem in CUDA_VISIBLE_DEVICES, "" = none */
 };
 
-/* List the visible GPUs. `visible` is the value of CUDA_VISIBLE_DEVICES, NULL if it is not set. */
+/* List the visible GPUs. `visible` is the value of CUDA_VISIBLE_DEVICES, or NULL if the variable is not set. */
 void gpus_list(struct gpu_list *list, const char *visible, int physical);
 
-/* Compute the number of workers for `want`. `cpus` is the number of usable CPUs. DDP_ERR_ARG: more workers than GPUs;
- * `err` has both numbers. More workers are allowed if they share GPUs, if the machine has no GPU, or if
- * CUDA_VISIBLE_DEVICES hides all GPUs (a job on CPUs). */
+/* Compute the number of workers for `want`. `cpus` is the number of usable CPUs. Return DDP_ERR_ARG, with both
+ * numbers in `err`, if more workers than GPUs are requested. More workers than GPUs are allowed if they share GPUs,
+ * if the machine has no GPU, or if CUDA_VISIBLE_DEVICES hides all GPUs (a job on CPUs). */
 ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus, int *nproc,
                         struct ddp_err *err);
 

@@ -1,7 +1,7 @@
 /* hosts.c -- see hosts.h.
  *
  * A list in Slurm's form is never expanded. The number of hosts of an item is the product of its brackets' sizes. The
- * name of host k is computed from k as the digits of a number are, where the last bracket is the lowest digit. */
+ * name of host k is computed from k like the digits of a number, with the last bracket as the lowest digit. */
 #include "plan/hosts.h"
 
 #include <ctype.h>
@@ -47,8 +47,8 @@ static bool take_range(const char **at, const char *end, struct range *r)
     return r->from <= r->to;
 }
 
-/* Return how many numbers the text between brackets has; 0 = the text is invalid. Compute the size of a range without
- * a loop, because a range such as "[1-999999999]" must not take a second. */
+/* Return how many numbers the text between brackets has, or 0 if the text is invalid. Compute the size of a range
+ * without a loop, because a range such as "[1-999999999]" must not take a second. */
 static long count_ranges(const char *at, const char *end)
 {
     struct range r;
@@ -61,7 +61,7 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* Format number `index` of the ranges with its leading zeros; "" if there are fewer numbers. */
+/* Format number `index` of the ranges with its leading zeros, or write "" if the ranges have fewer numbers. */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -86,7 +86,7 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* Return the number of hosts of an item; 0 = the item is invalid. The sizes of several brackets are multiplied
+/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are multiplied
  * ("r[1-4]n[01-16]"). The product is compared with its limit after each bracket, so a long is large enough. */
 static long item_hosts(const char *at, const char *end)
 {
@@ -165,15 +165,15 @@ bool host_list_slurm(const char *text, struct host_list *out)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Return whether two names mean the same host. Compare only the part before the first dot, because schedulers write
- * short names and machines often know their long name. */
+/* Return true if two names mean the same host. Compare only the part before the first dot, because schedulers write
+ * short names and machines often use their long name. */
 static bool same_host(const char *a, const char *b)
 {
     const size_t len = strcspn(a, ".");
     return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
 }
 
-/* Find the next word of `text`; truncate it if it is too long. False: no more words. */
+/* Find the next word of `text`, and truncate a word that is too long. Return false if no word is left. */
 static bool take_word(const char **text, const char **word, size_t *len)
 {
     *word = *text + strspn(*text, " \t\r\n");
@@ -310,8 +310,8 @@ static ddp_status add_spec(struct specs *s, const char *name, const char *count,
     return DDP_OK;
 }
 
-/* Split "NAME:COUNT" at the colon. A text with several colons outside brackets is an IPv6 address. The brackets around an IPv6
- * address are removed; those of a range stay. */
+/* Split "NAME:COUNT" at the colon. A text with several colons outside brackets is an IPv6 address. The brackets
+ * around an IPv6 address are removed. The brackets of a range stay. */
 static ddp_status split_item(char *item, char **name, const char **count, struct ddp_err *err)
 {
     char *last = strrchr(item, ':'), *close = strchr(item, ']');
@@ -335,7 +335,8 @@ static ddp_status split_item(char *item, char **name, const char **count, struct
     return DDP_OK;
 }
 
-/* Add the hosts of an item, which may have ranges in brackets. `count` replaces the item's own if it is not "". */
+/* Add the hosts of an item, which may have ranges in brackets. `count` replaces the count of the item, unless `count`
+ * is "". */
 static ddp_status add_item(struct specs *s, const char *text, size_t len, const char *count,
                            struct ddp_err *err)
 {
@@ -374,7 +375,7 @@ static ddp_status add_items(struct specs *s, const char *list, const char *count
     return status;
 }
 
-/* Give the list to the caller, or free it after an error. */
+/* Give the list to the caller, or free the list after an error. */
 static ddp_status give_specs(struct specs *s, ddp_status status, struct host_spec **out, int *n)
 {
     if (status != DDP_OK)

@@ -19,19 +19,19 @@ struct host_list {
     int here; /* position of this host in the list, from 0; -1 = not in the list, or not searched */
 };
 
-/* Parse a list in Slurm's form. False: `text` is not such a list, or names more than HOST_LIST_MAX hosts. */
+/* Parse a list in Slurm's form. Return false if `text` is not such a list, or names more than HOST_LIST_MAX hosts. */
 bool host_list_slurm(const char *text, struct host_list *out);
 
-/* Parse a list of names. `counted`: a number follows each name. `here` is the name of this host. Names are compared
- * up to the first dot, because schedulers and hosts may use different domains. False: no name, or more than
- * HOST_WORDS_MAX. */
+/* Parse a list of names. With `counted`, a number follows each name. `here` is the name of this host. Names are
+ * compared up to the first dot, because schedulers and hosts may use different domains. Return false if the list has
+ * no name, or more than HOST_WORDS_MAX names. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out);
 
-/* Format the name of host number `index` of a list in Slurm's form. False: the list has fewer hosts. */
+/* Format the name of host number `index` of a list in Slurm's form. Return false if the list has fewer hosts. */
 bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE]);
 
-/* Return the number of tasks of node number `node` in Slurm's "4(x3),2"; 0 if the text has fewer nodes or another
- * form. */
+/* Return the number of tasks of node number `node` in Slurm's "4(x3),2". Return 0 if the text has fewer nodes or
+ * another form. */
 int host_list_tasks(const char *text, int node);
 
 /* --- lists of users: --hosts and --hostfile ----------------------------------------------------------------- */
@@ -40,17 +40,18 @@ enum { HOST_COUNT_SIZE = 8 };
 
 struct host_spec {
     char name
-        [HOST_NAME_SIZE]; /* HOST or USER@HOST; never begins with '-', which a remote shell takes for an option */
+        [HOST_NAME_SIZE]; /* HOST or USER@HOST; never begins with '-', because a remote shell would read an option */
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not given */
     int slots;                   /* how often the list has the name without a count */
 };
 
-/* Parse --hosts: names between commas, each with an optional ":COUNT", and brackets as in Slurm's form. An IPv6 address with a
- * count stands in brackets. A name that is repeated without a count means one more worker, as for mpirun and in machine files. DDP_OK: free *out. DDP_ERR_ARG: `err` names the item. */
+/* Parse --hosts: names between commas, each with an optional ":COUNT", and brackets as in Slurm's form. An IPv6
+ * address with a count needs brackets. A name that is repeated without a count means one more worker, as for mpirun
+ * and in machine files. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names the item. */
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
-/* Parse the text of a --hostfile: items of --hosts on each line, then "slots=N" (Open MPI, DeepSpeed) or nothing; '#' begins a
- * comment. Results and errors are those of host_specs_parse; `err` names the line. */
+/* Parse the text of a --hostfile: items of --hosts on each line, then "slots=N" (Open MPI, DeepSpeed) or no word. '#'
+ * begins a comment. Results and errors are as in host_specs_parse, but `err` names the line. */
 ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* machine.c -- see plan.h.
  *
- * The management library (NVML) is loaded at run time, because it is a part of the driver. It is preferred to /proc
- * because it omits GPUs that a container or a batch system has removed. CUDA itself would take a second and would
- * create a context on each GPU. */
+ * The management library (NVML) is loaded at run time, because it is a part of the driver. NVML is preferred to
+ * /proc, because NVML omits GPUs that a container or a batch system has removed. CUDA itself would take a second and
+ * would create a context on each GPU. */
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
@@ -26,9 +26,9 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return whether this machine or container may have a driver. Without this check, searching for the missing library
- * takes as long as a fork. nvidia-modprobe loads a driver on request; WSL has /dev/dxg; a user may have private
- * libraries. */
+/* Return true if this machine or container may have a driver. Without this check, searching for the missing library
+ * takes as long as a fork. Three signs are checked besides the driver: nvidia-modprobe loads a driver on request, WSL
+ * has /dev/dxg, and a user may have private libraries. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -112,7 +112,7 @@ bool own_prefix(char prefix[PATH_MAX])
     return true;
 }
 
-/* Write PREFIX/bin/python if it can be executed, else "". */
+/* Write PREFIX/bin/python if this file can be executed, else "". */
 static bool find_python(const char *prefix, char path[PATH_MAX])
 {
     const bool found =
@@ -121,8 +121,8 @@ static bool find_python(const char *prefix, char path[PATH_MAX])
     return found;
 }
 
-/* Return whether pip installed ddprun among the packages of this interpreter. The path of the packages contains the
- * version, which is a part of the interpreter's real name. */
+/* Return true if pip has installed ddprun among the packages of this interpreter. The path of the packages contains
+ * the version, which is a part of the interpreter's real name. */
 static bool has_package(const char *prefix, const char *python)
 {
     static const char package[] = "ddprun-", record[] = ".dist-info";
@@ -174,7 +174,7 @@ void python_look(struct python_look *look, const struct env_sources *env)
 /* --- numa look -------------------------------------------------------------------------------------------- */
 
 /* NVML reports a GPU's PCI address by its index or its UUID. Without NVML, use the names in /proc/driver/nvidia/gpus,
- * which are PCI addresses. In sorted order they match the indices. */
+ * which are PCI addresses. In sorted order the names match the indices. */
 
 enum { FILE_SIZE = 8192 };
 
@@ -391,8 +391,9 @@ void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
 
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
-/* Return the text of a file, or NULL. Half a list of hosts must not be returned, because it would look like a smaller
- * job. If the file has shrunk meanwhile, return what is left. If it has grown, read up to its old end. */
+/* Return the text of a file, or NULL after a read error. Half a list of hosts must not be returned, because half a
+ * list would look like a smaller job. If the file has shrunk meanwhile, return the remaining text. If the file has
+ * grown, read up to its old end. */
 static char *read_whole(int fd, size_t size)
 {
     char *text = malloc(size + 1);

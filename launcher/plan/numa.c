@@ -1,11 +1,11 @@
 /* numa.c -- see numa.h.
  *
- *     GPU -> PCI address -> node -> CPUs of the node. Of those that this process may use, a worker gets:
+ *     GPU -> PCI address -> node -> CPUs of the node. Of the CPUs that this process may use, a worker gets:
  *
  *     node            all CPUs of the node
  *     socket          all CPUs of the node's socket, which may have several nodes
- *     exclusive       an equal share of the node's cores for each GPU of the node; the first GPUs get the remaining cores
- *     core-complex    one group of CPUs with a common cache; largest groups first; repeated if there are more GPUs
+ *     exclusive       an equal share of the node's cores for each GPU of the node, and the remaining cores to the first GPUs
+ *     core-complex    one group of CPUs with a common cache, the largest groups first, repeated for more GPUs than groups
  *
  * These are torchrun's rules, so each worker gets the same CPUs as with torchrun. A core or a group is identified by
  * its lowest CPU. */
@@ -171,7 +171,8 @@ static ddp_status core_of(const struct question *q, int cpu, int *key)
     return lowest_in(q, path, key);
 }
 
-/* Find the level of cache number `i`; -1 if the cache does not hold data. False: no such cache. */
+/* Set *level to the level of cache number `i`, or to -1 if the cache does not contain data. Return false if the CPU
+ * has no such cache. */
 static bool cache_level(const struct question *q, int cpu, int i, int *level)
 {
     char path[PATH_SIZE];
@@ -201,7 +202,8 @@ static ddp_status complex_of(const struct question *q, int cpu, int *key)
     return best >= 0 ? lowest_in(q, path, key) : unreadable(q, path);
 }
 
-/* Find the group of one CPU. The lowest CPU of a group cannot be higher than a CPU in it; such a file is wrong. */
+/* Find the group of one CPU. The lowest CPU of a group cannot be higher than a CPU of the group, so a file with a
+ * higher number is wrong. */
 static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, struct groups *g)
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);
@@ -271,7 +273,7 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Count the GPUs on `node`, and those among them before `device`. */
+/* Count the GPUs on `node`, and the GPUs on `node` before `device`. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;

@@ -16,7 +16,8 @@ enum {
 };
 
 struct numa_look {
-    /* Return the text of a file below /sys; NULL if it cannot be read. Valid until the next call. */
+    /* Return the text of a file below /sys, or NULL if the file cannot be read. The text is valid until the next
+     * call. */
     const char *(*read)(void *user, const char *path);
     /* Write the PCI address, as in /sys, of a GPU. `gpu` is its name in CUDA_VISIBLE_DEVICES. */
     bool (*pci_address)(void *user, const char *gpu, char out[NUMA_PCI_SIZE]);
@@ -24,12 +25,13 @@ struct numa_look {
     struct rank_set allowed; /* CPUs that this process may use */
 };
 
-/* Find the CPUs of the worker with GPU number `device` of `gpus`. DDP_OK: the caller frees them with rank_set_free.
- * DDP_ERR_ARG: the CPUs are unknown; `err` has the reason. DDP_ERR_NOMEM. */
+/* Find the CPUs of the worker with GPU number `device` of `gpus`. After DDP_OK the caller frees the CPUs with
+ * rank_set_free. Return DDP_ERR_ARG, with the reason in `err`, if the CPUs are unknown. Return DDP_ERR_NOMEM if
+ * memory is short. */
 ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, const struct gpu_list *gpus,
                        int device, struct rank_set *cpus, struct ddp_err *err);
 
-/* Append CPUs as "0-3,8". False: out of memory. */
+/* Append CPUs as "0-3,8". Return false if memory is short. */
 bool numa_print(const struct rank_set *cpus, struct buf *out);
 
 #endif

@@ -22,14 +22,14 @@
 
 enum { STATIC_JOIN_MS = 900000, ELASTIC_JOIN_MS = 600000, LAST_CALL_MS = 30000, KEEP_ALIVE_ATTEMPTS = 3 };
 
-/* Return whether --rdzv_endpoint is used. --standalone overrides it, as in torchrun. */
+/* Return true if --rdzv_endpoint is used. --standalone overrides --rdzv_endpoint, as in torchrun. */
 static bool has_endpoint(const struct cli *cli)
 {
     return cli->endpoint.host[0] != '\0' && !cli->standalone;
 }
 
-/* Choose address and port. A default port may be replaced by a free one if no other node needs to know the port. A
- * port that the user chose is used, or the start fails. */
+/* Choose address and port. A free port may replace a default port if no other node needs to know the port. If the
+ * port that the user chose is in use, the start fails. */
 static void choose_place(struct plan_meeting *m, const struct cli *cli)
 {
     const bool endpoint = has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
@@ -46,9 +46,8 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
 
 /* Choose the timeouts. The time to join is --timeout, else torchrun's key in --rdzv_conf, else torchrun's default.
  * The name of the option is stored with the value, because every message about this time names the option that
- * changes it.
- * torchrun has an interval and a number of attempts; the timeout for a lost connection is their product. If any free
- * port is used, no other node can know the port, so the job begins at once. */
+ * changes it. torchrun has an interval and a number of attempts. The timeout for a lost connection is the product of
+ * both. If any free port is used, no other node can know the port, so the job begins at once. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -76,8 +75,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     snprintf(text, PLAN_PROGRAM_SIZE, "%s", name != NULL ? name : "");
 }
 
-/* Guess the ranks before the first round. A single node knows them. A node of a static job assumes that all nodes
- * have as many workers as itself. A node of an elastic job assumes that it is the first. */
+/* Guess the ranks before the first round. A single node knows its ranks. A node of a static job assumes that all
+ * nodes have as many workers as itself. A node of an elastic job assumes that it is the first node. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -89,7 +88,8 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Return the default name of the job. It is "none", as in torchrun, unless a single node chooses its own port. */
+/* Return the default name of the job. The default name is "none", as in torchrun, unless a single node chooses its
+ * own port. */
 static const char *made_up_name(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -100,8 +100,8 @@ static const char *made_up_name(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* Return whether rank 0 must host the workers' store. torchrun's switch for this is often set for a whole cluster. So
- * it applies only to programs that may use PyTorch; other programs need the launcher's store. */
+/* Return true if rank 0 must host the workers' store. torchrun's switch for this store is often set for a whole
+ * cluster. So the switch applies only to programs that may use PyTorch. Other programs need the launcher's store. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -111,8 +111,8 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* Choose which store the workers use. If this PyTorch rejects the launcher's store, it fails before it sends
- * anything, so ddprun must decide before the start. */
+/* Choose which store the workers use. A PyTorch that rejects the launcher's store fails before it sends any byte, so
+ * ddprun must decide before the start. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_look *torch = plan->facts->torch;
@@ -155,8 +155,8 @@ static bool plan_meet(struct plan *plan)
 
 #define FILTERS_NEED "it applies to lines that --tee writes to files"
 
-/* Note that an option has no effect, if it is on the command line. PET_LOG_ROTATE as a default of the site is no
- * mistake in a job without log files. */
+/* Note that an option on the command line has no effect. PET_LOG_ROTATE as a default of the site is no mistake in a
+ * job without log files. */
 static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
 {
     if (plan->cli->origin[option] == FROM_COMMAND_LINE)
@@ -187,8 +187,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Note ranks that do not exist on this node. This is no error, because torchrun accepts it, and one command line may
- * be used for nodes of different sizes. */
+/* Note ranks that do not exist on this node. Such ranks are no error, because torchrun accepts them, and one command
+ * line may be used for nodes of different sizes. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -203,7 +203,7 @@ static void note_ranks(struct plan *plan)
             plan_note(plan, "%s", words);
 }
 
-/* Note options of torchrun that are checked but have no effect. One note lists them all. */
+/* Note options of torchrun that are checked but have no effect. One note lists all these options. */
 static void note_ignored(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -281,8 +281,8 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* Note that a task sees too few GPUs for its local rank. A task that sees one GPU sees it as number 0, whatever its
- * local rank is. This is a common mistake with one process per GPU. */
+/* Note that a task sees too few GPUs for its local rank. A task that sees one GPU sees this GPU as number 0, whatever
+ * its local rank is. A visible GPU per task is a common mistake with one process per GPU. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
@@ -294,8 +294,8 @@ static void note_task_gpu(struct plan *plan)
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* Note options without effect. They are no errors, because a script that always passes an option need not know
- * whether the option has an effect. */
+/* Note options without effect. Such options are no errors, because a script that always passes an option need not
+ * know whether the option has an effect. */
 static void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
@@ -334,7 +334,7 @@ void plan_free(struct plan *plan)
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* Return whether a worker reads ddprun's stdin. --stdin uses ranks of the job; the options about output use local
+/* Return true if a worker reads ddprun's stdin. --stdin uses ranks of the job. The options about output use local
  * ranks, as in torchrun. */
 bool plan_gets_input(const struct plan *plan, int local_rank)
 {
@@ -342,8 +342,8 @@ bool plan_gets_input(const struct plan *plan, int local_rank)
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
 }
 
-/* Return whether colours are wanted. By the rule of no-color.org, NO_COLOR is in effect if it is not empty, whatever
- * its value is. */
+/* Return true if the user accepts colours. By the rule of no-color.org, any value of NO_COLOR except "" forbids
+ * colours. */
 bool plan_wants_colour(const struct plan *plan)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
@@ -378,7 +378,7 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
 
 /* --- workers and the rendezvous ------------------------------------------------------------------------- */
 
-/* Decide the number of workers. Every other decision depends on it. */
+/* Decide the number of workers. Every other decision depends on this number. */
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 {
     const struct plan_facts *facts = plan->facts;
@@ -398,7 +398,8 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* Reject a rank in --stdin that does not exist. It is a typing error, and the input for that rank would be lost. */
+/* Reject a rank in --stdin that does not exist. Such a rank is a typing error, and the input for that rank would be
+ * lost. */
 static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
     char why[PLAN_RANKS_WORDS];
@@ -407,7 +408,7 @@ static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* Return whether other tasks of the scheduler write to the same console or file. */
+/* Return true if other tasks of the scheduler write to the same console or file. */
 static bool shares_console(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -422,7 +423,7 @@ static bool tees(const struct plan *plan)
     return false;
 }
 
-/* Return whether lines need a prefix. If at most one worker writes to the console, they need none. */
+/* Return true if lines need a prefix. If at most one worker writes to the console, lines need no prefix. */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -443,8 +444,8 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
 }
 
-/* Choose the prefix of lines: the option, else torchrun's variable, else our default. Reject an invalid one now,
- * because it would otherwise appear only in the logs. */
+/* Choose the prefix of lines: the option, else torchrun's variable, else ddprun's default. Reject an invalid prefix
+ * now, because the mistake would otherwise appear only in the logs. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -464,14 +465,14 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* Return the GPU of a task's worker. As everywhere, LOCAL_RANK is the index. */
+/* Return the GPU of a task's worker. LOCAL_RANK is the index, as for any worker. */
 static const char *task_gpu(const struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
     return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
 }
 
-/* Return the GPU of a worker. If there are more workers than GPUs, they share GPUs or the job runs on CPUs. */
+/* Return the GPU of a worker. If the node has more workers than GPUs, workers share GPUs or the job runs on CPUs. */
 static const char *worker_gpu(const struct plan *plan, int local_rank)
 {
     const struct gpu_list *gpus = plan->gpus;
@@ -480,9 +481,9 @@ static const char *worker_gpu(const struct plan *plan, int local_rank)
     return plan->nproc <= gpus->n ? gpus->names[local_rank] : NULL;
 }
 
-/* Return the list of GPUs for --virtual_local_rank by torchrun's rule. The list is HIP_VISIBLE_DEVICES if that is
- * set, else CUDA_VISIBLE_DEVICES. Its text is used, without CUDA's interpretation. If neither is set, the local rank
- * is used. */
+/* Return the list of GPUs for --virtual_local_rank by torchrun's rule. The list is HIP_VISIBLE_DEVICES if this
+ * variable is set, else CUDA_VISIBLE_DEVICES. The text of the list is used without CUDA's interpretation. Without
+ * both variables, the local rank is used. */
 static const char *parent_gpus(const struct plan *plan)
 {
     const char *hip = env_find(plan->facts->environ_block, "HIP_VISIBLE_DEVICES");

@@ -29,8 +29,8 @@ enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* A scheduler. It started this process if all variables of `all` are set, and, unless `one_of` is empty, one of
- * `one_of`. */
+/* A scheduler. A scheduler started this process if all variables of `all` are set, and also one variable of `one_of`,
+ * unless `one_of` is empty. */
 static const struct row {
     const char *all[4], *one_of[2];
     const char *launch;                                /* command that starts one ddprun on each node */
@@ -99,16 +99,17 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* Return the value of a variable, borrowed; NULL if it is unset or empty. An empty variable is treated as unset,
- * because scripts empty a variable to hide it. */
+/* Return the value of a variable, borrowed, or NULL if the variable is unset or empty. An empty variable is treated
+ * as unset, because scripts empty a variable to hide it. */
 static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* Return the value of a variable as a number from 0; -1 if it is missing or not a number. Accept only digits. strtol
- * would also accept blanks, signs and the beginning of "4(x2)", Slurm's form of "4 on each of two nodes". */
+/* Return the value of a variable as a number from 0, or -1 if the variable is missing or not a number. Accept only
+ * digits. strtol would also accept blanks, signs and the beginning of "4(x2)", Slurm's form of "4 on each of two
+ * nodes". */
 static int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -149,7 +150,7 @@ scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number
     va_end(ap);
 }
 
-/* Add a sentence for the user. Drop it if there is no room, because notes only explain. */
+/* Add a sentence for the user. Drop the sentence if the list is full, because notes only explain. */
 __attribute__((format(printf, 2, 3))) static void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
@@ -163,8 +164,8 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* Return the next number in `text`; 0 if there is none. A number that is too large overflows, in the same way on
- * every node. */
+/* Return the next number in `text`, or 0 if no number follows. A number that is too large overflows, in the same way
+ * on every node. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -199,7 +200,7 @@ static int scheduler_entries(const char *text)
 }
 
 /* Set the number of GPUs of this node: the smaller of the number in variable `name` and the number of visible GPUs.
- * The variable has the GPUs of the node; CUDA_VISIBLE_DEVICES has those of this process. Set nothing without the
+ * The variable has the GPUs of the node. CUDA_VISIBLE_DEVICES has the GPUs of this process. Set nothing without the
  * variable, or if CUDA_VISIBLE_DEVICES hides all GPUs on purpose (empty or negative). */
 static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
@@ -215,7 +216,7 @@ static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts
 }
 
 /* Use tasks as nodes if tasks are known and --per_task is set. Each ddprun is then a node with one worker in the
- * rendezvous. If all tasks are on one machine, they use loopback. */
+ * rendezvous. If all tasks are on one machine, the tasks use loopback. */
 static void scheduler_per_task(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -227,7 +228,7 @@ static void scheduler_per_task(struct scheduler *s)
         scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
 }
 
-/* Read the hosts of a list. False: the list is missing or invalid. */
+/* Read the hosts of a list. Return false if the list is missing or invalid. */
 static bool list_read(const struct list *l, const struct scheduler_facts *f, struct host_list *out)
 {
     const char *text = scheduler_env(f, l->variable);
@@ -253,7 +254,7 @@ static bool put_first_host(struct scheduler *s, const struct scheduler_facts *f,
     return true;
 }
 
-/* Return the first list of hosts of a row that is set, or NULL. */
+/* Return the first list of hosts of a row whose variable is set, or NULL if no variable is set. */
 static const struct list *row_list(const struct row *r, const struct scheduler_facts *f)
 {
     for (int i = 0; i < 2 && r->lists[i].variable != NULL; i++)
@@ -268,10 +269,10 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
  *
  *     started by              SLURM_STEP_ID          source of the values
  *     srun                    0, 1, 2 ...            the step: SLURM_STEP_*, SLURM_PROCID, SLURM_NODEID, SLURM_LOCALID
- *     the batch script        not set                the job: SLURM_JOB_*; we are on its first node only
- *     a shell of salloc       not set, or huge       the job; we may even be on a login node
+ *     the batch script        not set                the job: SLURM_JOB_*; ddprun runs only on its first node
+ *     a shell of salloc       not set, or huge       the job; ddprun may even run on a login node
  *
- * SLURM_NNODES and SLURM_NTASKS are used last, because inside a step they may be inherited from an outer shell. */
+ * SLURM_NNODES and SLURM_NTASKS are used last, because a step may inherit both from an outer shell. */
 
 /* Return the name of a variable, which differs between a step and a job. */
 static const char *of(bool step, const char *in_step, const char *in_job)
@@ -279,7 +280,7 @@ static const char *of(bool step, const char *in_step, const char *in_job)
     return step ? in_step : in_job;
 }
 
-/* Return whether srun started this process as a step. Other steps (batch script, interactive shell) have numbers near
+/* Return true if srun started this process as a step. Other steps (batch script, interactive shell) have numbers near
  * 2^32, which scheduler_number rejects. */
 static bool is_step(const struct scheduler_facts *f)
 {
@@ -287,8 +288,8 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job's name. It contains the restart count, because a requeued job has the same job id, and a launcher of
- * its earlier run must not join. */
+/* Set the job's name. The name contains the restart count, because a requeued job has the same job id, and a launcher
+ * of its earlier run must not join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -365,11 +366,12 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra).
  *
- * Both give a process its number and the number of processes on its node. Neither gives the host of process 0. This
- * host comes from the batch system that runs mpirun, or else from the user.
+ * Both programs set the number of a process and the number of processes on its node. No variable has the host of
+ * process 0. This host comes from the batch system that runs mpirun, or else from the user.
  *
- * Neither gives the number of the node. With one process per node, it is the number of the process. With several
- * processes, it depends on how they are ordered: node by node (the default), or round robin. The local number shows it. */
+ * No variable has the number of the node. With one process per node, the node's number is the number of the process.
+ * With several processes, the node's number depends on the order of the processes: node by node (the default), or
+ * round robin. The local number shows the order. */
 
 static int node_of(const struct scheduler_tasks *t)
 {
@@ -377,7 +379,7 @@ static int node_of(const struct scheduler_tasks *t)
     return in_turn ? t->task % t->nodes : t->task / t->here;
 }
 
-/* Set the address to the first host of the batch job, because mpirun fills its hosts from the first one. */
+/* Set the address to the first host of the batch job, because mpirun fills its hosts from the first host. */
 static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
 {
     for (int id = 0; id < IDS; id++) {
@@ -431,9 +433,9 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 /* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts. The position of this host in the list is the node
  * rank.
  *
- * Both run a job's script on the first host only. pbsdsh and blaunch start processes on the other hosts. (mpirun does
- * this as well, but its row comes first.) In PBS, the script is always task 1. In LSF, a process on the first host
- * may be the script or one that blaunch started. */
+ * PBS and LSF run a job's script on the first host only. pbsdsh and blaunch start processes on the other hosts.
+ * (mpirun also starts such processes, but its row comes first.) In PBS, the script is always task 1. In LSF, a
+ * process on the first host may be the script, or a process that blaunch started. */
 
 /* Set the job's name to "pbs-1234" or "lsf-1234.7". Leave out the server's name, which may differ between nodes. */
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
@@ -489,12 +491,12 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
  *
  * An indexed Job gives each pod its number and the host name JOB-NUMBER. With a headless service (subdomain: in the
  * pod's template), pod 0 is called JOB-0.SERVICE.NAMESPACE.svc... The kubelet writes the pod's long name to
- * /etc/hosts, from which we take the part after the first dot. No variable has the number of pods, so the user sets
- * --nnodes.
+ * /etc/hosts. This module uses the part of the long name after the first dot. No variable has the number of pods, so
+ * the user sets --nnodes.
  *
  * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
- * torchrun's PET_* variables, which ddprun reads as options. Then WORLD_SIZE is the number of workers, so it is not
- * used as the number of pods. */
+ * torchrun's PET_* variables, which ddprun reads as options. With PET_* variables, WORLD_SIZE is the number of
+ * workers, so WORLD_SIZE is not used as the number of pods. */
 
 /* Return the length of "job" in "job-3". Return the whole length if the name does not end in a dash and digits. */
 static int stem_of(const char *host)
@@ -506,7 +508,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`: the part after "HOST." of its first long name in /etc/hosts; NULL if there is none. */
+/* Return the domain of `host`: the part after "HOST." of its first long name in /etc/hosts. Return NULL if /etc/hosts
+ * has no long name. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -625,8 +628,8 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s is not valid; expected: auto, none%s", wanted, list);
 }
 
-/* Choose the row of the scheduler; -1 = none. s->rule gets the reason. A worker of ddprun inherits all variables of
- * its job, so a ddprun in a worker uses no scheduler. */
+/* Return the row of the scheduler, or -1 without a scheduler. s->rule gets the reason. A worker of ddprun inherits
+ * all variables of its job, so a ddprun in a worker uses no scheduler. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
@@ -654,7 +657,7 @@ const char *scheduler_file(char *const *environ_block)
 }
 
 /* Read the scheduler's values. Fail if a scheduler that was requested by name is missing. Apply --per_task last,
- * because it replaces values that the reader has set. */
+ * because --per_task replaces values that the reader has set. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {
@@ -686,9 +689,9 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
 
 /* --- into the command line --------------------------------------------------------------------------------- */
 
-/* Copying the scheduler's values to the command line, and checking how the job was started.
+/* These functions copy the scheduler's values to the command line, and check how the job was started.
  *
- * The number of nodes comes first. If it is 1, the scheduler's rank, address and port are not needed, and any free
+ * The number of nodes comes first. With one node, the scheduler's rank, address and port are not needed, and any free
  * port can be used.
  *
  *     finding               when                                                      exit
@@ -749,8 +752,8 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
     return id != SCHEDULER_JOB || !cli->standalone;
 }
 
-/* Set the task's place on the machines for its worker's environment. This differs from the place in
- * the rendezvous. */
+/* Set the task's place on the machines for its worker's environment. The place on the machines differs from the place
+ * in the rendezvous. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -788,7 +791,7 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return whether there are more tasks than nodes. Each task would start all workers of its node. */
+/* Return true if the job has more tasks than nodes. Each task would start all workers of its node. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

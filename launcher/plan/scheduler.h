@@ -1,5 +1,5 @@
 /* scheduler.h -- the scheduler's values for this job: number of nodes, node rank, address of the rendezvous. Pure:
- * the input is an environment block, the output is values with a text about the origin of each.
+ * the input is an environment block, the output is values, each with a text about its origin.
  *
  *     defaults  <  scheduler  <  PET_* variables  <  command line         a later source overrides an earlier one
  *
@@ -55,7 +55,7 @@ struct scheduler_value {
 struct scheduler_tasks {
     bool known;
     int tasks, task; /* number of tasks on all nodes; number of this task */
-    int here, local; /* the same for the tasks of this node */
+    int here, local; /* number of tasks on this node; number of this task among them */
     int nodes, node;
 };
 
@@ -66,37 +66,38 @@ enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
 struct scheduler_finding {
     struct finding found; /* code FINDING_NONE = no problem */
     bool fatal;
-    bool mine; /* this task reports the problem; only the first task of a node does */
+    bool mine; /* this task reports the problem, as only the first task of a node does */
 };
 
 struct scheduler {
     int kind;                      /* row of SCHEDULERS, -1 = none */
     const char *name, *title;      /* static; "none", "no scheduler" */
-    char rule[SCHEDULER_TEXT_MAX]; /* reason for this choice of scheduler */
+    char rule[SCHEDULER_TEXT_MAX]; /* why this scheduler was chosen */
     struct scheduler_value values[SCHEDULER_VALUE_COUNT];
     struct scheduler_tasks tasks;
     enum scheduler_reach reach;
-    int job_nodes; /* nodes of the whole job, if this is only a part of it; 0 = unknown */
+    int job_nodes; /* nodes of the whole job, if this step is only a part of the job; 0 = unknown */
     int restarts;  /* how often the scheduler restarted this job */
     struct scheduler_finding finding;
-    char notes[SCHEDULER_NOTES_MAX][SCHEDULER_WORDS_MAX]; /* for the user; "" after the last */
+    char notes[SCHEDULER_NOTES_MAX][SCHEDULER_WORDS_MAX]; /* for the user; "" after the last note */
 };
 
-/* Return the path of the file that the caller must read for facts->file; NULL = none. Borrowed from the block. */
+/* Return the path of the file that the caller must read for facts->file, or NULL if no file is needed. The path is
+ * borrowed from the block. */
 const char *scheduler_file(char *const *environ_block);
 
-/* Read the scheduler's values. `wanted` is --scheduler: "auto", "none", or a name. DDP_ERR_ARG: that scheduler did
- * not start this process. */
+/* Read the scheduler's values. `wanted` is --scheduler: "auto", "none", or a name. Return DDP_ERR_ARG if the named
+ * scheduler did not start this process. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *facts,
                           struct ddp_err *err);
 
-/* Set the options of `cli` that the user did not set. `cli` borrows text of `s`, so `s` must outlive `cli`.
- * s->finding gets a problem of the layout, s->notes gets options that the user set to other values. DDP_ERR_ARG: an
- * impossible value. */
+/* Set the options of `cli` that the user did not set. `cli` borrows text of `s`, so `s` must outlive `cli`. A problem
+ * of the layout is stored in s->finding, and options that the user set to other values are stored in s->notes. Return
+ * DDP_ERR_ARG for an impossible value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
-/* Print --explain as text or as one JSON object: the rule, and each value with its origin (dry_run.c). False: out of
- * memory. */
+/* Print --explain as text or as one JSON object: the rule, and each value with its origin (dry_run.c). Return false
+ * if memory is short. */
 struct python_choice;
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, const struct python_choice *python,
                      struct buf *out);

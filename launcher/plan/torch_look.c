@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define UV_SINCE "2.4" /* from this version on, PyTorch's client requires libuv by default */
+#define UV_SINCE "2.4" /* since this version, PyTorch's client requires libuv by default */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
@@ -24,7 +24,7 @@ struct interpreter {
     char version[16];      /* "3.13" */
 };
 
-/* Open DIR/NAME. -1 on failure. Use O_NONBLOCK because the name may be that of a FIFO. */
+/* Open DIR/NAME. Return -1 on failure. Use O_NONBLOCK, because DIR/NAME may be a FIFO. */
 static int open_in(const char *dir, const char *name)
 {
     char path[PATH_MAX + 64]; /* opening a truncated name fails */
@@ -32,7 +32,7 @@ static int open_in(const char *dir, const char *name)
     return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Read the beginning of DIR/NAME as text; "" on failure. */
+/* Read the beginning of DIR/NAME as text. Write "" on failure. */
 static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
 {
     const int fd = open_in(dir, name);
@@ -97,7 +97,7 @@ static bool read_at(int fd, uint64_t at, void *to, size_t n)
     return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Return the file offset of `address` in memory; UINT64_MAX = not in the file. */
+/* Return the file offset of `address` in memory, or UINT64_MAX if the file does not contain the address. */
 static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t address)
 {
     for (const Elf64_Phdr *s = segments; s < segments + n; s++)
@@ -106,7 +106,7 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
     return UINT64_MAX;
 }
 
-/* Return whether the GNU hash table at `table` does not contain `name`. Its head has the number of buckets, the first
+/* Return true if the GNU hash table at `table` does not contain `name`. Its head has the number of buckets, the first
  * symbol, the size and the shift of the filter. A bucket has the index of its chain's first symbol. The lowest bit of
  * a hash ends the chain. An equal hash is treated as a match. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
@@ -130,8 +130,8 @@ static bool hash_table_lacks(int fd, uint64_t table, const char *name)
     return index == 0;
 }
 
-/* Return whether the library needs no libuv.so and defines no uv_listen. Return false if the library cannot
- * be read. */
+/* Return true if the library needs no libuv.so and defines no uv_listen. Return false if the library cannot be
+ * read. */
 static bool lacks_libuv(int fd)
 {
     static const char libuv[] = "libuv.so";

@@ -52,14 +52,14 @@ void plan_output_free(struct plan_worker *w)
 
 static const char rank_name[] = "local_rank"; /* torchrun's macro is ${local_rank} */
 
-/* The shortest program that calls runpy, as in torchrun. It sets argv as the script expects it. */
+/* The shortest program that calls runpy, as in torchrun. This program sets argv as the script expects. */
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
 enum { FRONT_MAX = 4 };
 
-/* Return whether a Python runs the program. Decide by the name, because the file may be in PATH or be created later.
- * If ddprun was started as torchrun, a Python runs every program, unless an option forbids it. */
+/* Return true if a Python runs the program. The name of the program decides, because the file may be in PATH or be
+ * created later. If ddprun was started as torchrun, a Python runs every program, unless an option forbids it. */
 bool program_needs_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);
@@ -134,7 +134,7 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     return n;
 }
 
-/* Return the length of the macro at `at`; 0 = no macro. torchrun also accepts it without braces. */
+/* Return the length of the macro at `at`, or 0 if `at` is no macro. torchrun also accepts a macro without braces. */
 static size_t mark_length(const char *at, bool braces_only)
 {
     const size_t len = sizeof(rank_name) - 1;
@@ -146,8 +146,8 @@ static size_t mark_length(const char *at, bool braces_only)
     return isalnum(next) || next == '_' ? 0 : len + 1;
 }
 
-/* Append `arg` with its macros replaced, and a NUL. torchrun uses Python's Template.safe_substitute, so under that
- * name "$$" becomes one dollar. */
+/* Append `arg` with its macros replaced, and a NUL. torchrun uses Python's Template.safe_substitute, so if ddprun was
+ * started as torchrun, "$$" becomes one dollar. */
 static bool add_argument(struct buf *text, const struct cli *cli, const char *arg, int local_rank)
 {
     bool ok = true;
@@ -218,13 +218,14 @@ static void tell_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return whether rank 0 hosts a store. A dry run offers no port, but prints the environment as if it did. */
+/* Return true if rank 0 hosts a store. A dry run offers no port, but prints the environment of a node that offers a
+ * port. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
 }
 
-/* Add the store that rank 0 hosts, if there is one. Otherwise the workers use the launcher's store. */
+/* Add the store that rank 0 hosts. If rank 0 hosts no store, the workers use the launcher's store. */
 static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
@@ -262,7 +263,7 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Collect the facts for one environment. They are collected for each worker, because the port is known only after the
+/* Collect the facts for one environment. This function runs for each worker, because the port is known only after the
  * plan was made. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
@@ -291,8 +292,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* Choose the FIFO of torchrun's file timer, which a variable enables. It is beside the workers' error files and is
- * removed with them. */
+/* Choose the FIFO of torchrun's file timer, which a variable enables. The FIFO is beside the workers' error files and
+ * is removed with these files. */
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;
@@ -305,7 +306,7 @@ static bool plan_timer_file(struct plan *plan)
     else if (f->error_stem != NULL)
         plan->timer_file = plan_text_of("%s.timer", f->error_stem);
     else if (f->tmp_dir == NULL)
-        return true; /* no directory is safe, so there is no timer */
+        return true; /* no directory is safe, so the workers get no timer */
     else
         plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
     return plan->timer_file != NULL;
@@ -378,14 +379,14 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
  * The random text prevents two runs of a job from overwriting each other's logs.
  * Names may contain ranks, so they are computed again for each round. */
 
-/* Return whether --log_dir is /dev/null. In torchrun this means that no files are written, even if a map
- * names some. */
+/* Return true if --log_dir is /dev/null. In torchrun this means that no files are written, even if a map names
+ * streams. */
 static bool to_nowhere(const struct cli *cli)
 {
     return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
 }
 
-/* Return whether a worker's output goes to the console. --local_ranks_filter removes ranks from the console but keeps
+/* Return true if a worker's output goes to the console. --local_ranks_filter removes ranks from the console but keeps
  * their files. */
 static bool is_shown(const struct cli *cli, int local_rank)
 {
@@ -417,7 +418,7 @@ bool plan_any_file(const struct plan *plan)
     return false;
 }
 
-/* Return whether the job needs its own directory. --log_file alone needs none. */
+/* Return true if the job needs its own directory. --log_file alone needs no directory. */
 static bool needs_log_root(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -436,7 +437,7 @@ ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err)
                     plan->facts->tmp_note);
 }
 
-/* Choose the job's log directory. It contains the job's name and is different for each run. */
+/* Choose the job's log directory. The name of the directory contains the job's name and differs for each run. */
 bool plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -458,7 +459,8 @@ bool plan_log_root(struct plan *plan)
     return true;
 }
 
-/* Build the file name of a stream from the pattern. The file is below the job's directory if there is one. */
+/* Build the file name of a stream from the pattern. If the job has its own directory, the file is in that
+ * directory. */
 static char *name_by_pattern(const struct plan *plan, const struct plan_worker *w, const char *stream)
 {
     const char *pattern = plan->cli->log_file;

@@ -20,12 +20,12 @@ struct python_choice {
     char why[600];       /* the reason, and variables that are ignored */
 };
 
-/* Choose the first that exists: the interpreter of the active virtual environment, the one of ddprun's own
- * environment, $PYTHON_EXEC, python3 in PATH. torchrun uses the Python that runs torchrun; ddprun is not a Python
- * program. */
+/* Choose the first interpreter that exists: the interpreter of the active virtual environment, the interpreter of
+ * ddprun's own environment, $PYTHON_EXEC, python3 in PATH. torchrun uses the Python that runs torchrun, but ddprun is
+ * not a Python program. */
 void python_choose(struct python_choice *choice, const struct python_facts *facts);
 
-/* The result of python_look: the choice, and the paths to which it points. */
+/* The result of python_look: the choice, and the paths to which the choice points. */
 struct python_look {
     struct python_choice choice;
     char active[PATH_MAX], beside[PATH_MAX], in_path[PATH_MAX];
@@ -33,16 +33,17 @@ struct python_look {
 void python_look(struct python_look *look, const struct env_sources *env); /* machine.c */
 
 /* Return the command of worker `local_rank`: NULL-terminated, one allocation that the caller frees. A PROGRAM that
- * ends in .py, or -m, runs as "PYTHON -u ..."; any other is unchanged. "${local_rank}" in an argument becomes the
- * number, as in torchrun. Other dollar signs are unchanged, unless ddprun was started as torchrun. NULL: out of
- * memory. */
+ * ends in .py, or -m, runs as "PYTHON -u ...". Any other PROGRAM is unchanged. "${local_rank}" in an argument becomes
+ * the number, as in torchrun. Other dollar signs are unchanged, unless ddprun was started as torchrun. Return NULL if
+ * memory is short. */
 char **program_argv(const struct cli *cli, const struct python_choice *python, int local_rank);
 
-/* Return the interpreter of PROGRAM, a name in PATH or a path. It is the interpreter of a script or module, or
- * PROGRAM itself if PROGRAM is called python. NULL: PROGRAM does not look like a Python program. Borrowed. */
+/* Return the interpreter of PROGRAM, a name in PATH or a path, borrowed. The result is the interpreter of a script or
+ * module, or PROGRAM itself if PROGRAM is called python. Return NULL if PROGRAM does not look like a Python
+ * program. */
 const char *program_python(const struct cli *cli, const struct python_choice *python);
 
-/* Return whether PROGRAM is a script or a module. The chosen Python runs it. */
+/* Return true if PROGRAM is a script or a module, which the chosen Python runs. */
 bool program_needs_python(const struct cli *cli);
 
 /* Return the file that a Python will run: PROGRAM. Return NULL if PROGRAM is a module, "-", or not a Python program.
@@ -54,17 +55,17 @@ enum { PLAN_RANKS_WORDS = 160 };
 /* Return whether any worker needs a file. */
 bool plan_any_file(const struct plan *plan);
 
-/* Choose the job's own directory for logs. False: out of memory. */
+/* Choose the job's own directory for logs. Return false if memory is short. */
 bool plan_log_root(struct plan *plan);
 
-/* Check the directories. DDP_ERR_ARG: log files need a temporary directory but none is safe, or flight records have
- * no directory. */
+/* Check the directories. Return DDP_ERR_ARG if log files need a temporary directory but no directory is safe, or if
+ * flight records have no directory. */
 ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err);
 
 /* Build the common part of all workers' environments. */
 ddp_status plan_environment(struct plan *plan);
 
-/* Return a new text. NULL: out of memory. */
+/* Return a new text, or NULL if memory is short. */
 char *plan_text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Add a sentence for the user. If memory is short, do nothing. */

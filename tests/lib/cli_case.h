@@ -1,4 +1,4 @@
-/* cli_case.h -- a command line, the parsed options, and the error text if it is rejected. */
+/* cli_case.h -- a command line, the parsed options, and the error text of a rejected command line. */
 #ifndef CLI_CASE_H
 #define CLI_CASE_H
 

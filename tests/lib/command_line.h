@@ -1,11 +1,11 @@
-/* command_line.h -- the command line as ddprun's main parses it, without a scheduler. Fuzz programs use it, too,
- * because it links no library of the tests. */
+/* command_line.h -- the command line as ddprun's main parses it, without a scheduler. Fuzz programs include this file
+ * too, because it needs no library of the tests. */
 #ifndef COMMAND_LINE_H
 #define COMMAND_LINE_H
 
 #include "cli/cli.h"
 
-/* As cli_read; on failure there is nothing to free. */
+/* Parse a command line as cli_read does. After a failure nothing needs to be freed. */
 static inline ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *block,
                                    struct ddp_err *err)
 {

@@ -1,7 +1,7 @@
 /* documents.h -- documents that tests read: JSON, which must fit a schema, and recorded environments of schedulers.
  *
- * It supports the keywords that our schemas use: type, const, enum, properties, required, additionalProperties
- * (false), items. */
+ * The schema check supports the keywords that ddprun's schemas use: type, const, enum, properties, required,
+ * additionalProperties (false), items. */
 #ifndef DOCUMENTS_H
 #define DOCUMENTS_H
 
@@ -10,18 +10,19 @@
 
 struct cJSON;
 
-/* Return the schema of event logs; the caller frees it (cJSON_Delete). Skips the test if the sources are missing. */
+/* Return the schema of event logs, which the caller frees with cJSON_Delete. Skips the test if the sources are
+ * missing. */
 struct cJSON *schema_of_events(void);
 
-/* Return false with the member and its error in `why`. */
+/* Return true if `value` fits the schema. Otherwise return false, with the wrong member and its error in `why`. */
 bool schema_fits(const struct cJSON *schema, const struct cJSON *value, char *why, size_t size);
 
 /* --- environment ------------------------------------------------------------------------------------------ */
 
 /* Recorded environments of schedulers: tests/data/environments/NAME.env.
  *
- * A line "#host NAME" sets the machine's name, "#file TEXT" is a line of the file that the variables name, any other
- * "#" is a comment; the rest are variables. */
+ * A line "#host NAME" sets the machine's name, and "#file TEXT" is a line of the file that the variables name. Any
+ * other line with "#" is a comment. All other lines are variables. */
 
 enum { ENVIRONMENT_MAX = 8192, ENVIRONMENT_VARIABLES_MAX = 64 };
 
@@ -32,7 +33,7 @@ struct environment {
     char file[ENVIRONMENT_MAX]; /* "" = none */
 };
 
-/* Fails the test when there is no such file. */
+/* Read the environment `name`. Fail the test if the file is missing. */
 void environment_read(struct environment *e, const char *name);
 
 #endif

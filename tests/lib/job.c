@@ -1,5 +1,4 @@
-/* job.c -- see job.h. Jobs are described by their words; the clean environment and the replacement of WORKER are
- * here. */
+/* job.c -- see job.h. This file builds a job's command line and clean environment, and replaces WORKER. */
 #include "job.h"
 
 #include "base/buf.h"
@@ -17,7 +16,8 @@
 
 enum { ARGS_MAX = 64, ENV_MAX = 32 };
 
-/* "ddprun --standalone ARGS..." with WORKER replaced; --hosts, which must come first, excludes --standalone. */
+/* Make "ddprun --standalone ARGS..." with WORKER replaced. Leave out --standalone if the first argument is
+ * --hosts. */
 static void make_argv(const char *argv[ARGS_MAX], const char *const args[])
 {
     int n = 0;
@@ -29,7 +29,7 @@ static void make_argv(const char *argv[ARGS_MAX], const char *const args[])
     argv[n] = NULL;
 }
 
-/* True if the variable of `entry` ("NAME" or "NAME=value") is in `list`, which may be NULL. */
+/* Return true if the variable of `entry` ("NAME" or "NAME=value") is in `list`, which may be NULL. */
 static bool is_named(const char *entry, const char *const *list)
 {
     const size_t len = strcspn(entry, "=");
@@ -210,7 +210,8 @@ void gate_gone(void)
 
 enum { WORKERS_MAX = 256, BODY = 300 };
 
-/* Return the rank in a line's head, whose number is `*number`; *used = its length. -1 when it is not a head. */
+/* Return the rank in a line's head. Set *number to the line's number and *used to the length of the head. Return -1
+ * if the line has no head. */
 static int read_head(const char *line, bool coloured, int *number, int *used)
 {
     int prefix, rank, n;
@@ -281,7 +282,7 @@ bool torch_is_old(void)
                        "sys.exit(not version.startswith('1.'))");
 }
 
-/* Ask PyTorch itself, which takes seconds, instead of the files that ddprun reads. */
+/* Query PyTorch itself, which takes seconds, instead of reading the files that ddprun reads. */
 bool torch_refuses_stores(void)
 {
     return !torch_is_old() && python_says("import sys\n"

@@ -13,32 +13,34 @@
 
 #define WORKER "(worker)"
 
-/* Run a job to its end / start one. */
+/* Run a job to its end, or only start a job. */
 #define JOB(...)       job_run((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 #define JOB_START(...) job_start((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 
-/* Expect that a job has ended with that code; otherwise print its output. */
+/* Expect that a job has ended with exit code `code`. Otherwise print the job's output. */
 #define EXPECT(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
 
-/* `options` may be NULL; its `env` is added to the clean environment. */
+/* Run or start a job. `options` may be NULL. `options->env` is added to the clean environment. */
 struct run_result job_run(const char *const args[], const struct run_options *options);
 struct run_process *job_start(const char *const args[], const struct run_options *options);
 
-/* Make a new empty directory; job_dir_remove removes it with its contents. The caller frees the text. */
+/* Make a new empty directory and return its path. job_dir_remove removes the directory with its contents, and frees
+ * the path. */
 char *job_dir(void);
 void job_dir_remove(char *dir);
 
-/* Return a whole file as a string, NULL when it is missing. Free it. */
+/* Return a whole file as a string, which the caller frees. Return NULL if the file is missing. */
 char *job_file(const char *dir, const char *name);
 
 /* Return the number of lines of `text` that are exactly `line`. */
 int job_count(const char *text, const char *line);
 
-/* Wait until the process is in that state ("T", "Z", of /proc/PID/stat); false after PATIENCE_MS. */
+/* Wait until process `pid` is in state `state` ('T' or 'Z' in /proc/PID/stat). Return false after PATIENCE_MS. */
 bool job_until_state(pid_t pid, char state);
 
-/* Wait until the pipe with the reading end `reader` is full, so that its writers block; false after PATIENCE_MS. */
+/* Wait until the pipe with the reading end `reader` is full, so that its writers block. Return false after
+ * PATIENCE_MS. */
 bool job_until_full(int reader);
 
 /* A FIFO whose writers are all processes of a job ("hold:PATH" makes a worker and its children writers). */
@@ -51,17 +53,17 @@ struct job_witness {
 
 void job_witness_open(struct job_witness *w);
 
-/* Wait until every process that had it open has ended; false after PATIENCE_MS. Call it when the workers have
- * reported that they hold it. */
+/* Wait until every process that had the FIFO open has ended. Return false after PATIENCE_MS. Call this function after
+ * the workers have reported that they hold the FIFO open. */
 bool job_witness_alone(struct job_witness *w);
 
-/* True if a process has it open now. */
+/* Return true if a process has the FIFO open now. */
 bool job_witness_sees_some(struct job_witness *w);
 void job_witness_close(struct job_witness *w);
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* Workers that wait for the test, or for all the others. A test acts on the running job while its workers wait, so
+/* Workers that wait for the test, or for all other workers. A test acts on the running job while the workers wait. So
  * the job cannot end early, and no test guesses the time of a start.
  *
  *     gate_shut();
@@ -88,43 +90,44 @@ void gate_gone(void);
 
 /* --- recorded lines --------------------------------------------------------------------------------------- */
 
-/* Counts of the lines of tests/prog/torn_writer. */
+/* Counts of the lines that tests/prog/torn_writer has written. */
 
 struct lines_seen {
-    int whole, torn; /* torn lines, including lines after a lost one and lines out of their worker's order */
+    int whole, torn; /* torn lines, including lines after a lost line and lines out of their worker's order */
 };
 
-/* Cut `text` into lines. They have the prefix "[rank] ", in colour if `coloured`. */
+/* Cut `text` into lines and count them. Each line has the prefix "[rank] ", in colour if `coloured`. */
 struct lines_seen lines_seen(char *text, bool coloured);
 
 /* --- torch ------------------------------------------------------------------------------------------------ */
 
 /* A genuine PyTorch for end-to-end tests: which interpreter has it, and jobs of the programs in tests/interop/. */
 
-/* $DDP_PYTHON (`make interop PYTHON=...`), else Debian's. */
+/* Return the interpreter: $DDP_PYTHON (`make interop PYTHON=...`), else Debian's. */
 const char *torch_python(void);
 
-/* Skip the test if that interpreter has no torch. */
+/* Skip the test if the interpreter of torch_python() has no torch. */
 void torch_skip_without(void);
 
-/* Skip the test under a sanitizer: most of its time is PyTorch's, and the plain run covers it. */
+/* Skip the test under a sanitizer: PyTorch takes most of the test's time, and the run without a sanitizer covers
+ * ddprun's code. */
 void torch_skip_sanitized(void);
 
-/* True if the installed torch is 1.x. False without one. */
+/* Return true if the installed torch is 1.x. Return false without torch. */
 bool torch_is_old(void);
 
-/* True if the installed torch was built without libuv, so that its clients only use stores that it hosts. */
+/* Return true if the installed torch was built without libuv, so that its clients use only stores that torch
+ * hosts. */
 bool torch_refuses_stores(void);
 
-/* Skip the test if that interpreter has no torch, or one whose TCPStore works only with a store that PyTorch hosts
- * without libuv (Debian 13). */
+/* Skip the test if the interpreter has no torch, or a torch for which torch_refuses_stores() is true (Debian 13). */
 void torch_skip_without_libuv(void);
 
-/* Return the number in $NAME, else `usual`, or a tenth of it under sanitizers: how often `make interop` repeats what
- * `make test` only samples. */
+/* Return the number in the environment variable `name`. Without the variable return `usual`, or a tenth of `usual`
+ * under a sanitizer. `make interop` sets the variable to repeat often what `make test` only samples. */
 int torch_number(const char *name, int usual);
 
-/* Environment for a job whose workers run that interpreter: PYTHON_EXEC, and no more threads than needed. */
+/* Return the environment of a job whose workers run the interpreter: PYTHON_EXEC, and no more threads than needed. */
 const char *const *torch_env(void);
 
 #endif

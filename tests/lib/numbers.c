@@ -1,5 +1,5 @@
 /* numbers.c -- see numbers.h. Models and inputs come from formulas, so that PyTorch's side
- * (tests/data/torch_models.py) can compute the same. */
+ * (tests/data/torch_models.py) can compute the same values. */
 #include "numbers.h"
 
 #include "core/half.h"
@@ -54,7 +54,7 @@ size_t numbers_floats(const cJSON *array, float *to, size_t room)
 
 enum { PICTURES = 64, PIXELS = 784, COLOURED = 3 * 32 * 32, CLASSES = 10 };
 
-/* Return number k of a stream. */
+/* Return pseudo-random number `k` of stream `stream`. */
 static uint32_t noise(uint64_t stream, uint64_t k)
 {
     uint32_t h = (uint32_t)(k * 2654435761u + stream * 40503u + 1);
@@ -89,7 +89,7 @@ const struct model_kind *known_kind(const char *name)
     return NULL;
 }
 
-/* A convolution model has three colours, and few images, because it is slow. */
+/* Return true for a convolution model. Such a model gets three colours, and few images, because it is slow. */
 static bool is_coloured(const struct model_kind *kind)
 {
     return strncmp(kind->name, "resnet", 6) == 0;
@@ -177,7 +177,7 @@ struct model_batch known_batch(const struct model_kind *kind, int step)
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
 
-/* A linear congruential generator, so that no other test shares its state. */
+/* Use a linear congruential generator with local state, so that other tests do not change the numbers. */
 void grad_check_random(double *value, size_t n, unsigned seed)
 {
     unsigned long long x = seed * 2654435761ULL + 1;

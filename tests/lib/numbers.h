@@ -1,7 +1,7 @@
 /* numbers.h -- reference values for tests of arithmetic: results of PyTorch, models with parameters from formulas,
  * central differences for gradients, a GPU beside the CPU, and subnormal numbers.
  *
- * PyTorch's are in tests/data/torch_NAME.json, made by tests/data/torch_numbers.py. */
+ * The results of PyTorch are in tests/data/torch_NAME.json, which tests/data/torch_numbers.py makes. */
 #ifndef NUMBERS_H
 #define NUMBERS_H
 
@@ -15,19 +15,19 @@
 #include <string.h>
 #include <stddef.h>
 
-/* Return the file "tests/data/torch_NAME.json", or end the test. The caller frees it (cJSON_Delete). */
+/* Return the file "tests/data/torch_NAME.json", or end the test. The caller frees the result with cJSON_Delete. */
 cJSON *numbers_read(const char *name);
 
-/* Return one number; `fallback` when `row` has no such key. */
+/* Return the number at `key`, or `fallback` if `row` has no such key. */
 double numbers_get(const cJSON *row, const char *key, double fallback);
 
-/* Read an array of numbers (words such as "inf" count as one) into `to`; return how many. More than `room` end the
- * test. */
+/* Read an array of numbers (words such as "inf" count as one) into `to`, and return their number. More than `room`
+ * numbers end the test. */
 size_t numbers_floats(const cJSON *array, float *to, size_t room);
 
 /* --- known model ------------------------------------------------------------------------------------------ */
 
-/* Models, pictures and tokens from formulas, the same as those of tests/data/torch_models.py. */
+/* Models, pictures and tokens from formulas, with the same values as in tests/data/torch_models.py. */
 
 enum {
     KNOWN_ROWS = 20,    /* images, 28x28, of 64 that repeat */
@@ -41,7 +41,7 @@ const struct model_kind *known_kind(const char *name);
 
 /* Return the model `name` for batches of the sizes above, with known parameters, or end the test. */
 struct model *known_model(const char *name);
-/* The same on a device; upload the parameters there. */
+/* Return the same model on a device. The caller uploads the parameters to the device. */
 struct model *known_model_on(const char *name, struct compute *on);
 
 /* Make the batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. Valid until
@@ -53,8 +53,8 @@ struct model_batch known_batch(const struct model_kind *kind, int step);
 /* The gradients of a layer against central differences, in double.
  *
  * A test compiles the layer's source with LAYERS_IN_DOUBLE (real.h) and fills a struct grad_check: the arrays whose
- * gradients the layer computes, and a function that runs it forward and backward. The loss is sum(out x mix), with
- * fixed random numbers as mix, so backward's input is mix itself. */
+ * gradients the layer computes, and functions that run the layer forward and backward. The loss is sum(out x mix),
+ * with fixed random numbers as mix, so backward's input is mix itself. */
 
 enum { GRAD_CHECK_ARRAYS = 4 };
 
@@ -72,28 +72,28 @@ struct grad_check {
         step;               /* 0 = 1e-5 */
 };
 
-/* The same numbers in every run, in [-1, 1). */
+/* Fill `value` with numbers in [-1, 1), which are the same in every run. */
 void grad_check_random(double *value, size_t n, unsigned seed);
 
-/* Fill `in` and `mix` with random numbers, compare every element, and fail the test with the worst one. */
+/* Fill `in` and `mix` with random numbers, compare every element, and fail the test with the worst element. */
 void grad_check(const struct grad_check *c);
 
-/* The same with the present values. */
+/* Do the same with the present values. */
 void grad_check_here(const struct grad_check *c);
 
 /* --- devices ---------------------------------------------------------------------------------------------- */
 
 /* A GPU and the CPU side by side: the same call on both, with the same numbers, must give the same result.
  *
- * The GPU is the fake one; with DDP_TEST_GPU=1 in the environment it is that of this machine (scripts/gpu_check.sh).
- * Numbers differ in each run; a failure prints their seed, and DEVICES_SEED=N repeats it. */
+ * The GPU is a fake GPU, or with DDP_TEST_GPU=1 in the environment the GPU of this machine (scripts/gpu_check.sh).
+ * Numbers differ in each run. A failure prints the seed, and DEVICES_SEED=N repeats the run. */
 
-/* Numbers that both have. `cpu` has them rounded to the device's type. */
+/* Numbers on both the CPU and the GPU. The numbers in `cpu` are rounded to the device's type. */
 struct both {
     float *cpu;
     void *gpu;
     size_t n;
-    bool values; /* of the device's type; else float */
+    bool values; /* true: values of the device's type; false: floats */
 };
 
 struct devices {
@@ -104,7 +104,7 @@ struct devices {
     int used;
 };
 
-/* `precision` is one of train_options.h. */
+/* Open the GPU. `precision` is one of the precisions of train_options.h. */
 struct devices devices_open(int precision);
 void devices_close(struct devices *d); /* also frees all numbers */
 
@@ -112,15 +112,15 @@ void devices_close(struct devices *d); /* also frees all numbers */
 struct both devices_values(struct devices *d, size_t n, double scale);
 struct both devices_floats(struct devices *d, size_t n, double scale);
 
-/* Compare the GPU's numbers with the CPU's, relative to the largest of them. */
+/* Compare the GPU's numbers with the CPU's numbers, relative to the largest number. */
 void devices_expect_same(struct devices *d, const char *what, struct both x);
-/* In rows of `n`, which are `stride` apart on the GPU and n on the CPU. */
+/* Compare rows of `n` numbers, which are `stride` apart on the GPU and `n` apart on the CPU. */
 void devices_expect_rows(struct devices *d, const char *what, struct both x, size_t n, size_t stride);
 
-/* Return a number from 0 up to `below`, from the seed of this run. */
+/* Return a random number from 0 to `below` - 1, from the seed of this run. */
 size_t devices_random(size_t below);
 
-/* Open `d`, run `check`, and expect that the device supports all of it. */
+/* Open `d`, run `check`, and expect that the device supports all calls. */
 void devices_check(struct devices *d, int precision, void (*check)(void));
 
 /* EACH_PRECISION (suite, name) { ... } is a test for each precision, with the file's own `static struct devices d`. */
@@ -140,7 +140,7 @@ void devices_check(struct devices *d, int precision, void (*check)(void));
     }                                            \
     static void name(void)
 
-/* The same call on both: `on` is the device, `to` the member of struct both. */
+/* Make the same call on both. `on` is the device, and `to` is the member of struct both. */
 #define BOTH(CALL)                         \
     do {                                   \
         struct compute *on = &compute_cpu; \
@@ -151,7 +151,7 @@ void devices_check(struct devices *d, int precision, void (*check)(void));
 
 /* --- subnormal numbers --- */
 
-/* Numbers around the smallest normal one, and the mode of this thread (worker/core/flush_subnormals.h). */
+/* Numbers around the smallest normal number, and the mode of this thread (worker/core/flush_subnormals.h). */
 
 enum { KEEP = 0, FLUSH = FLUSH_SUBNORMALS_BITS };
 
@@ -160,7 +160,8 @@ static inline uint64_t subnormals_mode(void)
     return flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
 }
 
-/* True if arithmetic of this thread flushes now. Tested by computing, not by reading the control word. */
+/* Return true if arithmetic of this thread flushes now. The function computes with a subnormal instead of reading the
+ * control word. */
 static inline bool subnormals_vanish(void)
 {
     volatile float smallest = 0x1p-126f;
@@ -170,8 +171,8 @@ static inline bool subnormals_vanish(void)
     return bits == 0;
 }
 
-/* Numbers of alternating sign: subnormal, zero, the smallest normal ones, and near 1. No operation makes them
- * infinite. */
+/* Return number `i` of a sequence with alternating signs: subnormal numbers, zero, the smallest normal numbers, and
+ * numbers near 1. No operation on these numbers gives infinity. */
 static inline uint32_t subnormals_f32(uint32_t i)
 {
     static const uint32_t exponents[] = { 0, 0, 1, 2, 0, 126 };
@@ -179,7 +180,7 @@ static inline uint32_t subnormals_f32(uint32_t i)
     return (mixed & 1) << 31 | exponents[i % 6] << 23 | (i % 7 == 3 ? 0 : mixed >> 9);
 }
 
-/* The same of each type of floats; n elements. */
+/* Fill n elements of any floating-point type with such numbers. */
 static inline void subnormals_fill(void *to, ddp_dtype dtype, size_t n, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) {

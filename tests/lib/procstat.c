@@ -1,5 +1,5 @@
-/* procstat.c -- see procstat.h. It only reads small files of /proc, so it also works on a process that is about to
- * end. */
+/* procstat.c -- see procstat.h. The functions read only small files of /proc, so they also work on a process that is
+ * about to end. */
 #include "procstat.h"
 
 #include <dirent.h>
@@ -92,7 +92,7 @@ bool procstat_is_sanitized(pid_t pid)
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* Only a privileged process may go beyond its hard limit. */
+/* Without privileges a process cannot go beyond its hard limit. */
 uint32_t limits_raise_descriptors(uint32_t most)
 {
     struct rlimit limit = { 0 }, wanted = { most, most };

@@ -38,7 +38,7 @@ static void set_environment(const struct rank *me)
     set_number("DDPRUN_STORE", me->flags & RANKS_DDPRUN_STORE ? 1 : 0);
 }
 
-/* All begin at once, so that the timeout of one does not run before another exists. */
+/* Wait until all ranks and the store exist, so that no rank's timeout begins before another rank exists. */
 static void wait_for_all(const struct rank *me)
 {
     const struct rank *first = me - me->rank;
@@ -69,8 +69,8 @@ static pid_t start_rank(struct rank *me, rank_main rank_function)
     _exit(0);
 }
 
-/* The server starts last, because its thread could hold AddressSanitizer's locks at a fork, and a rank would never
- * get them. */
+/* Start the server last, because its thread could hold AddressSanitizer's locks at a fork, and a rank would then wait
+ * for these locks forever. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user)
 {
     const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
@@ -186,7 +186,7 @@ static const char *const kind_names[] = { "all_reduce", "reduce",  "broadcast", 
 
 /* --- values --------------------------------------------------------------------------------------------- */
 
-/* 1 or 2, sometimes negative where the type allows it: 7 of them multiplied stay below 256. */
+/* Return 1 or 2, sometimes negated if the type allows that. The product of 7 such numbers stays below 256. */
 static double value_of(ddp_dtype dtype, int rank, size_t i)
 {
     double value = 1 + (double)((i + (size_t)rank * 3 + i / 7) % 2);
@@ -254,7 +254,7 @@ static void choose_blocks(const struct trial_room *room, const struct trial *t, 
     *out = shared ? room->shared_out : room->private_out;
     if (!t->in_place)
         return;
-    /* Return a rank's own part of the larger block, where the sides differ. */
+    /* use the rank's own part of the larger block if input and output have different sizes */
     *out = *in;
     if (t->kind == ALL_GATHER || t->kind == GATHER)
         *in = *out + skip;
@@ -346,13 +346,13 @@ void room_close(struct trial_room *room)
     free(room->private_out);
 }
 
-/* Buffers of a call in two kinds of memory are an error with a device. */
+/* Return true if a trial may use this memory. With a device, a call must not have buffers in two kinds of memory. */
 static bool goes_with(const struct trial_room *room, int memory)
 {
     return !room->device || memory == PRIVATE || memory == SHARED;
 }
 
-/* Reductions have operations; all others are tried with one. */
+/* Return the last operation to try. Only reductions use the operation, so other kinds are tried with one. */
 static int last_op(enum kind kind)
 {
     return kind == ALL_REDUCE ? DDP_PROD : kind == REDUCE_SCATTER ? DDP_AVG : DDP_SUM;
@@ -376,7 +376,7 @@ void trials_of_all_types(struct rank *me, unsigned one_in)
     room_close(&room);
 }
 
-/* Many steps through the slots, every root, in place and not. */
+/* Try large counts, which need many steps through the slots, with every root, in place and not in place. */
 void trials_of_large_counts(struct rank *me)
 {
     static const size_t n = 1000003;
@@ -397,7 +397,7 @@ void trials_of_large_counts(struct rank *me)
     room_close(&room);
 }
 
-/* FNV-1a. Start with 0xcbf29ce484222325. */
+/* Return the FNV-1a hash. The first `hash` is 0xcbf29ce484222325. */
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -434,7 +434,7 @@ ddp_reducer_options toy_options(void)
     return options;
 }
 
-/* Hosts are letters, one for each rank. */
+/* Join the other ranks. `user` has one letter for each rank, which names the rank's host. */
 ddp_ctx *toy_join(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };
@@ -490,7 +490,7 @@ void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p)
         toy_set(reducer, p, e, toy_get(reducer, p, e) + toy_gradient(rank, step, p, e));
 }
 
-/* The backward pass, in an order that differs between ranks and steps. */
+/* Run the backward pass, in an order that differs between ranks and steps. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
 {
     for (size_t k = 0; k < MODEL_PARAMS; k++) {

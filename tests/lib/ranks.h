@@ -9,8 +9,8 @@
  *     }
  *     Test(x, y) { ranks_all_well(4, sum, RANKS_PLAIN_STORE, NULL); }
  *
- * Each rank is a forked process with RANK, WORLD_SIZE ... set as a launcher would. It reports through
- * memory that it shares with the test, because a Criterion assertion in a forked process would be lost. */
+ * Each rank is a forked process with RANK, WORLD_SIZE ... set as a launcher would. A rank reports through memory that
+ * it shares with the test, because a Criterion assertion in a forked process would be lost. */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -32,7 +32,7 @@ struct rank {
     ddp_status status;
     char words[1024];
     char failure[1024]; /* first failed expectation, "" = none */
-    uint64_t value;     /* free to use: a hash of results */
+    uint64_t value;     /* free for the rank, for example for a hash of results */
     int exit_status;    /* from waitpid; filled in by ranks_run */
 };
 
@@ -49,7 +49,7 @@ enum {
 
 typedef void (*rank_main)(struct rank *me);
 
-/* Start `n` ranks, wait until all have ended (150 s, then they are killed). `user` may be NULL. */
+/* Start `n` ranks, and wait until all ranks have ended. After 150 s kill the ranks. `user` may be NULL. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user);
 void ranks_free(struct ranks *ranks);
 
@@ -59,7 +59,7 @@ void ranks_expect_ok(const struct ranks *ranks);
 /* Run and check ranks that need no further tests. */
 void ranks_all_well(int n, rank_main main, unsigned flags, const void *user);
 
-/* Expect that rank `rank` got `status`, and that all of `parts` (ending with NULL) occur in its text. */
+/* Expect that rank `rank` got `status`, and that all `parts` (ending with NULL) occur in the rank's text. */
 void ranks_expect_error(const struct ranks *ranks, int rank, ddp_status status, const char *const parts[]);
 
 /* In a rank: initialise (NULL options allowed), or end this rank with a failure. */
@@ -88,18 +88,24 @@ int rank_open_files(void);
  * build. */
 void pretend_gpu(void);
 
-/* Options for backend "nccl" on device LOCAL_RANK, and for "cpu" on it. */
+/* Options for device LOCAL_RANK with backend "nccl", and with backend "cpu". */
 extern const ddp_options nccl_options, staged_options;
 
 /* --- trials ----------------------------------------------------------------------------------------------- */
 
 /* Collectives with known results, for tests that run them as real processes.
  *
- * Inputs are small integers chosen so that every sum and product is exact in every type; each rank
- * computes what the result must be from the rule alone, and compares every element. */
+ * Inputs are small integers chosen so that every sum and product is exact in every type; each rank computes the
+ * expected result from the rule alone, and compares every element. */
 
 enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, GATHER, SCATTER, REDUCE_SCATTER, KINDS };
-enum memory { PRIVATE, SHARED, IN_SHARED, MIXED, MEMORIES }; /* MIXED: rank 0 private, the others shared */
+enum memory {
+    PRIVATE,
+    SHARED,
+    IN_SHARED,
+    MIXED,
+    MEMORIES
+}; /* MIXED: private on rank 0, shared on the other ranks */
 
 struct trial {
     enum kind kind;
@@ -111,7 +117,8 @@ struct trial {
     bool in_place;
 };
 
-/* Four blocks of a rank: in and out, private and shared; with a device the latter are in its memory. */
+/* Four blocks of a rank: in and out, private and shared. With a device the shared blocks are in the device's
+ * memory. */
 struct trial_room {
     struct rank *me;
     ddp_ctx *ctx;
@@ -121,18 +128,19 @@ struct trial_room {
     size_t bytes;
 };
 
-/* Initialise the rank and make its blocks; finalize and free. */
+/* room_open initializes the rank and allocates its blocks. room_close finalizes the rank and frees the blocks. */
 struct trial_room room_open(struct rank *me, size_t bytes);
 
-/* In a rank: use these options from now on. */
+/* In a rank: use `options` for all later trials. */
 void trials_use(const ddp_options *options);
 void room_close(struct trial_room *room);
 
 /* Run one collective and compare its result. */
 void trial_run(const struct trial_room *room, const struct trial *trial);
 
-/* Every kind with every type and operation, few elements, all kinds of memory (one in `one_in` of them, the same on
- * every rank); and with a million elements, every root, in place and not. Each opens and closes a room. */
+/* trials_of_all_types tries every kind with every type and operation, few elements and all kinds of memory. Of these
+ * trials every `one_in`-th runs, the same on every rank. trials_of_large_counts tries large counts with every root,
+ * in place and not in place. Each function opens and closes a room. */
 void trials_of_all_types(struct rank *me, unsigned one_in);
 void trials_of_large_counts(struct rank *me);
 
@@ -140,8 +148,8 @@ uint64_t trial_hash(uint64_t hash, const void *data, size_t len);
 
 /* --- reducer model ---------------------------------------------------------------------------------------- */
 
-/* A small model for the tests of the reducer, with gradients whose averages each rank can compute: they are small
- * integers, so every sum is exact in every type.
+/* A small model for the tests of the reducer, with gradients whose averages each rank can compute. The gradients are
+ * small integers, so every sum is exact in every type.
  *
  *     static void step(struct rank *me)
  *     {
@@ -155,7 +163,7 @@ uint64_t trial_hash(uint64_t hash, const void *data, size_t len);
 
 enum { MODEL_PARAMS = 6 };
 
-/* Parameter 2 has doubles, in model_scale; 3 has a shape; the others are in model_w. */
+/* Parameter 2 has doubles, in model_scale. The other parameters are in model_w. Parameter 3 has a shape. */
 extern const size_t model_counts[MODEL_PARAMS], model_fc2_shape[2];
 extern float model_w[MODEL_PARAMS][500];
 extern double model_scale[9];
@@ -165,10 +173,11 @@ extern float model_mean[33], model_seen[1];
 
 void toy_params(ddp_param params[MODEL_PARAMS]);
 
-/* Limits that make four buckets of it. */
+/* Return options whose limits divide the model into four buckets. */
 ddp_reducer_options toy_options(void);
 
-/* Run `main` as ranks on hosts, each a letter: "aab". In the rank: join the others there. */
+/* model_run_on runs `main` as ranks on hosts, with a letter for each rank's host: "aab". In a rank, toy_join joins
+ * the other ranks. */
 void model_run_on(const char *hosts, rank_main main);
 ddp_ctx *toy_join(struct rank *me);
 ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options);
@@ -176,7 +185,7 @@ ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *
 /* Return the gradient of element e of parameter p that `rank` computes in `step`. */
 double toy_gradient(int rank, int step, size_t p, size_t e);
 
-/* The arrays of the reducer. */
+/* Read, write or clear the gradients in the reducer's memory. */
 double toy_get(ddp_reducer *reducer, size_t p, size_t e);
 void toy_set(ddp_reducer *reducer, size_t p, size_t e, double value);
 void toy_clear(ddp_reducer *reducer);

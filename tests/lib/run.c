@@ -1,8 +1,8 @@
 /* run.c -- see run.h.
  *
  * One loop (pump) polls three descriptors: both output pipes and a pidfd. The pidfd and not the pipes shows the end
- * of the program, because a grandchild may keep the pipes open; their rest is read for a moment more. The process is
- * reaped only after its group was killed, so that no other group can have its number. */
+ * of the program, because a grandchild may keep the pipes open. After the end the loop reads the pipes for DRAIN_MS
+ * more. The process is reaped only after its group was killed, so that no other group can have the group's number. */
 #include "run.h"
 
 #include "base/buf.h"
@@ -83,10 +83,10 @@ void temp_dir_remove(const char *path)
 
 /* --- free port -------------------------------------------------------------------------------------------- */
 
-/* After bind() has chosen a port and the socket was closed, connections of other tests may get the port. So choose
- * one below the kernel's range, at a place that depends on our process id, because each test is a process. */
+/* After bind() has chosen a port and the socket was closed, connections of other tests may get the port. So choose a
+ * port below the kernel's range, at a place that depends on our process id, because each test is a process. */
 
-/* Avoid 29500, ddprun's own port, and those that tests of port ranges use. */
+/* Avoid 29500, which is ddprun's own port, and the ports that tests of port ranges use. */
 enum { LOWEST = 10000, HIGHEST = 19999, APART = 7 };
 
 static bool is_free(int port)
@@ -154,7 +154,7 @@ static bool is_changed(const char *entry, const char *const *changes)
     return false;
 }
 
-/* The inherited environment with `changes` applied: a list for free(), its strings are borrowed. */
+/* Return the inherited environment with `changes` applied. The caller frees the list but not the strings. */
 static const char **merged_env(const char *const *changes)
 {
     static const char *const none[] = { NULL };
@@ -185,7 +185,7 @@ static int stdin_with(const char *text)
     return fd;
 }
 
-/* In the child, between fork and exec: only system calls. */
+/* Become the program in the child. Between fork and exec use only system calls. */
 _Noreturn static void become(const char *const argv[], const char **env, const char *cwd, const int fds[3])
 {
     sigset_t none;
@@ -211,9 +211,7 @@ static bool open_pipe(int ends[2])
     return true;
 }
 
-/* Open the reader's end and two for the program. Switch off the terminal's change of
- * to \r
- * . */
+/* Open the reader's end and two ends for the program. Switch off the terminal's change of a newline to "\r\n". */
 static bool open_terminal(int out[2], int err[2])
 {
     struct termios raw = { 0 };
@@ -249,7 +247,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
         close(fds[i]);
     p->out.fd = out[0];
     p->err.fd = err[0];
-    setpgid(p->pid, p->pid); /* the child does it too; the first call counts */
+    setpgid(p->pid, p->pid); /* the child makes the same call, and the first call counts */
     p->pidfd = pidfd_open(p->pid, 0);
     return p;
 }
@@ -303,7 +301,8 @@ static void describe(pid_t pid, int depth, struct buf *out)
         describe(child, depth + 1, out);
 }
 
-/* Append a line for each thread of `pid` and all its descendants: its state and the kernel function where it sleeps. */
+/* Append a line for each thread of `pid` and of all its descendants, with the thread's state and the kernel function
+ * in which it sleeps. */
 static void hanging_describe(pid_t pid, struct buf *out)
 {
     describe(pid, 0, out);
@@ -311,7 +310,7 @@ static void hanging_describe(pid_t pid, struct buf *out)
 
 /* --- read ---------------------------------------------------------------------------------------------- */
 
-/* One read; the stream is closed at EOF. The text stays NUL-terminated. */
+/* Read once, and close the stream at EOF. The text stays NUL-terminated. */
 static void stream_read(struct stream *s)
 {
     uint8_t *to = s->fd < 0 ? NULL : buf_reserve(&s->text, READ_BYTES + 1);
@@ -331,7 +330,7 @@ static const char *stream_text(const struct stream *s)
     return s->text.data != NULL ? (const char *)s->text.data : "";
 }
 
-/* Wait for an event or `until_ms`, and process it. False when the time is over. */
+/* Wait for an event until `until_ms`, and process the event. Return false if the time is over. */
 static bool pump(struct run_process *p, uint64_t until_ms)
 {
     uint64_t now = clock_ms();
@@ -410,11 +409,11 @@ static char *take_text(struct stream *s)
     return s->text.data != NULL ? (char *)s->text.data : calloc(1, 1);
 }
 
-/* After its output. */
+/* Append the state of all processes to the program's stderr text. */
 static void note_what_hangs(struct run_process *p)
 {
     hanging_describe(p->pid, &p->err.text);
-    if (buf_append(&p->err.text, "", 1)) /* the text stays terminated, and no longer than it is */
+    if (buf_append(&p->err.text, "", 1)) /* keep the text terminated, without counting the NUL */
         p->err.text.len--;
 }
 
@@ -461,7 +460,7 @@ void run_free(struct run_result *result)
 
 /* --- places of programs -------------------------------------------------------------------------------- */
 
-/* Return the directory of BUILD/tests/LAYER/test_x, three levels up. */
+/* Set `path` to the build directory, which is three levels above this program (BUILD/tests/LAYER/test_x). */
 static void build_dir(char path[static PATH_MAX])
 {
     ssize_t len = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -524,7 +523,7 @@ void bin_seek_no_leaks(void)
 
 /* --- daemon ----------------------------------------------------------------------------------------------- */
 
-/* The test's own limit applies: the daemon ends with the test. */
+/* A long timeout, because the test's own limit applies and the daemon ends with the test. */
 static const struct run_options as_long_as_the_test = { .timeout_ms = 600000 };
 
 static struct daemon wait_ready(struct run_process *process)

@@ -1,4 +1,4 @@
-/* scene.c -- see scene.h. Hosts and their network come first, then the run of one row. */
+/* scene.c -- see scene.h. The hosts and their network come first, then the run of one scene. */
 #include "scene.h"
 
 #include "auth/secret.h"
@@ -23,9 +23,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Process 1 of a host is a child of the test, made by one clone() with all its namespaces. It mounts its own
- * file systems, reports that through a pipe, and sleeps; the kernel reaps its orphans. The network between
- * them is made below. */
+/* Process 1 of a host is a child of the test, which one clone() makes with all namespaces. Process 1 mounts its own
+ * file systems, reports through a pipe that it is ready, and sleeps. The kernel reaps the orphans of a host.
+ * hosts_net_join makes the network between the hosts. */
 
 #define GROUP_PREFIX "ddprun-hosts-"
 
@@ -42,7 +42,7 @@ static bool put_file(const char *path, const char *text)
 
 /* --- control groups -------------------------------------------------------------------------------------- */
 
-/* Where version 2 is mounted, "" = not writable anywhere. */
+/* Return the directory where version 2 of control groups is mounted, or "" if no such directory is writable. */
 static const char *group_root(void)
 {
     static const char *const roots[] = { "/sys/fs/cgroup/unified", "/sys/fs/cgroup" };
@@ -55,7 +55,7 @@ static const char *group_root(void)
     return "";
 }
 
-/* Remove a group and all below it, which are empty. */
+/* Remove a group and all groups below it. The groups have no processes. */
 static void remove_groups(const char *path)
 {
     DIR *dir = opendir(path);
@@ -68,7 +68,7 @@ static void remove_groups(const char *path)
     }
     if (dir != NULL)
         closedir(dir);
-    /* The last process may still be leaving. */
+    /* the last process may still be leaving the group */
     for (int i = 0; rmdir(path) != 0 && i < 200 && access(path, F_OK) == 0; i++)
         poll(NULL, 0, 5);
 }
@@ -115,7 +115,7 @@ static void join_group(const struct host *h)
 
 /* --- process 1 ------------------------------------------------------------------------------------------- */
 
-/* fork() into new namespaces; the child dies with this process. */
+/* Fork into new namespaces. The child dies with this process. */
 static pid_t fork_apart(unsigned long namespaces)
 {
     pid_t pid = (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -135,7 +135,8 @@ static bool mount_over(const char *file, const char *name)
            mount(path, file, NULL, MS_BIND, NULL) == 0;
 }
 
-/* Names come only from /etc/hosts, because no test may use the machine's name server. */
+/* Set the host's name and mount its files. Names come only from /etc/hosts, because no test may use the machine's
+ * name server. */
 static bool furnish(const struct host *h)
 {
     return sethostname(h->name, strlen(h->name)) == 0 &&
@@ -182,8 +183,8 @@ static bool host_begin(struct host *h)
 
 /* --- programs on a host ---------------------------------------------------------------------------------- */
 
-/* Process 1 must see what this process sees, which may not be everything: if this test runs in a separate root,
- * entering a mount namespace would leave it. */
+/* Open the root directory that process 1 sees. If this test runs in a separate root directory, entering a mount
+ * namespace would leave that root directory. */
 static int open_root(const struct host *h)
 {
     char path[64];
@@ -191,7 +192,7 @@ static int open_root(const struct host *h)
     return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The child is created in the host's PID namespace, and enters all others by itself. */
+/* Fork a child into the host's PID namespace. The child enters all other namespaces by itself. */
 static pid_t fork_onto(const void *place)
 {
     const struct host *h = place;
@@ -281,7 +282,7 @@ void host_names(const struct host *host, const char *lines)
     cr_assert(put_file(path, lines));
 }
 
-/* True if it is alive (a zombie has no program any more) and in the host's PID namespace. */
+/* Return true if process `pid` is alive (a zombie has no program any more) and in the host's PID namespace. */
 static bool is_on(const struct host *h, pid_t pid)
 {
     char path[64], theirs[64] = "", ours[64] = "";
@@ -296,7 +297,8 @@ static bool is_on(const struct host *h, pid_t pid)
     return readlink(path, ours, sizeof(ours) - 1) > 0 && strcmp(theirs, ours) == 0;
 }
 
-/* List its processes except process 1. The kernel lists them by ascending id, so parents usually come first. */
+/* List the processes of a host except process 1. The kernel lists them by ascending id, so parents usually come
+ * first. */
 static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
 {
     int n = 0;
@@ -311,7 +313,7 @@ static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
     return n;
 }
 
-/* Read the program's name, "" when it has ended. */
+/* Read the name of the program of process `pid`, or "" if the process has ended. */
 static void name_of(pid_t pid, char name[64])
 {
     char path[64];
@@ -374,7 +376,8 @@ static void end_process(pid_t *pid)
 void host_off(struct hosts *net, int index)
 {
     host_cable(net, index, false);
-    /* It is reaped later: the kernel releases it when the test has waited for everything that it started there. */
+    /* process 1 is reaped later: the kernel releases process 1 when the test has waited for all programs on the
+     * host */
     kill(net->host[index].init, SIGKILL);
     net->host[index].off = true;
 }
@@ -390,7 +393,7 @@ void host_off(struct hosts *net, int index)
  *
  * Everything except the nodes is in the network namespace of the bridge, which is also the router. */
 
-/* True if it is behind the router. */
+/* Return true if host `index` is behind the router. */
 static bool is_inside(enum hosts_kind kind, int index)
 {
     return kind == HOSTS_NAT && index > 0;
@@ -406,7 +409,7 @@ static void hosts_net_address(enum hosts_kind kind, struct host *h)
         snprintf(h->addr, sizeof(h->addr), "10.9.0.%d", h->index + 1);
 }
 
-/* Our end of its cable: a port of the bridge, or of the router. */
+/* Write the command for the bridge's end of host i's cable: a port of the bridge, or of the router. */
 static int put_port(const struct hosts *net, int i, char *text, size_t size)
 {
     if (is_inside(net->kind, i))
@@ -414,7 +417,7 @@ static int put_port(const struct hosts *net, int i, char *text, size_t size)
     return snprintf(text, size, "link set p%d master br0 up\n", i);
 }
 
-/* With one batch on the bridge's side. */
+/* Lay the cables of all hosts, with one batch of commands on the bridge's side. */
 static bool lay_cables(const struct hosts *net)
 {
     char text[TEXT];
@@ -430,7 +433,7 @@ static bool lay_cables(const struct hosts *net)
     return host_sh(NULL, "%s", text);
 }
 
-/* Without nodad an IPv6 address cannot be used for a second. */
+/* Switch on the network of a host. Without nodad an IPv6 address is not usable in the first second. */
 static bool switch_on(const struct hosts *net, const struct host *h)
 {
     char router[32] = "10.9.0.254";
@@ -482,7 +485,7 @@ static bool hosts_net_join(const struct hosts *net)
 
 /* --- all of them ----------------------------------------------------------------------------------------- */
 
-/* Return the reason why hosts cannot be created here; NULL when they can. */
+/* Return the reason why hosts cannot be created here, or NULL if they can. */
 static const char *hosts_lack(void)
 {
     static const char *const tools[] = { "/usr/sbin/ip", "/sbin/ip", "/usr/sbin/nft", "/sbin/nft" };
@@ -557,7 +560,7 @@ enum { WORDS_MAX = 64, SCENE_TEXT = 4096, START_MS = 60000, LIFE_MS = 110000, LE
 
 /* --- starting -------------------------------------------------------------------------------------------- */
 
-/* The nodes of a scene have a secret. */
+/* The file with the secret that the nodes of a scene share. */
 #define SECRET_PATH "/tmp/ddprun-test-secret-%d"
 
 static void make_secret(struct play *play)
@@ -568,7 +571,7 @@ static void make_secret(struct play *play)
     cr_assert_eq(secret_write(play->secret, &err), DDP_OK, "%s", err.msg);
 }
 
-/* A command line from texts with spaces between words. */
+/* A command line, made from texts with spaces between words. */
 struct words {
     const char *argv[WORDS_MAX + 1];
     char text[SCENE_TEXT];
@@ -601,7 +604,7 @@ static const char *or_none(const char *text)
     return text != NULL ? text : "";
 }
 
-/* "train ..." is build/train, all other programs are the tests'. */
+/* Add the program. "train ..." is build/train, and all other programs are the tests' programs. */
 static void add_program(struct words *w, const char *program)
 {
     const int name = (int)strcspn(program, " ");
@@ -632,7 +635,7 @@ void scene_start(struct play *play, int i, const char *more_options)
     cr_assert_not_null(play->node[i]);
 }
 
-/* In the expected order. */
+/* Start all nodes in the order of `late_ms`. */
 static void start_all(struct play *play)
 {
     const struct scene *s = play->scene;
@@ -654,7 +657,7 @@ static void start_all(struct play *play)
 
 /* --- search ---------------------------------------------------------------------------------------------- */
 
-/* Return the next of the texts between bars; false at the end. */
+/* Copy the next text up to a '|' to `text`. Return false at the end. */
 static bool next_text(const char **texts, char text[256])
 {
     const size_t len = strcspn(or_none(*texts), "|");
@@ -699,7 +702,7 @@ static void wait_until_said(struct play *play)
     }
 }
 
-/* Each text must follow the previous one. */
+/* Expect every text, each after the previous text. */
 static void expect_in_order(const struct scene *s, int i, const char *texts, const char *said)
 {
     const char *at = said;

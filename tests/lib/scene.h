@@ -1,19 +1,20 @@
-/* scene.h -- a job on several hosts, its fault, and the output that every node must print: one row for each
- * case.
+/* scene.h -- a job on several hosts, its fault, and the output that every node must print. A test has one row for
+ * each case.
  *
  *     SCENE(losses, a_killed_launcher_is_named, .program = "worker say:up forever", .until = "up",
  *           .fault = fault_kill_launcher, .victim = 1, .says = "NODE_LOST_CLOSED|node 1 (node1)", .within_ms = EXITS,
  *           .node = { [0] = { .exit = 125 }, [1] = { .exit = KILLED } })
  *
- * ddprun runs on `hosts` hosts (2), node i with "--nnodes=2 --node_rank=i --master_addr=10.9.0.1
- * --nproc_per_node=2 --grace=2" unless `elastic`, with `options` and the node's own options. In them and in
- * `program` words are separated by spaces; the first word of `program` is looked up among the tests'
- * programs.
+ * ddprun runs on `hosts` hosts (2 by default). Node i has the options "--nnodes=2 --node_rank=i
+ * --master_addr=10.9.0.1 --nproc_per_node=2 --grace=2" unless `elastic`, then `options`, then the node's own options.
+ * Spaces separate the words of options and of `program`. The first word of `program` is the name of a program of the
+ * tests.
  *
- * Expected texts are separated by '|'; each must follow the one before it on stderr. Every node must print
- * `says` unless it is KILLED or `silent_on`, within `within_ms` of the fault (of the start without a fault),
- * and `node[i].says` by node i, within its own `within_ms` if it has one; `ends` at any time. A node without an
- * expected exit code is not checked. At the end no process may remain on any host. */
+ * Expected texts are separated by '|'. Each text must follow the previous text on stderr. Every node must print
+ * `says` within `within_ms` of the fault (without a fault: of the start), unless the node is KILLED or `silent_on`.
+ * Node i must also print `node[i].says`, within the node's own `within_ms` if that is set, and `node[i].ends` at any
+ * time. The test does not check the exit code of a node with exit code ANY. At the end no process may remain on any
+ * host. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 
@@ -34,11 +35,11 @@
  *     hosts_close(net);
  *
  * A host is a process with separate network, host name, process ids, mounts and shared memory (10.9.0.1 and up on
- * eth0, its own /etc/hosts with all names, /run and /dev/shm), and is process 1 there. A bridge in another network
- * namespace connects their cables. Nothing of it is visible outside, so addresses and interfaces cannot conflict with
- * the machine's or with those of another test. When the test ends in any way, the kernel kills process 1 of each
- * host, with everything that ran there, and removes the networks. Only control groups would remain; hosts_close()
- * removes them, or the next hosts_open() after a test was killed.
+ * eth0, separate /etc/hosts with all names, /run and /dev/shm). This process is process 1 of the host. A bridge in
+ * another network namespace connects the cables of the hosts. Other processes of the machine do not see these
+ * networks, so addresses and interfaces cannot conflict with the machine or with another test. When the test ends in
+ * any way, the kernel kills process 1 of each host, with everything that ran there, and removes the networks. Only
+ * control groups would remain. hosts_close() removes the groups, or the next hosts_open() after a test was killed.
  *
  * Connections can be cut in several ways: drop packets in one direction (host_rules), pull the cable (host_cable),
  * stop all processes (host_signal), switch off the machine (host_off: no further packet). */
@@ -52,12 +53,12 @@ enum hosts_kind {
 };
 
 struct host {
-    pid_t init;     /* its process 1, by our pid */
+    pid_t init;     /* pid of the host's process 1, as the test sees it */
     int index;      /* 0 is node0 */
     char name[16];  /* "node0" */
     char addr[40];  /* "10.9.0.1" */
     bool off;       /* see host_off */
-    char group[96]; /* its control group, "" without one */
+    char group[96]; /* control group of the host; "" = none */
 };
 
 struct hosts {
@@ -67,39 +68,39 @@ struct hosts {
     struct host host[HOSTS_MAX];
 };
 
-/* Create hosts that reach each other. Skips the test with the reason if that fails. */
+/* Create hosts that reach each other. If hosts cannot be created, skip the test and print the reason. */
 struct hosts *hosts_open(int count);
 
-/* Kill all processes on them, and free `net`. */
+/* Kill all processes on the hosts, and free `net`. */
 void hosts_close(struct hosts *net);
 
-/* Like run_start and run_command. */
+/* Start or run a program on a host, as run_start and run_command do. */
 struct run_process *host_start(const struct host *host, const char *const argv[],
                                const struct run_options *options);
 struct run_result host_run(const struct host *host, const char *const argv[]);
 
-/* Run a shell command there; false unless it ends with 0. Its stderr is printed. */
+/* Run a shell command on a host, and print its stderr. Return true if the command exits with 0. */
 bool host_sh(const struct host *host, const char *command, ...) __attribute__((format(printf, 2, 3)));
 
 /* Run one command of nft. The table "inet f" has the chains `in` and `out`; host_heal removes all rules. */
 void host_rules(const struct host *host, const char *command, ...) __attribute__((format(printf, 2, 3)));
 void host_heal(const struct host *host);
 
-/* Pull its cable, or plug it in. */
+/* Pull the cable of host `index`, or plug the cable in. */
 void host_cable(const struct hosts *net, int index, bool plugged);
 
-/* Set the lines of its /etc/hosts from now on. */
+/* Replace the lines of the host's /etc/hosts. */
 void host_names(const struct host *host, const char *lines);
 
-/* Signal every process on it except process 1, parents first; only those of that name, unless it is NULL. Return how
- * many there are. */
+/* Signal every process on the host except process 1, parents first. If `name` is not NULL, signal only processes with
+ * this name. Return the number of these processes. */
 int host_signal(const struct host *host, const char *name, int signal);
 
-/* Simulate a power failure: no packet leaves it from now on, and nothing on it runs. */
+/* Simulate a power failure: no further packet leaves the host, and no process on the host runs. */
 void host_off(struct hosts *net, int index);
 
-/* Return how many processes run there, without process 1; wait up to `timeout_ms` for none. `names` (may be NULL)
- * gets them. */
+/* Wait up to `timeout_ms` until only process 1 runs on the host. Return the number of other processes that still run.
+ * `names` (may be NULL) gets their names. */
 int host_left(const struct host *host, int timeout_ms, char *names, size_t size);
 
 /* --- scene ------------------------------------------------------------------------------------------------ */
@@ -109,7 +110,8 @@ enum { SCENE_NODES = HOSTS_MAX };
 /* Values that are not exit codes. Zero-initialized rows expect 0. */
 enum { KILLED = -1, ANY = -2, ENDED = -4 };
 
-/* Time from the fault to the first message about it: as specified, times three for a busy machine. */
+/* Maximum times from the fault to the first message about the fault: the specified times, multiplied by three for a
+ * busy machine. */
 enum { EXITS = 6000, BEATS = 18000, CONNECTIONS = 15000 };
 
 struct scene;
@@ -124,25 +126,25 @@ struct play {
 };
 
 struct scene_node {
-    const char *options; /* of this node's ddprun alone */
+    const char *options; /* options for this node's ddprun only */
     const char *program; /* instead of the others' options */
     const char *ddprun;  /* instead of the usual program */
     const char *says;
     const char *ends;   /* on stderr, at any time */
     const char *prints; /* on stdout */
-    bool by_hand;       /* not started by the table, see scene_start */
-    int late_ms;        /* start it this many ms after the others */
+    bool by_hand;       /* scene_play does not start the node; see scene_start */
+    int late_ms;        /* start this node so many ms after the first nodes */
     int exit;           /* ENDED: any code but 0 */
     bool silent_on;     /* the node need not print the scene's `says` */
-    int within_ms;      /* limit for its texts; 0 = the scene's */
+    int within_ms;      /* limit for this node's texts; 0 = the scene's limit */
 };
 
 struct scene {
     const char *name;
-    const char *cases; /* rows of tests/nodes/cases that it covers */
+    const char *cases; /* rows of tests/nodes/cases that the scene covers */
     int hosts;         /* 0 = 2 */
     enum hosts_kind net;
-    bool elastic;        /* without --nnodes, --node_rank and --master_addr from here */
+    bool elastic;        /* this table passes no --nnodes, --node_rank and --master_addr */
     const char *options; /* of every node */
     const char *program; /* NULL = "worker say:up forever" */
     void (*before)(struct play *play);
@@ -164,7 +166,8 @@ void scene_play(const struct scene *scene);
         scene_play(&(const struct scene){ .name = #test, __VA_ARGS__ }); \
     }
 
-/* Start node `i` by hand (one that is `by_hand`), or once more: then the first one is no longer checked. */
+/* Start node `i`, which is `by_hand`, or start node `i` once more. After a second start the first process is no
+ * longer checked. */
 void scene_start(struct play *play, int i, const char *more_options);
 
 /* Faults, for scene->victim. */
@@ -174,10 +177,10 @@ void fault_freeze(struct play *play); /* SIGSTOP to all */
 void fault_power(struct play *play);
 void fault_ctrl_c(struct play *play); /* SIGINT to ddprun, as from its shell */
 
-/* Expect `ddpctl why` on host `i` to print the texts within CONNECTIONS; `texts` as above. */
+/* Expect `ddpctl why` on host `i` to print `texts`, separated by '|', within CONNECTIONS ms. */
 void scene_expect_why(struct play *play, int i, const char *store, const char *texts);
 
-/* For `after`. */
+/* Functions for `after`. */
 void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
 void after_heal(struct play *play);     /* remove rules, plug in cables, continue all processes */
 
@@ -192,14 +195,14 @@ void after_heal(struct play *play);     /* remove rules, plug in cables, continu
 /* Each scene has a separate directory, named after it. */
 #define TRAIN_PLACE       "/tmp/ddprun-test-train-"
 #define TRAIN_DATA(scene) "train --data " TRAIN_PLACE #scene " "
-/* Ten steps of two ranks, keeping their gradients. */
+/* Train ten steps of two ranks, and keep the gradients. */
 #define TRAIN_TEN_STEPS(scene) \
     TRAIN_DATA(scene) "--batch=50 --limit_steps=10 --quiet --dump_gradients " TRAIN_PLACE #scene "/bits"
 
 void train_make_data(struct play *play);
 void train_remove_data(struct play *play);
 
-/* Both nodes succeed, with the gradients that two ranks of one host compute. */
+/* Expect that both nodes succeed, with the gradients that two ranks of one host compute. */
 void train_expect_one_hosts_bits(struct play *play);
 
 #endif

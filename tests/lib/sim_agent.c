@@ -1,4 +1,5 @@
-/* sim_agent.c -- see sim_agent.h. A queue of events ordered by time; the agent's effects add further events. */
+/* sim_agent.c -- see sim_agent.h. A queue has the events in the order of time, and the agent's effects add further
+ * events. */
 #include "sim_agent.h"
 
 #include "agent/agent.h"
@@ -86,7 +87,7 @@ static void spawn(struct asim *sim, int r)
                                        .import_error = w->import_error });
 }
 
-/* If its own end was planned for later, it happens after a signal now. */
+/* Mark a worker's planned end as an end after a signal of the agent. */
 static void ask(struct asim *sim, int r)
 {
     for (size_t i = 0; i < sim->n_queue; i++)
@@ -129,7 +130,7 @@ static void signal_rest(struct asim *sim, int sig)
         alone(sim);
 }
 
-/* Check everything required between two attempts: nothing of the old one may be left. */
+/* Check that nothing of the old attempt is left when a new attempt begins. */
 static void check_nothing_left(const struct asim *sim)
 {
     for (int r = 0; r < sim->nproc; r++)
@@ -154,7 +155,8 @@ static void tell_exited(struct asim *sim, int r)
     sim->told_exit[r] = true;
 }
 
-/* In a job of one node the agent's reports are all that the store knows. */
+/* Answer the agent's `done` or `stopped` with a verdict. In a job of one node the store knows only the agent's
+ * reports. */
 static void tell_end(struct asim *sim, const char *word)
 {
     const bool again = sim->told_failed && !sim->left && sim->restarts > 0 && !agent_is_stuck(sim->agent) &&
@@ -322,7 +324,8 @@ static void feed(struct asim *sim, const struct agent_event *e)
     cr_assert_eq(sim->finished, agent_state(sim->agent) == AGENT_DONE);
 }
 
-/* A worker ends once; later events that were scheduled for it do not happen. */
+/* Return true if a scheduled event still happens. A worker ends once, so later events of the same worker do not
+ * happen. */
 static bool still_happens(struct asim *sim, const struct agent_event *e, int attempt)
 {
     int r = e->local_rank;
@@ -344,7 +347,7 @@ static bool still_happens(struct asim *sim, const struct agent_event *e, int att
     return true;
 }
 
-/* Remove the earliest event from the queue; false when it is empty. */
+/* Remove the earliest event from the queue. Return false if the queue is empty. */
 static bool take_next(struct asim *sim, struct agent_event *out, int *attempt)
 {
     size_t best = 0;
@@ -361,7 +364,8 @@ static bool take_next(struct asim *sim, struct agent_event *out, int *attempt)
     return true;
 }
 
-/* A deadline has passed. As the launcher does, check which workers the kernel is still cleaning up. */
+/* Return the event for a passed deadline. As the launcher does, check which workers the kernel is still cleaning
+ * up. */
 static struct agent_event tick(const struct asim *sim, uint64_t now_ms)
 {
     struct agent_event e = { .type = AGENT_TICK, .now_ms = now_ms };

@@ -1,8 +1,9 @@
 /* sim_agent.h -- an agent with simulated workers on a clock that jumps from event to event, and a store that answers
- * as for a job of one node unless the test changes that.
+ * as for a job of one node unless the test changes the answers.
  *
  * The test sets the behaviour of each worker; asim_run runs the job to its end. The result is a trace, one line per
- * event at the left edge and the agent's effects indented below it. Each effect is also checked for validity. */
+ * event at the left edge and the agent's effects indented below that line. Each effect is also checked for
+ * validity. */
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H
 
@@ -13,11 +14,11 @@ enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 
 #define ASIM_FOR_EVER UINT64_MAX
 
-/* A worker's behaviour; zeroed = ends with 0 at once. */
+/* A worker's behaviour. A worker with a zeroed struct ends with 0 at once. */
 struct asim_worker {
-    int spawn_error;       /* errno: it cannot be started */
-    uint64_t lives_ms;     /* ms until it ends by itself, ASIM_FOR_EVER = never */
-    uint64_t dies_ms;      /* ms before that in which the kernel cleans it up */
+    int spawn_error;       /* errno of a start that fails; 0 = the start succeeds */
+    uint64_t lives_ms;     /* ms until the worker ends by itself, ASIM_FOR_EVER = never */
+    uint64_t dies_ms;      /* ms before the end in which the kernel cleans up the worker */
     uint64_t import_error; /* import error of its AGENT_EXITED */
     int exit_code;         /* ... with this exit code, */
     int signal;            /* ... or by this signal */
@@ -25,8 +26,8 @@ struct asim_worker {
     uint64_t slow_ms;      /* ms from a polite signal to its end */
     int polite_exit;       /* exit code after a polite signal; 0 = killed by the signal */
     bool stuck;            /* stuck in the kernel: not even SIGKILL ends it */
-    bool leaves_daemon;    /* it leaves a descendant */
-    bool stubborn_daemon;  /* ... and ignores SIGTERM */
+    bool leaves_daemon;    /* the worker leaves a descendant */
+    bool stubborn_daemon;  /* ... that ignores SIGTERM */
 };
 
 struct asim_event {
@@ -39,19 +40,19 @@ struct asim {
     struct agent *agent;
     int nproc;
     struct asim_worker worker[ASIM_WORKERS];
-    int good_from; /* in attempts from this one on, all workers end with 0 after a second */
+    int good_from; /* in this and all later attempts, all workers end with 0 after a second */
     int restarts;  /* restarts that the store grants, each after backoff_ms */
     uint64_t backoff_ms;
     uint64_t verdict_ms;   /* ms from `stopped` or `done` to the verdict, ASIM_FOR_EVER = it never arrives */
     bool not_ready;        /* no later attempt can be prepared */
-    bool immortal_daemons; /* leftovers do not die of SIGKILL either */
+    bool immortal_daemons; /* leftover daemons do not die of SIGKILL either */
     int attempt;
     uint64_t now_ms;
     struct asim_event queue[ASIM_EVENTS];
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* effects for the store; the first two of the attempt */
+    bool told_failed, told_end, left; /* effects for the store; the first two belong to the attempt */
     bool lost;                        /* the store is lost */
     int cause_code;                   /* failures that the store received, 0 = none */
     int daemons, stubborn_daemons;
@@ -61,25 +62,25 @@ struct asim {
     struct buf trace;
 };
 
-/* Workers that all run forever and die of SIGTERM at once. */
+/* Initialize workers that all run forever and die of SIGTERM at once. */
 void asim_init(struct asim *sim, int nproc, uint64_t grace_ms);
 void asim_init_with(struct asim *sim, const struct agent_options *options);
 void asim_free(struct asim *sim);
 
-/* The user requests a stop at that time. */
+/* Let the user request a stop at `at_ms`. */
 void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
 
-/* The store reports another node's failure at that time, and the job would exit with `code`; the store is lost; its
- * verdict arrives. */
+/* At `at_ms`, let the store report another node's failure (with exit code `code` for the job), confirm the failure of
+ * this node, be lost, or send its verdict. */
 void asim_told_at(struct asim *sim, uint64_t at_ms, int code);
 void asim_heard_at(struct asim *sim, uint64_t at_ms); /* the store has the failure of this node */
 void asim_lost_at(struct asim *sim, uint64_t at_ms);
 void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdict *verdict);
 
-/* Run until the agent is done. Fails the test if it never is, or emits an invalid effect. */
+/* Run until the agent is done. Fail the test if the agent is never done or emits an invalid effect. */
 void asim_run(struct asim *sim);
 
-/* Expect that the trace so far is this text. */
+/* Expect that the trace so far equals `trace`. */
 void asim_expect(struct asim *sim, const char *trace);
 
 #endif

@@ -1,5 +1,5 @@
-/* sim_cluster.c -- see sim_cluster.h. Every message is delayed by a millisecond, and the earliest event or deadline
- * is next. */
+/* sim_cluster.c -- see sim_cluster.h. Every message takes a millisecond. The next step is the earliest event or
+ * deadline. */
 #include "sim_cluster.h"
 
 #include "agent/agent.h"
@@ -22,7 +22,7 @@ static void cluster_schedule(struct cluster *c, struct cluster_event e)
     c->queue[c->n_queue++] = e;
 }
 
-/* An event inside a node: a process, a clock. */
+/* Schedule an event inside a node, such as the end of a process. */
 static void cluster_soon(struct cluster *c, int node, uint64_t after_ms, struct agent_event event)
 {
     cluster_schedule(c, (struct cluster_event){ .kind = TO_AGENT,
@@ -32,7 +32,7 @@ static void cluster_soon(struct cluster *c, int node, uint64_t after_ms, struct 
                                                 .event = event });
 }
 
-/* A line of the trace. */
+/* Add a line to the trace. */
 __attribute__((format(printf, 2, 3))) static void cluster_say(struct cluster *c, const char *fmt, ...)
 {
     char text[128];
@@ -65,7 +65,8 @@ static int code_of(const struct rdzv_cause *cause)
     return failure_code(&copy);
 }
 
-/* A message is decoded when it arrives; what it points to is only valid now. */
+/* Schedule a message of the store for a node. Copy the message now, because its pointers are only valid during this
+ * call. */
 static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
 {
     struct cluster *c = user;
@@ -99,7 +100,7 @@ static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
     cluster_schedule(c, e);
 }
 
-/* No process of an older round may run on a node that is in the new one. */
+/* Begin a round. No process of an older round may run on a node of the new round. */
 static bool begin(void *user, const struct rdzv_round *world)
 {
     struct cluster *c = user;
@@ -167,7 +168,7 @@ static struct failure failure_of(const struct cluster_node *node)
                              .words = "it failed" };
 }
 
-/* A message arrives at the store. */
+/* Handle a message that arrives at the store. */
 static void cluster_hear(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
@@ -283,7 +284,7 @@ static void finish(struct cluster *c, int i, int exit_code)
     node->exit_code = exit_code;
     node->ended_ms = c->now_ms;
     cluster_say(c, "n%d exits with %d", i, exit_code);
-    if (!node->cut && !c->store_lost) /* its connection closes with it */
+    if (!node->cut && !c->store_lost) /* the agent's connection closes at its end */
         rdzv_lost(c->rdzv, node->id, "it has ended", c->now_ms);
 }
 
@@ -347,7 +348,7 @@ static void feed(struct cluster *c, int i, struct agent_event event)
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
 
-/* A message of the store arrives at a node, handled as in store_events.c. */
+/* Handle a message of the store that arrives at a node, as store_events.c does. */
 static void arrive(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
@@ -359,7 +360,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
         cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
     } else if (e->event.type == AGENT_TOLD_TO_STOP) {
         cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
-        if (e->event.signal == node->node_rank) { /* caused by itself, so it knows */
+        if (e->event.signal == node->node_rank) { /* this node caused the stop, so it knows the failure */
             feed(c, e->node, (struct agent_event){ .type = AGENT_HEARD });
             return;
         }
@@ -370,7 +371,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
     feed(c, e->node, e->event);
 }
 
-/* Its workers die with it, through the kernel or the guardian. */
+/* Kill a launcher. The kernel or the guardian kills the launcher's workers. */
 static void die(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];
@@ -383,7 +384,7 @@ static void die(struct cluster *c, int i)
         rdzv_lost(c->rdzv, node->id, "its connection is gone", c->now_ms);
 }
 
-/* A host without network detects nothing itself; its agent gets no answer to its heartbeats. */
+/* Cut a host off the network. The host itself detects nothing, but its agent gets no answer to its heartbeats. */
 static void cut(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];
@@ -465,7 +466,7 @@ static struct cluster_event *earliest(struct cluster *c)
     return best;
 }
 
-/* Process the earliest deadline of agents and store before `at_ms`. Return false without one. */
+/* Process the earliest deadline of agents and store before `at_ms`. Return false if there is none. */
 static bool meet_deadline(struct cluster *c, uint64_t at_ms)
 {
     int who = -1;

@@ -1,12 +1,12 @@
 /* sim_cluster.h -- the agents of several nodes and the real rendezvous, on one clock that jumps from event to
  * event.
  *
- * The test sets what each node's worker does in each attempt, the faults of nodes and the actions of users;
+ * The test sets the behaviour of each node's worker in each attempt, the faults of nodes and the actions of users.
  * cluster_run runs until nothing more can happen. The messages between nodes and store become a trace: "n1 > failed",
  * "n0 < stop: failed". A message takes a millisecond.
  *
- * Always checked: a worker is started only in a round that its agent received, and never beside one of an
- * older round on any node that is still in the job; ranks are dense and unique; each agent ends. */
+ * Always checked: an agent starts a worker only in a round that the agent has received. No worker of an older round
+ * runs at the same time on a node that is still in the job. Ranks are dense and unique. Each agent ends. */
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
@@ -16,7 +16,7 @@
 
 enum { CLUSTER_NODES = 8, CLUSTER_EVENTS = 512, CLUSTER_ATTEMPTS = 8 };
 
-/* The behaviour of a node's worker in an attempt. Zeroed: ends with 0 after a second. */
+/* The behaviour of a node's worker in an attempt. A worker with a zeroed struct ends with 0 after a second. */
 struct cluster_worker {
     uint64_t lives_ms; /* 0 = a second, UINT64_MAX = never ends */
     int exit_code;
@@ -27,14 +27,14 @@ struct cluster_node {
     struct agent *agent;
     uint64_t id; /* of its connection */
     struct cluster_worker worker[CLUSTER_ATTEMPTS];
-    uint32_t round; /* number of the round that it received; 0 = none */
+    uint32_t round; /* number of the round that the node received; 0 = none */
     int node_rank;
-    bool joined, running, cut, dead, done; /* cut: no message from it or to it arrives */
+    bool joined, running, cut, dead, done; /* cut: no message from or to the node arrives */
     uint32_t worker_round;
-    int life; /* counts its workers, so that an end belongs to one */
+    int life; /* counts the node's workers, so that an end belongs to one worker */
     int exit_code;
-    bool judged;       /* it received a verdict "finish" */
-    uint64_t ended_ms; /* time at which it was done */
+    bool judged;       /* the node received a verdict "finish" */
+    uint64_t ended_ms; /* time at which the node was done */
 };
 
 struct cluster_event {
@@ -61,11 +61,13 @@ struct cluster {
     struct buf trace;
 };
 
-/* `n` nodes, static, that join at 0, 1, 2 ... ms. Change `join` or the workers before cluster_run. */
+/* Initialize a static job of `n` nodes, which join at 0, 1, 2 ... ms. The test may change `join` and the workers
+ * before cluster_run. */
 void cluster_init(struct cluster *c, int n, uint32_t max_restarts);
 void cluster_free(struct cluster *c);
 
-/* Faults: the user stops a node; its launcher is killed; it is cut off the network; the store is lost. */
+/* Faults at `at_ms`: the user stops a node, the launcher of a node is killed, a node is cut off the network, or the
+ * store is lost. */
 void cluster_user_stops(struct cluster *c, int node, uint64_t at_ms);
 void cluster_kill(struct cluster *c, int node, uint64_t at_ms);
 void cluster_cut(struct cluster *c, int node, uint64_t at_ms);
@@ -73,7 +75,7 @@ void cluster_lose_store(struct cluster *c, uint64_t at_ms);
 
 void cluster_run(struct cluster *c);
 
-/* Expect that the trace so far is this text. */
+/* Expect that the trace so far equals `trace`. */
 void cluster_expect(struct cluster *c, const char *trace);
 
 #endif

@@ -1,5 +1,5 @@
-/* sim_hub.c -- see sim_hub.h. Bytes are copied to the heap before the hub gets them, so that a sanitizer detects
- * reads past the end. */
+/* sim_hub.c -- see sim_hub.h. sim_hub.c copies bytes to the heap before the hub gets them, so that a sanitizer
+ * detects reads past the end. */
 #include "sim_hub.h"
 
 #include "store/encode.h"
@@ -44,7 +44,7 @@ void sim_note(struct sim *sim, const char *fmt, ...)
     cr_assert(buf_printf(&sim->trace, "[%6llu] %s\n", (unsigned long long)sim->now_ms, line));
 }
 
-/* Every call gives other numbers, and every run the same. */
+/* Return numbers that differ in every call but are the same in every run. */
 static bool count_up(void *user, void *bytes, size_t n)
 {
     static uint8_t next;
@@ -218,8 +218,8 @@ static void note_message(struct sim *sim, int rank, int outcome, struct slice js
     cJSON_Delete(o);
 }
 
-/* Read everything that arrived for workers. A worker waits in a barrier (u8, blob) or for a key (u8 0); their bytes
- * may be equal, so check the length. */
+/* Read everything that arrived for workers. A worker waits in a barrier (the answer is u8, blob) or for a key (the
+ * answer is u8 0). The first bytes may be equal, so check the length. */
 static void read_answers(struct sim *sim)
 {
     for (int rank = 0; rank < SIM_OPERATOR - 1; rank++) {

@@ -1,4 +1,4 @@
-/* sim_rdzv.c -- see sim_rdzv.h. Time moves from deadline to deadline. */
+/* sim_rdzv.c -- see sim_rdzv.h. The clock moves from deadline to deadline. */
 #include "sim_rdzv.h"
 
 #include <criterion/criterion.h>
@@ -156,7 +156,7 @@ static void beat(struct sim_rdzv *sim)
             rdzv_heard(sim->r, id_of(i), sim->now_ms);
 }
 
-/* Move from deadline to deadline; heartbeats come before the tick of the same moment. */
+/* Move the clock from deadline to deadline. Heartbeats come before the tick of the same moment. */
 void rsim_at(struct sim_rdzv *sim, uint64_t now_ms)
 {
     for (;;) {

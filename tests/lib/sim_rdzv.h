@@ -19,50 +19,50 @@ struct sim_rdzv {
     uint64_t now_ms;
     struct rdzv_join join; /* the join of every node unless the test changes it */
     int64_t progress;      /* progress that the workers have reported */
-    bool no_memory;        /* for the next key space */
+    bool no_memory;        /* memory for the next key space is short */
     bool brief;            /* trace only lines about the whole job */
     uint32_t told[RDZV_TELL_VERDICT + 1];
     bool beats[SIM_NODES]; /* these nodes send a heartbeat every second */
     struct buf trace;
-    struct rdzv_refusal refusal; /* of the last sim_join */
+    struct rdzv_refusal refusal; /* refusal of the last rsim_join */
 };
 
-/* Two static nodes with two workers each, no restarts; node_timeout 0: no heartbeats are needed. An existing one
- * (zeroed otherwise) is freed. */
+/* Initialize a job of two static nodes with two workers each and no restarts. node_timeout is 0, so no heartbeats are
+ * needed. Free an existing rendezvous in `sim`, which must be zeroed otherwise. */
 void rsim_init(struct sim_rdzv *sim);
-/* The same as an elastic job. */
+/* Initialize the same job as an elastic job. */
 void rsim_init_elastic(struct sim_rdzv *sim, uint32_t min, uint32_t max);
 /* Expect that every byte of the quota was returned. */
 void rsim_free(struct sim_rdzv *sim);
 
-/* Move the clock, with every deadline and every heartbeat on the way. */
+/* Move the clock, and process every deadline and every heartbeat on the way. */
 void rsim_at(struct sim_rdzv *sim, uint64_t now_ms);
-/* Stop the server itself: nothing runs during that time. */
+/* Stop the server until `now_ms`, so that no code runs during that time. */
 void rsim_freeze_until(struct sim_rdzv *sim, uint64_t now_ms);
 
 enum rdzv_refused rsim_join(struct sim_rdzv *sim, int node);
 enum rdzv_refused rsim_join_as(struct sim_rdzv *sim, int node, const struct rdzv_join *join);
-/* Join with the instance, as after a verdict "restart". */
+/* Join again with the node's instance, as after a verdict "restart". */
 enum rdzv_refused rsim_rejoin(struct sim_rdzv *sim, int node);
-/* Nodes first to last, each like rsim_join. */
+/* Let nodes `first` to `last` join, as with rsim_join. */
 void rsim_join_all(struct sim_rdzv *sim, int first, int last);
-/* A worker was killed by `signal`, or ended with `-signal` when it is negative. */
+/* Report that `signal` killed a worker. If `signal` is negative, report that the worker exited with `-signal`. */
 enum rdzv_answer rsim_fail(struct sim_rdzv *sim, int node, uint32_t round, int rank, int signal);
 enum rdzv_answer rsim_done(struct sim_rdzv *sim, int node, uint32_t round);
 enum rdzv_answer rsim_stopped(struct sim_rdzv *sim, int node, uint32_t round);
 void rsim_leave(struct sim_rdzv *sim, int node, int signal);
 void rsim_lost(struct sim_rdzv *sim, int node);
 
-/* Expect that the trace so far is exactly this; then empty it. */
+/* Expect that the trace so far equals `text`, then empty the trace. */
 #define rsim_expect(sim, text) rsim_expect_at(sim, text, __FILE__, __LINE__)
 void rsim_expect_at(struct sim_rdzv *sim, const char *text, const char *file, int line);
-/* Expect this in the trace so far; then empty it. */
+/* Expect that the trace so far contains `text`, then empty the trace. */
 #define rsim_expect_part(sim, text) rsim_expect_part_at(sim, text, __FILE__, __LINE__)
 void rsim_expect_part_at(struct sim_rdzv *sim, const char *text, const char *file, int line);
 void rsim_forget(struct sim_rdzv *sim);
 
 enum rdzv_state rsim_state(const struct sim_rdzv *sim);
-/* Return its rank in the round that runs; -1 = none. */
+/* Return the node's rank in the round that runs, or -1 if the node is not in the round. */
 int rsim_rank(const struct sim_rdzv *sim, int node);
 
 #endif

@@ -1,5 +1,5 @@
-/* store_peers.c -- see store_peers.h. All sides run on threads of the test, so that one process has both ends of each
- * connection. */
+/* store_peers.c -- see store_peers.h. Clients and servers run on threads of the test, so that one process has both
+ * ends of each connection. */
 #include "store_peers.h"
 
 #include "base/clock.h"
@@ -32,7 +32,7 @@ static struct store_server *server;
 void serve_with(const struct store_server_options *options)
 {
     struct ddp_err err = { 0 };
-    log_setup("test", LOG_ERROR); /* the tests misbehave on purpose, so warnings about it are noise */
+    log_setup("test", LOG_ERROR); /* the tests misbehave on purpose, so warnings about the tests are noise */
     cr_assert_eq(store_server_start(options, &server, &err), DDP_OK, "%s", err.msg);
 }
 
@@ -110,7 +110,7 @@ bool peer_send_hex(int fd, const char *hex)
 
 /* --- expect -------------------------------------------------------------------------------------------- */
 
-/* Return the bytes read (0 = FIN), or -1 with errno; ETIMEDOUT when `until_ms` passes. */
+/* Return the number of bytes read (0 after a FIN), or -1 with errno. errno is ETIMEDOUT after `until_ms`. */
 static ssize_t read_some(int fd, void *to, size_t size, uint64_t until_ms)
 {
     struct pollfd p = { fd, POLLIN, 0 };
@@ -121,7 +121,7 @@ static ssize_t read_some(int fd, void *to, size_t size, uint64_t until_ms)
     return -1;
 }
 
-/* Read `len` bytes more; return the error, or NULL. */
+/* Read `len` more bytes. Return the error, or NULL. */
 static const char *read_all(int fd, struct buf *got, size_t len)
 {
     uint64_t until_ms = clock_ms() + PEER_DEADLINE_MS;
@@ -222,14 +222,14 @@ void peer_expect_service_at(int port, const char *file, int line)
 
 /* --- fake store ------------------------------------------------------------------------------------------- */
 
-/* One thread; one connection at a time, the others wait in the backlog. */
+/* One thread serves one connection at a time, and the other connections wait in the backlog. */
 
 struct fake_store {
     const char *const *scripts;
     int listener, port;
     pthread_t thread;
     atomic_int connections;
-    char complaint[256]; /* "" as long as everything followed the script */
+    char complaint[256]; /* the first difference from the script; "" = none */
 };
 
 struct player {
@@ -316,7 +316,7 @@ static bool expect_blob(struct player *p)
     return len == 0;
 }
 
-/* False: the connection is over. */
+/* Execute one word of the script. Return false if the connection is over. */
 static bool play_word(struct player *p, const char *word, size_t len)
 {
     if (*word == '<' || *word == '>')
@@ -436,7 +436,7 @@ static const char *words_of(enum rude_kind kind)
     }
 }
 
-/* The nonce follows VALIDATE, the magic and PING. */
+/* Answer the greeting of a client. The nonce follows VALIDATE, the magic and PING. */
 static void answer(enum rude_kind kind, int fd)
 {
     char in[256];
@@ -484,7 +484,8 @@ int rude_closed_port(void)
     return port;
 }
 
-/* Connections of our own fill the queue: the kernel accepts one more than its length, and then drops further ones. */
+/* Fill the queue with connections of this process. The kernel accepts one connection more than the queue's length,
+ * and then drops further connections. */
 int rude_full_port(void)
 {
     int port;

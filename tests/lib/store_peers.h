@@ -1,8 +1,8 @@
 /* store_peers.h -- both ends of a connection to the store: the real server, clients that check each byte, and
  * servers that are not a store or misbehave.
  *
- * served_: a store server inside the test, on a free port of 127.0.0.1. Criterion runs every test in its own
- * process, so there is only one. Its stop asserts that the loop is empty. */
+ * serve() starts a store server inside the test, on a free port of 127.0.0.1. Criterion runs every test in its own
+ * process, so there is only one server. serve_end() asserts that the server's loop is empty. */
 #ifndef STORE_PEERS_H
 #define STORE_PEERS_H
 
@@ -16,7 +16,7 @@
 void serve(void);
 void serve_end(void);
 
-/* Return the port of the running server; start one with other options. */
+/* Return the port of the running server, or start a server with other options. */
 int served_port(void);
 void serve_with(const struct store_server_options *options);
 
@@ -24,8 +24,8 @@ void serve_with(const struct store_server_options *options);
 
 /* A client of the store over a real socket, for tests that check each byte.
  *
- * Bytes are written as hex text, blanks ignored. Every expectation has a deadline of PEER_DEADLINE_MS and fails the
- * test at its line. */
+ * Bytes are written as hex text, blanks ignored. Every expectation has a deadline of PEER_DEADLINE_MS. A failure
+ * names the line of the expectation. */
 
 enum { PEER_DEADLINE_MS = 30000 };
 
@@ -33,13 +33,15 @@ enum { PEER_DEADLINE_MS = 30000 };
 #define PEER_GREETING        "00 cef7853c 0d c6100000"
 #define PEER_GREETING_ANSWER "c6100000"
 
-/* Connect to 127.0.0.1, TCP_NODELAY; fails the test otherwise. Close it with close(2). */
+/* Connect to 127.0.0.1 with TCP_NODELAY and return the socket, which the caller closes. Fail the test if there is no
+ * connection. */
 int peer_connect(int port);
 
-/* The same, and greeted in dialect C. */
+/* Connect, and exchange the greeting of dialect C. */
 int peer_connect_c(int port);
 
-/* Send everything (peer_send_cut: in pieces of `step` bytes, one segment each). False when the server has closed. */
+/* Send all bytes. peer_send_cut sends pieces of `step` bytes, each in a separate segment. Return false if the server
+ * has closed the connection. */
 bool peer_send(int fd, struct slice bytes);
 bool peer_send_hex(int fd, const char *hex);
 bool peer_send_cut(int fd, const char *hex, size_t step);
@@ -48,11 +50,13 @@ bool peer_send_cut(int fd, const char *hex, size_t step);
 #define peer_expect(fd, hex) peer_expect_at(fd, hex, __FILE__, __LINE__)
 void peer_expect_at(int fd, const char *hex, const char *file, int line);
 
-/* Expect nothing to read, and nothing before the answer to a request that is sent now. `dialect` 'A' or 'C'. */
+/* Expect that no byte has arrived. Then send a request, and expect no byte before its answer. `dialect` is 'A' or
+ * 'C'. */
 #define peer_expect_silence(fd, dialect) peer_expect_silence_at(fd, dialect, __FILE__, __LINE__)
 void peer_expect_silence_at(int fd, char dialect, const char *file, int line);
 
-/* Expect that the server closes with FIN (a reset fails the test); earlier bytes are dropped. Closes `fd`. */
+/* Expect that the server closes the connection with FIN (a reset fails the test). Ignore earlier bytes, and close
+ * `fd`. */
 #define peer_expect_end(fd) peer_expect_end_at(fd, __FILE__, __LINE__)
 void peer_expect_end_at(int fd, const char *file, int line);
 
@@ -73,7 +77,7 @@ void peer_expect_service_at(int port, const char *file, int line);
  *     ... connect to fake_store_port(fake) ...
  *     cr_assert_null(fake_store_stop(fake));
  *
- * There is one script for each connection, in order; the last one serves all further connections. Words of a
+ * There is one script for each connection, in order. The last script serves all further connections. Words of a
  * script:
  *
  *     <       what follows is expected, byte by byte: two hex digits (blanks are free), or ?? for any byte
@@ -82,7 +86,7 @@ void peer_expect_service_at(int port, const char *file, int line);
  *     slowly  from here on each byte is sent in a separate segment
  *     hangup  close at once
  *
- * At the end of its script a connection stays open, silent, until the client closes it. */
+ * At the end of its script a connection stays open and silent until the client closes the connection. */
 
 struct fake_store;
 
@@ -94,10 +98,12 @@ int fake_store_port(const struct fake_store *fake);
 /* Return the number of connections so far. */
 int fake_store_connections(const struct fake_store *fake);
 
-/* Stop and free. Return how the clients deviated from the script, NULL if they did not; valid until the next stop. */
+/* Stop and free. Return the first difference between the clients and the script, or NULL. The text is valid until the
+ * next stop. */
 const char *fake_store_stop(struct fake_store *fake);
 
-/* Bind a port of 127.0.0.1 without listening, so that connections are refused. Return the socket; close it. */
+/* Bind a port of 127.0.0.1 without listening, so that connections are refused. Return the socket, which the caller
+ * closes. */
 int fake_port_reserve(int *port);
 
 /* --- rude ------------------------------------------------------------------------------------------------- */
@@ -115,7 +121,7 @@ enum rude_kind {
     RUDE_OTHER
 };
 
-/* Start one and return its port. The thread lives until the test's process ends. */
+/* Start a server and return its port. The thread lives until the test's process ends. */
 int rude_start(enum rude_kind kind);
 
 /* Return a port of 127.0.0.1 without a listener. */
@@ -128,7 +134,7 @@ int rude_full_port(void);
 void rude_own_network(void);
 void rude_own_mounts(void);
 
-/* Run `ip ...`; skip the test when it fails. */
+/* Run `ip` with `arguments`. Skip the test if the command fails. */
 void rude_ip(const char *arguments);
 
 /* Replace a file by `text`, in this mount namespace. */

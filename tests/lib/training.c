@@ -1,4 +1,5 @@
-/* training.c -- see training.h. Runs under ddprun and alone differ only in the words in front of the command line. */
+/* training.c -- see training.h. A run under ddprun has more words in front of the command line than a run without
+ * ddprun, and no other difference. */
 #include "training.h"
 
 #include "run.h"
@@ -40,7 +41,7 @@ void training_close(void)
     run_free(&r);
 }
 
-/* Only `make tsan` sets DDP_BUILD to such programs. */
+/* Only `make tsan` sets DDP_BUILD to programs with a sanitizer. */
 void training_skip_same_threads(void)
 {
     if (getenv("DDP_BUILD") != NULL && bin_is_sanitized())
@@ -70,7 +71,7 @@ struct run_result run_line(int workers, const char *line)
                                  *c == '@' ? training_dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
-    /* A GPU of this machine would compute other bits; the fake one is always available. */
+    /* A GPU of this machine would compute other bits; the fake GPU is always available. */
     static const char *const env[] = { "CUDA_VISIBLE_DEVICES=", NULL };
     return run_command(argv, &(struct run_options){ .env = env, .timeout_ms = 2 * PATIENCE_MS });
 }

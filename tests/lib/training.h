@@ -18,26 +18,27 @@ extern char training_dir[];
 void training_open(void);
 void training_close(void);
 
-/* Skip the test under ThreadSanitizer, because its threads do nothing that those of another test do not: it differs in the
- * model, the number of workers or the single-threaded part. */
+/* Skip the test under ThreadSanitizer, because another test has the same threads. The two tests differ in the model,
+ * the number of workers or the single-threaded part. */
 void training_skip_same_threads(void);
 
-/* Words in front of `train` when there are several workers, up to NULL. */
+/* Words in front of `train` if there are several workers. NULL ends the list. */
 extern const char *const *training_prefix;
 
-/* Return training_dir/NAME; four of them may be in use at once. */
+/* Return training_dir/NAME. Four such texts may be in use at once. */
 const char *in_dir(const char *name);
 
-/* Run `train` with the words of `line`, under ddprun when `workers` is above 1. */
+/* Run `train` with the words of `line`, under ddprun if `workers` is above 1. */
 struct run_result run_line(int workers, const char *line);
 
-/* The same, and it must succeed. */
+/* Run `train` as run_line does, and expect success. */
 void train(int workers, const char *line);
 
-/* The same, and it must fail with `exit_code` and print `says`. */
+/* Run `train` as run_line does, and expect exit code `exit_code` and the text `says`. */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
-/* Make files in training_dir/NAME, with 1000 samples for the test; `extra` words may change that, or be NULL. */
+/* Make files in training_dir/NAME, with 1000 samples for the test; The words in `extra`, which may be NULL, can
+ * change this number. */
 void make_data(const char *name, const char *samples, const char *extra);
 void make_cifar(const char *dir, int samples,
                 int test_samples); /* noise in CIFAR-10's format; `dir` is created */
@@ -54,17 +55,17 @@ struct summary {
 };
 struct summary summary(void);
 
-/* With --hash_steps --metrics @/metrics: return the parameters' hash after each step of the last run, HASH letters
- * and a blank each, in one text; the caller frees it. */
+/* With --hash_steps --metrics @/metrics: return the parameters' hash after each step of the last run, each with HASH
+ * letters and a blank, in one text, which the caller frees. */
 enum { HASH = 16 };
 char *step_hashes(void);
 
-/* Return a number of a JSON object, which must have it. */
+/* Return the number at `key` of a JSON object. Fail the test if there is no such number. */
 double json_number(const cJSON *json, const char *key);
 
 /* --- pace ------------------------------------------------------------------------------------------------- */
 
-/* A training run whose steps wait for the test: its metrics go into a FIFO that holds one page, so a step blocks when
+/* A training run whose steps wait for the test. The metrics go into a FIFO that holds one page, so a step blocks if
  * its line does not fit.
  *
  *     struct pace pace;
@@ -78,13 +79,14 @@ struct pace {
     int fd; /* both ends, so that no writer meets a FIFO without a reader */
 };
 
-/* The FIFO is dir/metrics, and goes with the directory. */
+/* Make the FIFO dir/metrics. The test removes the FIFO with the directory. */
 void pace_open(struct pace *p, const char *dir);
 
-/* Let it go on until its metrics contain `text`, which the next call does not see again. False when it ends before. */
+/* Let the run continue until its metrics contain `text`. The next call searches behind this text. Return false if the
+ * run ends first. */
 bool pace_until(struct pace *p, const char *text);
 
-/* A thread reads the rest. It lives as long as the test. */
+/* Start a thread that reads the remaining metrics. The thread lives as long as the test. */
 void pace_go(struct pace *p);
 
 #endif

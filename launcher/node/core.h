@@ -1,7 +1,8 @@
 /* core.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
- * A callback passes an event to node_feed(), which calls the agent and queues its effects; node_pump() carries out the
- * effects, some at a time. Each file calls only files below it in this list:
+ * A turn is one pass of the event loop. A callback passes an event to node_feed(), which calls the agent and queues
+ * its effects. node_pump() carries out the effects, a few in each turn. Each file calls only files below it in this
+ * list:
  *
  *     node.c           opens, runs and frees; the way into the job; time
  *     signals.c        signals of the user, the death of the guardian
@@ -35,11 +36,11 @@
 /* The store, the connection to the store and the store's messages: the nodes of the round, the next attempt, the
  * reason for a loss. */
 struct node_meeting {
-    struct store_server *store; /* NULL = another node or a daemon hosts it */
+    struct store_server *store; /* NULL = another node or a daemon hosts the store */
     struct store_host *host;    /* set while this node decides which host has the store */
     struct join_dial *dial;     /* set while this node connects to the store */
     bool
-        should_host; /* this node should host the store, but cannot; it dials to find out whether another node does */
+        should_host; /* this node should host the store, but cannot, and dials to find a store of another node */
     struct refusing_store *refusing; /* NULL unless this node cannot host the store */
     uv_timer_t refusing_timer;
     uint64_t refusing_until_ms;
@@ -47,29 +48,31 @@ struct node_meeting {
     int held_port; /* socket with the port that is offered to rank 0; -1 = none */
     char port_note[NOTE_MAX];
     uv_timer_t port_timer;        /* for the next check of `held_port` */
-    struct heard_round *round;    /* of the current or last round; NULL before the first */
+    struct heard_round *round;    /* the current or last round; NULL before the first round */
     struct heard_waiting waiting; /* the last message of this kind */
     uv_timer_t waiting_timer;
     uint64_t waiting_heard_ms;
-    bool waiting_due, waiting_said; /* due: a line about a change will be printed; said: a line was printed */
-    bool waiting_asked;             /* the store was asked which nodes have not ended */
+    bool waiting_due,
+        waiting_said; /* waiting_due: a line about a change will be printed; waiting_said: a line was printed */
+    bool waiting_asked;              /* the store was asked which nodes have not ended */
     char unfinished[HEARD_LIST_MAX]; /* the store's answer */
-    int missing;                     /* errno if the program does not exist on this node; 0 = it exists */
+    int missing; /* errno if the program does not exist on this node; 0 = the program exists */
     uv_timer_t missing_timer;
     bool refused;           /* the store has refused this node */
     struct secret *secret;  /* owned; NULL = none */
     struct vouch vouch;     /* connections that the store asked about */
     uv_timer_t vouch_timer; /* for the next search of their owners */
-    uint64_t whose_ms;      /* time until which the budget for finding owners of sockets is used up */
-    char first_cause[LIMIT_WORDS / 2];    /* why the nodes did not all join; "" = not reported */
-    int next_attempt;                     /* set by the verdict */
-    uint64_t store_deadline_ms;           /* deadline of the expected answer; UINT64_MAX = none expected */
-    char store_lost[FINDING_TEXT_MAX];    /* reason of the loss; "" = not lost */
-    struct finding store_finding;         /* the cause if it is on this node; FINDING_NONE = elsewhere */
+    uint64_t whose_ms;      /* until this time the budget for finding owners of sockets is used up */
+    char first_cause[LIMIT_WORDS / 2]; /* why the nodes did not all join; "" = not reported */
+    int next_attempt;                  /* set by the verdict */
+    uint64_t store_deadline_ms;        /* deadline of the expected answer; UINT64_MAX = none expected */
+    char store_lost[FINDING_TEXT_MAX]; /* reason of the loss; "" = not lost */
+    struct finding
+        store_finding; /* the cause of the loss on this node; FINDING_NONE = the cause is elsewhere */
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" = not known */
 };
 
-/* The order in which workers ended. waitpid returns children in the order of their start, so if two of them fail
+/* The order in which workers ended. waitpid returns children in the order of their start, so if two workers fail
  * within one turn of a busy loop, the lower rank would always be the first failure. */
 struct exits {
     int epoll; /* one pidfd for each living worker; -1 = not supported, or no descriptor was left */
@@ -80,12 +83,13 @@ struct node_sample {
     bool by_py_spy;                /* Python runs and py-spy is available: the stop waits for the sample */
     bool is_taken;                 /* the sample is in `beats_seen` */
     unsigned beats;                /* heartbeats of this attempt */
-    struct beat_known *beats_seen; /* by local rank, at the last heartbeat; pid 0 = it had ended */
+    struct beat_known *beats_seen; /* by local rank, at the last heartbeat; pid 0 = the worker had ended */
     struct cJSON *stacks;          /* owned: rows of record/stacks.h; NULL = none */
 };
 
 /* The memory that this node shares with its workers: one page of record/flight.h for each, in an unnamed memory file.
- * It is created for each attempt, so that a process of an earlier attempt cannot write into it. Zeroed: no pages. */
+ * The file is created for each attempt, so that a process of an earlier attempt cannot write into the file. A zeroed
+ * struct has no pages. */
 struct rank_pages {
     int n, fd; /* descriptor, if n > 0 */
     void *base;
@@ -96,7 +100,7 @@ struct node_run {
     struct contain *contain; /* borrowed */
     struct spawner spawner;
     struct exits exits;
-    pid_t *pids;                   /* by local rank; 0 = not running. Reserved until it was waited for */
+    pid_t *pids;                   /* by local rank; 0 = not running; a pid stays reserved until waitpid */
     bool *asked;                   /* by local rank: the worker still ran when the agent signalled it */
     struct beat_known *known;      /* by local rank: the last state of the process that the store received */
     struct beat_step *steps;       /* by local rank: the last step that the store received */
@@ -117,10 +121,10 @@ struct node_run {
     int64_t step, best_step; /* from the verdict: step of this attempt, best of all; -1 = none */
     struct buf failed;       /* array of struct failed_attempt */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", the subject of left_waiting */
-    char left_waiting[FINDING_TEXT_MAX];    /* about a rank that left while others waited; "" = none */
-    struct finding hang;                    /* the store's verdict on this attempt; FINDING_NONE = none */
-    enum finding_code left_code;            /* code of left_waiting: see struct left_early */
-    struct stuck stuck[STUCK_MAX];          /* processes that cannot be killed, for the report */
+    char left_waiting[FINDING_TEXT_MAX];    /* about a rank that left while other ranks waited; "" = none */
+    struct finding hang;           /* the store's finding about a hang in this attempt; FINDING_NONE = none */
+    enum finding_code left_code;   /* code of left_waiting: see struct left_early */
+    struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
     size_t n_stuck;
 };
 
@@ -151,7 +155,7 @@ struct node {
     uv_loop_t loop;
     uv_timer_t timer;     /* the agent's deadline, or the store's */
     uint64_t due_ms;      /* the time for which the timer is set */
-    bool caught_up;       /* the timer was much too late, and everything missed was processed */
+    bool caught_up;       /* the timer was much too late, and all missed events were processed */
     uv_timer_cb on_timer; /* node_on_timer, which effects.c cannot call directly */
     uv_idle_t more;       /* runs while effects are queued or ended children wait */
     bool ended;           /* the handles are being closed */
@@ -172,7 +176,7 @@ static inline int node_rank(const struct node *n, int local_rank)
     return n->plan->workers[local_rank].rank;
 }
 
-/* Return true if the attempt was ended by something other than a worker of this node. */
+/* Return true if the attempt did not end because of a worker of this node. */
 static inline bool node_cause_is_elsewhere(const struct node *n)
 {
     return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
@@ -183,31 +187,31 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
 /* Pass an event to the agent. Its effects wait for the next node_pump(). */
 void node_feed(struct node *n, struct agent_event event);
 
-/* Record that a request was sent to the store: without an answer within --timeout (default 60 s), the store is
+/* Record that a request was sent to the store. Without an answer within --timeout (default 60 s), the store is
  * treated as lost. */
 void node_expect_answer(struct node *n);
 
 /* Record that the store has answered and no answer is expected. */
 void node_expect_nothing(struct node *n);
 
-/* Close every handle; then the loop ends, and ddprun exits with this code. */
+/* Close every handle, so that the loop ends and ddprun exits with this code. */
 void node_finish(struct node *n, int exit_code);
 
 /* Finish without waiting for unread output, because the user has requested a stop. */
 void node_leave_output(struct node *n);
 
-/* Open or close the set; without an epoll set, the order of the ends is unknown. */
+/* Open or close the set. Without an epoll set, the order of the ends is unknown. */
 void exits_open(struct exits *x);
 void exits_close(struct exits *x);
 
-/* Carry out some effects; the loop calls this function again for the rest. */
+/* Carry out some effects. The loop calls this function again for the remaining effects. */
 void node_pump(struct node *n);
 
-/* Open torchrun's file timer if it is enabled; node_finish() closes it. */
+/* Open torchrun's file timer if the user has enabled it. node_finish() closes the timer. */
 ddp_status node_open_timers(struct node *n, struct ddp_err *err);
 
-/* Hold a port for a store that rank 0 may host on this node, if the workers need that. Called before each join with a
- * new port each time, so that leftovers of the last attempt cannot connect to it. */
+/* Hold a port for a store that rank 0 may host on this node, if the workers need such a store. Called before each
+ * join, with a new port each time, so that leftovers of the last attempt cannot connect to the store. */
 void node_offer_port(struct node *n);
 
 /* Print why the program of this node cannot be started (`error` of spawner_find()), and the remedy. */
@@ -215,14 +219,14 @@ void node_say_not_started(const struct node *n, int error);
 
 /* --- flight_pages.c --- */
 
-/* Create the pages. Without memory or descriptors no page is created, and workers run without one. */
+/* Create the pages. Without memory or descriptors no page is created, and workers run without pages. */
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 
-/* Return the address of worker 0's page; pid 0 if there are no pages. */
+/* Return the address of worker 0's page. The address has pid 0 if no pages exist. */
 struct flight_page rank_pages_first(const struct rank_pages *pages);
 
-/* Return the page of worker `i`; NULL before its first record, or without pages. */
+/* Return the page of worker `i`, or NULL before its first record, or without pages. */
 const struct flight *rank_page(const struct rank_pages *pages, int i);
 
 /* Write the records of ranks that could not write them themselves, after a failure or a stop. */
@@ -239,8 +243,8 @@ struct stack_request {
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
 
-/* Find out where the threads of workers and of their children are. Return false if that is not possible now; then
- * `done` is not called. */
+/* Start a dump, which finds where the threads of workers and of their children are. Return false, without calling
+ * `done`, if a dump is not possible now. */
 bool node_dump_stacks(struct node *n, const struct stack_request *request);
 
 /* Handle the end of a child that is no worker. */
@@ -256,7 +260,7 @@ void node_close_dumps(struct node *n);
 void node_begin_samples(struct node *n);
 void node_look_for_python(struct node *n);
 
-/* Keep the workers' states at the last heartbeat, and later make rows of them. */
+/* Keep the workers' states at the last heartbeat. node_explain_beats makes rows from these states. */
 void node_keep_beats(struct node *n);
 void node_explain_beats(struct node *n);
 
@@ -268,19 +272,19 @@ extern const struct store_link_calls node_store_calls;
 /* Prepare an attempt: ranks, containment, log files, empty lines and tails. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
 
-/* Begin the attempt that was prepared, once its round is known. */
+/* Begin the prepared attempt if its round is known. */
 void node_begin_prepared(struct node *n);
 
-/* Handle the loss of the store: before the first round, ddprun exits; later the agent decides. */
+/* Handle the loss of the store. Before the first round, ddprun exits. Later the agent decides. */
 void node_on_lost(void *user, const char *why);
 
 /* --- signals.c --- */
 
-/* Begin to receive signals and the end of the guardian's lifeline, until node_finish(). Return false and set errno if
- * no descriptor is left; then nothing is open. */
+/* Begin to receive signals and the end of the guardian's lifeline, until node_finish(). Return false, set errno and
+ * leave no handle open if no descriptor is left. */
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
 
-/* Carry out the action of a signal, including those that the guardian passes on. */
+/* Carry out the action of a signal, also of a signal that the guardian passes on. */
 void node_signal(struct node *n, const struct signal_heard *heard);
 
 /* Handle the store's answer to a status request; for store_link_options. */

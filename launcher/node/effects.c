@@ -1,8 +1,8 @@
-/* effects.c -- connects the agent with the machine: node_feed passes an event to the agent, node_pump carries out its
- * effects, some at a time. Effects start processes, send signals, and notify the store and the user.
+/* effects.c -- connects the agent with the machine: node_feed passes an event to the agent, and node_pump carries out
+ * the agent's effects. Effects start processes, send signals, and notify the store and the user.
  *
- * SIGCHLD only sets `reap`; on_more() runs in the loop's next turn, so that all workers that have exited by then are
- * collected together. */
+ * SIGCHLD only sets `reap`. on_more() runs in the next turn of the loop and collects all workers that have exited
+ * before. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -31,8 +31,8 @@
 
 enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
 
-/* Pass an event to the agent, and append its effects to those that still wait: they are valid only until the next
- * call of the agent, and an effect may cause the next event. */
+/* Pass an event to the agent, and append a copy of its effects to the waiting effects. Effects are valid only until
+ * the next call of the agent, and an effect may cause the next event. */
 void node_feed(struct node *n, struct agent_event event)
 {
     size_t count;
@@ -42,7 +42,7 @@ void node_feed(struct node *n, struct agent_event event)
         abort(); /* the effects cannot be recorded: exit, and the guardian cleans up */
 }
 
-/* Set the timer for the agent's deadline, the store's, or that of unread output, whichever is first. */
+/* Set the timer for the earliest deadline: of the agent, the store or unread output. */
 static void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
@@ -57,7 +57,7 @@ static void node_set_timer(struct node *n)
         uv_timer_start(&n->timer, n->on_timer, at > now ? at - now : 0, 0);
 }
 
-/* Set the deadline of an answer; without one, the wait for a store that hangs would never end. */
+/* Set the deadline of an answer, because without a deadline the wait for a store that hangs would never end. */
 void node_expect_answer(struct node *n)
 {
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
@@ -70,7 +70,7 @@ void node_expect_nothing(struct node *n)
     n->meet.store_deadline_ms = UINT64_MAX;
 }
 
-/* Return true if there is a worker that was not waited for yet. */
+/* Return true while waitpid has not returned every worker. */
 static bool node_has_workers(const struct node *n)
 {
     for (int i = 0; i < n->plan->nproc; i++)
@@ -82,7 +82,7 @@ static bool node_has_workers(const struct node *n)
 /* --- the order of ends ------------------------------------------------------------------------------------ */
 
 /* A pidfd becomes ready when its process ends, and an epoll set returns descriptors in the order in which they became
- * ready. Only that order is used: SIGCHLD still starts the check, and waitpid returns how each worker ended. So if a
+ * ready. Only the order is used. SIGCHLD still starts the check, and waitpid returns how each worker ended. So if a
  * pidfd is missing, only the order is unknown. */
 
 void exits_open(struct exits *x)
@@ -103,18 +103,18 @@ static void exits_watch(struct exits *x, pid_t pid)
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
-    /* One event at a time, so that the others keep their place in the set. */
+    /* One event at a time, so that the other events keep their place in the set. */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;
     const int pidfd = (int)(event.data.u64 >> 32);
     epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
-              NULL); /* otherwise it stays in the set as long as any process has a copy */
+              NULL); /* a pidfd would otherwise stay in the set as long as any process has a copy */
     close(pidfd);
     return (pid_t)(uint32_t)event.data.u64;
 }
 
-/* A worker that ended between the last check here and its waitpid still has its pidfd in the set; those are closed,
- * too. */
+/* A worker that ended between the last check here and its waitpid still has its pidfd in the set. This function also
+ * closes such pidfds. */
 void exits_close(struct exits *x)
 {
     while (exits_next(x) > 0)
@@ -136,8 +136,9 @@ static int local_rank_of(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* Return true if the worker ended because it lost a peer. PyTorch has no exit code for that, but the last lines of
- * the worker, which are already in the pipe, show it. A process group ends its process with abort(). */
+/* Return true if the worker ended because it lost a peer. PyTorch has no exit code for a lost peer, but the last
+ * lines of the worker, which are already in the pipe, show the loss. A process group ends its process with
+ * abort(). */
 static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -149,8 +150,8 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
     return lost;
 }
 
-/* Return a number for the import error that ended the worker, 0 = none. Python exits with 1 after an uncaught
- * exception. */
+/* Return a number for the import error that ended the worker, or 0 without an import error. Python exits with 1 after
+ * an uncaught exception. */
 static uint64_t import_error_of(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -186,7 +187,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
-/* Wait for workers in the order of their ends, as far as that is known. Return how many. */
+/* Wait for workers in the known order of their ends. Return their number. */
 static int take_workers(struct node *n)
 {
     struct rusage usage;
@@ -199,7 +200,7 @@ static int take_workers(struct node *n)
 }
 
 /* Wait for all other children: adopted orphans, which would stay zombies, and workers whose order is unknown. Return
- * false when there may be more; set `alone` when no child is left. */
+ * false if more children may have ended. Set `alone` if no child is left. */
 static bool take_others(struct node *n)
 {
     struct rusage usage;
@@ -211,11 +212,11 @@ static bool take_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Wait for children that have ended. SIGCHLD means at least one. Each turn has a limit, because processes that fork
- * and exit without pause may end as fast as they are waited for. Workers are first; the others are checked only if
- * there were no workers, or the last worker has ended, because then the agent needs to know whether any child is
- * left. The last call of take_workers removes the pidfds of workers that were waited for among the others, which
- * would otherwise wake the loop. */
+/* Wait for children that have ended. Each turn has a limit, because processes that fork and exit without pause may
+ * end as fast as ddprun waits for them. Workers are first. Other children are checked only if no worker has ended or
+ * the last worker has ended, because the agent then needs to know whether any child is left. take_others may also
+ * wait for workers. The last call of take_workers removes the pidfds of these workers, which would otherwise wake the
+ * loop. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -229,12 +230,12 @@ static void reap_children(struct node *n)
 
 /* --- timers of workers ------------------------------------------------------------------------------------- */
 
-/* When a timer of torchrun's file timer expires, the process that set it gets the signal that the timer names, and
- * its end is a failure with the timer as cause. (torchrun kills itself together with the worker and reports nothing.)
- * Any process may write to the FIFO, so a signal is sent only to processes in a worker's own process group; the
- * number of that group stays reserved until the worker was waited for. */
+/* When a timer of torchrun's file timer expires, the process that set the timer gets the signal that the timer names.
+ * The end of this process is a failure with the timer as cause. (torchrun kills itself together with the worker and
+ * reports nothing.) Any process may write to the FIFO, so a signal is sent only to processes in a worker's own
+ * process group. The number of the group stays reserved until waitpid. */
 
-/* Return the local rank of the worker that `pid` is, or to which `pid` belongs; -1 = none. */
+/* Return the local rank of the worker whose process group contains `pid`, or -1 if no group contains `pid`. */
 static int local_rank_of_group(const struct node *n, pid_t pid)
 {
     const pid_t group = getpgid(pid);
@@ -286,10 +287,12 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* A failure is sent twice: `failed` as soon as a worker has ended, so that the other nodes stop soon; `cause` when
- * its last lines are read, so that the reports of other nodes are as complete as this node's. */
+/* A failure is sent twice. `failed` is sent as soon as a worker has ended, so that the other nodes stop soon. `cause`
+ * is sent after the last lines of the worker were read, so that the reports of other nodes are as complete as this
+ * node's report. */
 
-/* Print why the program cannot be started, with its path on this node, because it may exist on other nodes. */
+/* Print why the program cannot be started, with its path on this node, because the program may exist on other
+ * nodes. */
 void node_say_not_started(const struct node *n, int error)
 {
     static struct program_look look; /* paths make it too large for a stack */
@@ -360,7 +363,7 @@ static void tell_cause(struct node *n)
 }
 
 /* Send that a worker has ended. Ranks that wait for it in a barrier get the reason before their agents signal them.
- * If the exit code is 0, the message may wait for the next one, because no other rank is stopped. */
+ * If the exit code is 0, the message may wait for the next message, because no other rank is stopped. */
 static void tell_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -378,7 +381,7 @@ static void tell_stopped(struct node *n)
     store_link_tell(n->meet.link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
 }
 
-/* Send the signal that stopped the job, with its sender if that is known. */
+/* Send the signal that stopped the job, with its sender if the sender is known. */
 static void tell_leave(struct node *n)
 {
     struct buf by = { 0 };
@@ -410,7 +413,7 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     a->failed_ms = w->ended_ms;
 }
 
-/* Record the failed attempt, once, although this is called at several moments of an attempt's end. A round that ended
+/* Record the failed attempt once, although several steps of an attempt's end call this function. A round that ended
  * because the job grows has not failed. */
 static void note_failed(struct node *n)
 {
@@ -456,7 +459,8 @@ static void say_dying(struct node *n, int local_rank)
         node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* Print which nodes this node waits for. The store is asked for them; after the wait there is no time to ask. */
+/* Print which nodes this node waits for. First ask the store for these nodes. After the wait no time is left to
+ * ask. */
 static void say_waiting(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -478,20 +482,21 @@ void node_offer_port(struct node *n)
 
 /* --- the effects -------------------------------------------------------------------------------------------- */
 
-/* The agent's effects: processes, signals, the store, the end. Each turn of the loop carries out only some of them,
+/* The agent's effects: processes, signals, the store, the end. Each turn of the loop carries out only some effects,
  * so that other events are handled during the start of many workers. For the agent, a worker that cannot be started
  * is an ordinary event. */
 
 enum {
     EFFECTS_PER_TURN = 32,
-    DRAIN_MS = 1000,      /* limit for pipes that a process outside the job may still hold */
-    STUCK_DRAIN_MS = 200, /* the same if a process cannot be killed: a longer wait is useless */
-    KILL_SLICE_MS = 50,   /* limit for killing leftovers in one turn of the loop */
-    UNREAD_MS = 2000      /* limit for output that is not read, after a stop by the user */
+    DRAIN_MS = 1000, /* limit for pipes that a process outside the job may still hold */
+    STUCK_DRAIN_MS =
+        200, /* limit for these pipes if a process cannot be killed, because a longer wait is useless */
+    KILL_SLICE_MS = 50, /* limit for killing leftovers in one turn of the loop */
+    UNREAD_MS = 2000    /* limit for output that is not read, after a stop by the user */
 };
 
-/* Start a worker; after the event, the agent emits the effect for the next worker. A failed start is reported like
- * any other end. */
+/* Start a worker. After the resulting event, the agent emits the effect for the next worker. A failed start is
+ * reported like any other end. */
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
@@ -508,15 +513,16 @@ static void spawn(struct node *n, int local_rank)
     n->run.alone = false;
     if (n->run.resting) /* the other workers are stopped, too */
         kill(pid, SIGSTOP);
-    pid = contain_shown_pid(n->run.contain, pid); /* from here on, the pid is only displayed */
+    pid = contain_shown_pid(n->run.contain, pid); /* the pid is only displayed after this */
     store_link_mention(n->meet.link,
                        encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
     announce_worker_started(&n->out.announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Signal the processes that the workers left. SIGKILL also waits for them, so descendants_kill_all is called only
- * when the end of every worker is known. If a SIGKILL did not reach all, the agent repeats it. */
+/* Signal the processes that the workers left. With SIGKILL this function also waits for these processes, so
+ * descendants_kill_all is called only when the end of every worker is known. If SIGKILL did not reach all processes,
+ * the agent repeats SIGKILL. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -545,7 +551,7 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
         uv_idle_start(&n->more, on_more);
 }
 
-/* Sample the survivors. The signals that follow wait for py-spy; without py-spy nothing waits. */
+/* Sample the survivors. The following signals wait for py-spy. Without py-spy no signal waits. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
@@ -557,7 +563,7 @@ static void sample(struct node *n)
 }
 
 /* Begin the end: all processes are gone or cannot be killed. The report waits for the workers' last lines
- * (on_output_idle), but only briefly for those of a process that hangs in the kernel. */
+ * (on_output_idle), but only briefly for the lines of a process that hangs in the kernel. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
@@ -577,8 +583,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Send a signal to a worker and its helpers. If the worker has already ended, the signal is not the reason; then
- * `asked` stays false, and the agent gets that with the worker's end. */
+/* Send a signal to a worker and its helpers. If the worker has already ended, the signal is not the reason of the
+ * end. In this case `asked` stays false, which the agent receives with the worker's end. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];
@@ -666,8 +672,8 @@ static void on_more(uv_idle_t *idle)
     node_pump(n);
 }
 
-/* Carry out some effects. Between two turns the loop reads pipes and handles ends and signals; otherwise a start of
- * 256 workers would block these for a tenth of a second, even the end of a worker that fails at once. */
+/* Carry out some effects. Between two calls the loop reads pipes and handles ends and signals. Without this limit, a
+ * start of 256 workers would block the loop for a tenth of a second, even if a worker fails at once. */
 void node_pump(struct node *n)
 {
     struct agent_effect effect;
@@ -684,7 +690,7 @@ void node_pump(struct node *n)
 
 /* --- the end ------------------------------------------------------------------------------------------------ */
 
-/* Report the job. (If it never began, the error was already printed, and this is not called.) */
+/* Report the job. This function is not called if the job never began, because its error was already printed. */
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
@@ -713,7 +719,7 @@ static void report(struct node *n)
     final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
 }
 
-/* Close the sources of signals; all signals stay blocked. */
+/* Close the sources of signals. All signals stay blocked. */
 static void close_signals(struct node *n)
 {
     uv_close((uv_handle_t *)&n->lifeline, NULL);
@@ -748,7 +754,7 @@ void node_finish(struct node *n, int exit_code)
     output_close(n->out.output);
 }
 
-/* Give up output that is not read, because the user has requested a stop. */
+/* Drop output that is not read, because the user has requested a stop. */
 void node_leave_output(struct node *n)
 {
     log_warn("ended before all output was written, because the user requested a stop");

@@ -1,7 +1,8 @@
 /* file_timer.c -- see file_timer.h.
  *
- * The FIFO is opened for reading and writing, because each client opens it, writes a line and closes it; without any
- * writer, every read would return the end of file. Times are of the wall clock, like the clients' times. */
+ * The FIFO is opened for reading and writing, because each client opens the FIFO, writes a line and closes the FIFO.
+ * Without any writer, every read would return the end of file. Times are of the wall clock, like the clients'
+ * times. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"
@@ -137,7 +138,8 @@ bool timer_table_next(const struct timer_table *t, double *expires)
     return t->n > 0;
 }
 
-/* Return true if `a` precedes `b`: a timer with a signal precedes one without, then the earlier one precedes. */
+/* Return true if `a` precedes `b`: a timer with a signal precedes a timer without a signal. Otherwise the earlier
+ * timer precedes. */
 static bool is_better(const struct timer_row *a, const struct timer_row *b)
 {
     if ((a->signal > 0) != (b->signal > 0))
@@ -181,7 +183,7 @@ static double now_s(void)
 
 static void on_due(uv_timer_t *timer);
 
-/* Set the timer for the next expiry, but for a minute at most, so that a change of the wall clock is noticed. */
+/* Set the timer for the next expiry, but for a minute at most, so that a change of the wall clock is detected. */
 static void set_timer(struct file_timer *ft)
 {
     double at;

@@ -14,7 +14,7 @@
  *
  *     {"version": 1, "pid": 71, "scope_id": "step", "expiration_time": 1700000000.5, "signal": 9}
  *
- * Each process has one timer per scope; a new line replaces the timer, and a negative time releases the timer. Pure:
+ * Each process has one timer per scope. A new line replaces the timer, and a negative time releases the timer. Pure:
  * the time is an argument, in seconds since 1970 as in the lines. */
 
 enum {
@@ -29,7 +29,7 @@ struct timer_row {
     char scope[TIMER_SHOWN]; /* safe to print; longer names are cut */
 };
 
-/* Zeroed = empty. */
+/* A zeroed struct is an empty table. */
 struct timer_table {
     struct timer_row *rows; /* owned */
     size_t n, room;
@@ -40,32 +40,33 @@ struct timer_table {
 
 void timer_table_free(struct timer_table *t);
 
-/* Process bytes that were read. Return how many lines were invalid or could not be kept. */
+/* Process bytes that were read. Return the number of lines that were invalid or could not be kept. */
 size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n);
 
-/* Get the time at which the next timer expires; return false without a timer. */
+/* Get the time at which the next timer expires. Return false without a timer. */
 bool timer_table_next(const struct timer_table *t, double *expires);
 
-/* Remove all timers of a process that has an expired timer; *row is the earliest of its expired timers that have a
- * signal, or else the earliest. Return false if no timer has expired. */
+/* Remove all timers of a process that has an expired timer. Set *row to the earliest expired timer with a signal, or
+ * else to the earliest expired timer. Return false if no timer has expired. */
 bool timer_table_take(struct timer_table *t, double now, struct timer_row *row);
 
 struct file_timer;
 
 struct file_timer_calls {
-    /* A timer has expired. The owner must check the process in the row, because any process may write to the FIFO. */
+    /* Called when a timer has expired. The owner must check the process in the row, because any process may write to
+     * the FIFO. */
     void (*expired)(void *user, const struct timer_row *row);
     /* A message for the user is ready. */
     void (*note)(void *user, const char *words);
     void *user;
 };
 
-/* Create the FIFO at `path` and read from it. An existing FIFO is replaced; any other file is kept, and is an error.
- * `path` must live until file_timer_close. */
+/* Create the FIFO at `path` and read from it. An existing FIFO is replaced. Any other existing file is kept and
+ * causes an error. `path` must live until file_timer_close. */
 ddp_status file_timer_open(uv_loop_t *loop, const char *path, const struct file_timer_calls *calls,
                            struct file_timer **out, struct ddp_err *err);
 
-/* Remove the FIFO and stop reading; the loop frees the rest. NULL is allowed. */
+/* Remove the FIFO and stop reading. The loop later frees the memory. NULL is allowed. */
 void file_timer_close(struct file_timer *ft);
 
 #endif

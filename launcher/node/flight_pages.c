@@ -20,7 +20,7 @@ static bool seal(int fd, size_t bytes)
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* Map the file; take ownership of `fd` in any case. */
+/* Map the file. Take ownership of `fd` in any case. */
 static void map(struct rank_pages *pages, int fd, int n)
 {
     void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -91,8 +91,8 @@ static bool write_record(const struct flight *f, const char *path, const char *t
     return ok;
 }
 
-/* Write worker `i`'s record to `path`, completely or not at all, unless the worker has done that since its last call.
- * Return true if the record is there. An existing file may be from an earlier run. */
+/* Write worker `i`'s record to `path`, completely or not at all, unless the worker has written the record after its
+ * last call. Return true if the file has the record. An existing file may be from an earlier run. */
 static bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
@@ -105,9 +105,9 @@ static bool rank_page_keep(const struct rank_pages *pages, int i, const char *pa
 /* --- at the end of an attempt ---------------------------------------------------------------------------- */
 
 /* A rank that has received the error has written its record itself (worker/core/recorder.h). A rank that was stopped,
- * was in a loop or was killed has not, and that rank is usually the cause. Its record is in the shared memory and is
- * written here. The user has chosen the directory, perhaps on a server that no longer answers; so the agent waits
- * only for a limited time for the thread that writes. */
+ * was in a loop or was killed has written no record, and is usually the cause. This file writes such a record from
+ * the shared memory. The user has chosen the directory, perhaps on a server that no longer answers. So a thread
+ * writes, and the agent waits for the thread only for a limited time. */
 
 enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, REASON_MAX = ENDING_MAX + 32 };
 
@@ -138,7 +138,7 @@ static void records_free(void *user)
     free(records);
 }
 
-/* Return what the thread needs; NULL if there are no pages, or memory is short. */
+/* Return the data of the thread, or NULL if no pages exist or memory is short. */
 static struct records *records_of(const struct node *n, const char *pattern)
 {
     const size_t nproc = (size_t)n->plan->nproc;

@@ -1,8 +1,8 @@
 /* guardian.c -- see guardian.h.
  *
- * The guardian is small, so that hardly anything in it can fail: no thread, no event loop, no allocation. It sleeps in
- * sigtimedwait; each of its events is a signal. The agent has its own session, so a Ctrl-C reaches only the guardian,
- * which passes it on once.
+ * The guardian is small, so that it can hardly fail: no thread, no event loop, no allocation. The guardian sleeps in
+ * sigtimedwait. Each of its events is a signal. The agent has its own session, so a Ctrl-C reaches only the guardian,
+ * which passes the signal on once.
  *
  * A signal is passed on as a message in the lifeline, with its number and its sender. If a signal were sent instead,
  * the sender would be lost, and two signals of one kind would become one.
@@ -33,7 +33,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The agent has already waited for processes that cannot be killed, and has reported them. */
+/* STUCK_LIMIT_MS is short, because the agent has already waited for processes that cannot be killed, and has reported
+ * them. */
 enum { STUCK_LIMIT_MS = 100, SETTLED_S = 1 };
 
 /* The user's second request to stop is obeyed within 2 s, even if a disk does not answer. */
@@ -50,8 +51,8 @@ struct guardian {
     uint64_t hung_ms; /* time since which the agent should end soon; 0 = not requested */
 };
 
-/* Continue the agent, but only if it is stopped: with a SIGCONT pending, a debugger or leak checker that attaches to
- * an exiting agent would wait forever for its stop. */
+/* Continue the agent, but only if the agent is stopped. With a pending SIGCONT, a debugger or leak checker that
+ * attaches to an exiting agent would wait forever for its stop. */
 static void wake_if_stopped(pid_t agent)
 {
     siginfo_t stopped = { 0 };
@@ -59,16 +60,16 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* Return true if the agent must not stay stopped: it should end, or a message waits. A stop needs some time, so a
- * SIGSTOP that was sent before a message may take effect after it. */
+/* Return true if the agent must not stay stopped, because the agent should end, or because a message waits. A stop
+ * needs some time, so a SIGSTOP that was sent before a message may take effect after the message. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send the message and continue a stopped agent, which would otherwise never read it. If the pipe is full, a stopped
- * agent already has a thousand messages; if it is closed, the agent's SIGCHLD will arrive soon. */
+/* Send the message and continue a stopped agent, which would otherwise never read the message. If the pipe is full, a
+ * stopped agent already has a thousand messages. If the pipe is closed, the agent's SIGCHLD will arrive soon. */
 static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -116,8 +117,8 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
     return 0;
 }
 
-/* Wait for a signal. After SETTLED_S the wait will probably be long; then two megabytes of start-up pages are
- * released, which each job of the machine would otherwise keep. */
+/* Wait for a signal. After SETTLED_S the wait will probably be long. The guardian then releases two megabytes of
+ * start-up pages, which each job of the machine would otherwise keep. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)
@@ -129,8 +130,8 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sigwaitinfo(&g->watched, info);
 }
 
-/* Return true if the agent cannot end because a file system does not answer; SIGKILL is sent before that is
- * reported. */
+/* Return true if the agent cannot end because a file system does not answer. SIGKILL is sent before the function
+ * returns true. */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -147,9 +148,9 @@ static bool has_hung(struct guardian *g)
     return true;
 }
 
-/* Wait for signals until the agent has ended: return true and its wait status; false if the agent hangs. The agent is
- * checked after each signal, not only after SIGCHLD, because signals of one kind do not queue, and a SIGCHLD may have
- * arrived before the wait. */
+/* Wait for signals until the agent has ended. Return true and its wait status, or false if the agent hangs. The agent
+ * is checked after each signal, not only after SIGCHLD, because signals of one kind do not queue, and a SIGCHLD may
+ * have arrived before the wait. */
 static bool watch_agent(struct guardian *g, int *status)
 {
     do {
@@ -173,8 +174,8 @@ static void say_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Kill all processes that the agent left, which are now this process's children. Those that the agent has already
- * reported (`named`) are not reported again. */
+/* Kill all processes that the agent left, which are now this process's children. With `named` the agent has already
+ * reported these processes, so they are not reported again. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
@@ -213,8 +214,8 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     return code;
 }
 
-/* Wait for the agent, in the guardian. Leftovers are killed after every end of the agent; an agent that exited
- * normally has left none. */
+/* Wait for the agent, in the guardian. Leftovers are killed after every end of the agent. An agent that exited
+ * normally has left no process. */
 static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);
@@ -235,7 +236,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     struct guardian g = { .stop = stop };
     signal_watch_block(&g.watched);
     disk_watch_share();
-    descendants_adopt(); /* if this fails, containment reports it */
+    descendants_adopt(); /* containment reports a failure of this call */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;

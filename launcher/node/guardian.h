@@ -1,9 +1,10 @@
 /* guardian.h -- the process that the user sees, and its child, the agent.
  *
- *     user's shell -> guardian (waits, forwards signals) -> agent (does everything) -> workers
+ *     user's shell -> guardian (waits, forwards signals) -> agent (runs the job) -> workers
  *
  * Both processes adopt orphans, and each watches the other. When the agent dies, even by kill -9, the guardian adopts
- * and kills all its processes. When the guardian dies, the agent detects the end of the lifeline and kills them. */
+ * and kills all its processes. When the guardian dies, the agent detects the end of the lifeline and kills all its
+ * processes. */
 #ifndef LAUNCHER_GUARDIAN_H
 #define LAUNCHER_GUARDIAN_H
 
@@ -13,15 +14,15 @@
 
 #include <signal.h>
 
-/* The agent: runs it and returns its exit code. From `lifeline`, which is non-blocking, the agent can read each
- * signal that the guardian gets, as a struct signal_heard; the lifeline ends when the guardian dies. A SIGCONT from
- * the guardian itself only wakes the agent. All watched signals are blocked on entry. */
+/* Run the agent and return its exit code. From `lifeline`, which is non-blocking, the agent reads each signal that
+ * the guardian gets, as a struct signal_heard. The lifeline ends when the guardian dies. A SIGCONT from the guardian
+ * itself only wakes the agent. All watched signals are blocked on entry. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
-/* Fork the agent and watch it. The signals of `stop` end the job, in addition to those that always do. This function
- * returns twice: in the agent, the result of `body`; in the guardian, the agent's exit code, 128 + n after signal n
- * ended the agent, or 125 when fork fails. Call it before threads exist. At the end the resources of `contain` are
- * removed. */
+/* Fork the agent and watch it. The signals of `stop` end the job, in addition to the signals that always end the job.
+ * This function returns twice. In the agent, it returns the result of `body`. In the guardian, it returns the agent's
+ * exit code, 128 + n after signal n ended the agent, or 125 when fork fails. Call this function before threads exist.
+ * At the end the resources of `contain` are removed. */
 int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain *contain);
 
 /* Kill every descendant, because the guardian has died. Return the agent's exit code. */
@@ -29,9 +30,9 @@ int guardian_is_gone(struct contain *contain);
 
 /* --- signals.c: how guardian and agent wait for signals ------------------------------------------------------- */
 
-/* Block every signal of the table, so that it stays pending until it is read, and return the set. Signals that were
- * ignored at the start (nohup, a background job of sh) are not in the set and stay ignored. Call this function before
- * threads exist. */
+/* Block every signal of the table, so that a signal stays pending until ddprun reads it, and return the set. Signals
+ * that were ignored at the start (nohup, a background job of sh) are not in the set and stay ignored. Call this
+ * function before threads exist. */
 void signal_watch_block(sigset_t *watched);
 
 /* Return the sender of a signal, from the fields si_code, si_pid and si_uid. The name is read at once, because the

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the CPU share since the last sample, in percent; with several threads it may exceed 100. */
+/* Return the CPU share since the last sample, in percent. With several threads the share may exceed 100. */
 static int cpu_percent(const struct beat_known *k, const struct beat_look *look, uint64_t ticks_per_s)
 {
     const uint64_t us = look->at_us - k->at_us;
@@ -15,8 +15,7 @@ static int cpu_percent(const struct beat_known *k, const struct beat_look *look,
     return (int)((look->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
 }
 
-/* Return true if the process uses its CPU: on a busy machine, a process that never sleeps may get no more than this
- * share. */
+/* Return true if the process uses its CPU. On a busy machine, a process that never sleeps may get only this share. */
 static bool has_share(int percent)
 {
     return percent >= BEAT_CPU_SHARE;

@@ -23,17 +23,17 @@ struct beat_look {
     char where[BEAT_WHERE_MAX]; /* the kernel function in which the process sleeps; "" = none, or not known */
 };
 
-/* The last state of a worker that was sent to the store. Zeroed: none. */
+/* The last state of a worker that was sent to the store. A zeroed struct = no state. */
 struct beat_known {
-    int pid; /* its process; for a new process the record is reset */
+    int pid; /* pid of the worker; for a new process the record is reset */
     char state;
     int cpu_percent; /* percent of one processor */
     char where[BEAT_WHERE_MAX];
     uint64_t at_us, cpu_ticks; /* values of the last sample, for the CPU share */
 };
 
-/* Compare a sample of worker `local_rank`, process `pid`, with the last state; if it has changed, append a row to the
- * array `workers`: [local_rank, "S", cpu percent, "futex_wait_queue"]. A CPU share that changes by less than
+/* Compare a sample of worker `local_rank`, process `pid`, with the last state. If the state has changed, append a row
+ * to the array `workers`: [local_rank, "S", cpu percent, "futex_wait_queue"]. A CPU share that changes by less than
  * BEAT_CPU_STEP is not a change. */
 void beat_take(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
                uint64_t ticks_per_s, struct cJSON *workers);
@@ -44,10 +44,10 @@ struct beat_step_look {
     char word[FLIGHT_WORD];       /* the call in which the worker waits; "" = none */
 };
 
-/* Read a worker's position from its page; NULL = it has none. */
+/* Read a worker's position from its page. `page` NULL = the worker has no page. */
 struct beat_step_look beat_read_step(const struct flight *page);
 
-/* The last position of a worker that was sent to the store. Zeroed: none. */
+/* The last position of a worker that was sent to the store. A zeroed struct = no position. */
 struct beat_step {
     int pid;
     uint64_t step, call;

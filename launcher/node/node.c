@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 /* Return true if the timer is much too late (clock.h): the ends of workers and answers of the store may have arrived
- * meanwhile, so they are handled first. */
+ * meanwhile, so the caller handles these first. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -34,7 +34,8 @@ static bool stood_still(struct node *n)
     return n->caught_up;
 }
 
-/* Return the local rank of a worker that has ended but that the kernel is still cleaning up; -1 = none. */
+/* Return the local rank of a worker that has ended but that the kernel is still cleaning up, or -1 without such a
+ * worker. */
 static int find_dying(const struct node *n)
 {
     struct proc_stat stat;
@@ -72,8 +73,8 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* Start the store here or find it on another host, and join the job.
  *
- * The agent is a client even of the store that it hosts, over TCP like all others; if the store is on another
- * host, only the address differs. A store in this process ends together with it, so its silence has no deadline. */
+ * The agent is a TCP client like any other, even of a store that it hosts. A store in this process ends together with
+ * the process, so its silence has no deadline. */
 
 /* ASK_MS: time for an existing store to answer; shorter than the time before the first message about waiting. */
 enum {
@@ -86,8 +87,8 @@ enum {
 };
 
 /* Return the identity of this process for users of other nodes. The boot id separates two machines from two
- * containers of one machine; without /proc it is empty and not compared. An address with a scope ("fe80::1%eth0") is
- * omitted, because its text differs on other hosts. */
+ * containers of one machine. Without /proc the boot id is empty and not compared. An address with a scope
+ * ("fe80::1%eth0") is omitted, because its text differs on other hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
@@ -142,8 +143,8 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Print why this node cannot join. The first line of `words` is the error, the others explain it. A text that does
- * not contain the code gets the code at the end of its first line. */
+/* Print why this node cannot join. The first line of `words` is the error. The other lines explain the error. A text
+ * that does not contain the code gets the code at the end of its first line. */
 static void print_failure(const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
@@ -164,7 +165,7 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Exit when every other node has the failure of this one, or when the time is over. */
+/* Exit when every other node has received the failure of this node, or when the time is over. */
 static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -191,7 +192,7 @@ static void on_host_failed(void *user, const struct host_failure *failure)
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
-/* Open the link to the store that was found. The workers get the address that has answered instead of the name: a
+/* Open the link to the store that was found. The workers get the address that has answered instead of the name. A
  * name may have several addresses, some of them dead, and a thousand workers would query the name server at once. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
@@ -225,8 +226,8 @@ static void on_say(void *user, const char *words)
     }
 }
 
-/* Connect to the store. With a `code`, the only question is whether a store exists; then a short time is enough, and
- * the message is `note`. */
+/* Connect to the store. With a `code`, the dial only checks whether a store exists. In this case a short time is
+ * enough, and the message is `note`. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -250,8 +251,8 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
     return join_dial_start(&options, &n->meet.dial, err);
 }
 
-/* Join the store at the place that was found. This node owns the server from here on, even if a later step fails, and
- * stops it at the end. */
+/* Join the store at the place that was found. This node then owns the server, even if a later step fails, and stops
+ * the server at the end. */
 static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
@@ -278,7 +279,7 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* Exit if there is no round yet; otherwise the attempt fails with that reason on every node. */
+/* Exit if no round has begun. Otherwise the attempt fails with the missing program as reason on every node. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -286,9 +287,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists. A node without which the job cannot begin joins if it can within TELL_OTHERS_MS;
- * then the attempt fails on all nodes with this reason. Any other node exits at once, because the job may begin
- * without it. */
+/* Check that the program exists. If the job cannot begin without this node, the node tries to join within
+ * TELL_OTHERS_MS. The attempt then fails on all nodes with this reason. Any other node exits at once, because the job
+ * may begin without it. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -320,7 +321,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
-/* Handle that all output of an attempt is written: of the last attempt, or of one that another attempt may follow. */
+/* Handle the moment when all output of an attempt is written. Another attempt may follow. */
 static void on_output_idle(void *user)
 {
     struct node *n = user;
@@ -332,7 +333,7 @@ static void on_output_idle(void *user)
     }
 }
 
-/* Print a warning of the event log; on stderr before the output exists or after its end. */
+/* Print a warning of the event log. Before the output exists and after its end, print on stderr. */
 static void on_event_log_trouble(void *user, const char *words)
 {
     struct node *n = user;
@@ -342,9 +343,9 @@ static void on_event_log_trouble(void *user, const char *words)
         log_info("%s", words);
 }
 
-/* End everything, because the guardian is dead. The store is stopped before this node's connection to it is closed;
- * otherwise it would report the loss of this node to some nodes, and these would end differently from nodes that only
- * detect the loss of the store. */
+/* End everything, because the guardian is dead. The store is stopped before this node closes its connection to the
+ * store. Otherwise the store would report the loss of this node to some nodes, and these nodes would end differently
+ * from nodes that only detect the loss of the store. */
 static void finish_without_guardian(struct node *n)
 {
     const int code = guardian_is_gone(n->run.contain);
@@ -354,7 +355,7 @@ static void finish_without_guardian(struct node *n)
 }
 
 /* Read messages of the guardian from the lifeline. End of file means that the guardian has died, probably by SIGKILL.
- * No user can get a report then, but all processes must still be killed. */
+ * After the guardian's death no user can get a report, but all processes must still be killed. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -368,7 +369,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     node_pump(n);
 }
 
-/* Open the handles. Signals are first, so that a stop by the user is received even before anything runs. */
+/* Open the handles. Signals are first, so that a stop by the user is received even before the first worker runs. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline, on_lifeline))
@@ -400,8 +401,8 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .alone = !plan->meeting.elsewhere && cli->events == NULL };
 }
 
-/* Run the loop twice: the first turn detects the connection, the second writes. The store's thread then reads and
- * answers while this thread prepares the attempt. */
+/* Run the loop twice. The first turn detects the connection. The second turn writes. The store's thread then reads
+ * and answers while this thread prepares the attempt. */
 static void send_greeting(struct node *n)
 {
     for (int turn = 0; turn < 2 && !n->ended; turn++)
@@ -490,9 +491,9 @@ static void on_printed(void *user, int local_rank, int stream, struct slice byte
     progress_feed(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
 }
 
-/* Open everything. Files and directories of the user are first, so that their errors are reported before a port is
- * bound; then the store, whose thread starts on another processor while this thread continues. node_finish() closes
- * everything, also when a later step fails. */
+/* Open all parts of the node. Files and directories of the user are first, so that their errors are reported before a
+ * port is bound. The store follows, because its thread starts on another processor while this thread continues.
+ * node_finish() closes everything, also when a later step fails. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -559,8 +560,9 @@ static void linger_for_others(struct node *n)
         store_server_linger(n->meet.store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* Free everything. The loop is first: node_finish() has closed all handles, and the data of their callbacks is freed
- * afterwards. The store's thread ends meanwhile. The control group is removed only when it is empty. */
+/* Free all parts of the node. The loop is first, because node_finish() has closed all handles, and the data of their
+ * callbacks is freed afterwards. The store's thread ends meanwhile. The control group is removed only when it is
+ * empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -594,7 +596,7 @@ static void close_node(struct node *n)
 }
 
 /* Run the agent. The node is on the stack, because this process does nothing else. Once the loop exists, every
- * failure runs the loop until all handles are closed, so there is one exit. */
+ * failure runs the loop until all handles are closed, so the function has one exit. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;

@@ -1,5 +1,5 @@
-/* signals.c -- see guardian.h and core.h. The first part is shared by guardian and agent; the rest is how the agent
- * handles each signal. */
+/* signals.c -- see guardian.h and core.h. Guardian and agent share the first part. The second part handles signals in
+ * the agent. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Return true if the signal must be watched. SIGCHLD and SIGCONT are watched even if they were ignored at the start:
- * with SIGCHLD ignored, children end without a status, and SIGCONT continues a process even when ignored. */
+/* Return true if the signal must be watched. SIGCHLD and SIGCONT are watched even if both were ignored at the start.
+ * With SIGCHLD ignored, children end without a status. SIGCONT continues a process even when ignored. */
 static bool is_wanted(const struct signal_row *row)
 {
     struct sigaction now;
@@ -49,20 +49,20 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
 
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
-/* The user has requested the status: read the states of the processes, ask the store, and print the answer as notes.
- * A store that hangs does not answer, so the wait is a second at most. */
+/* Answer the user's request for the status: read the states of the processes, ask the store, and print the answer as
+ * notes. A store that hangs does not answer, so the wait is a second at most. */
 
 enum { STORE_PATIENCE_MS = 1000 };
 
-/* Return the state as printed by ps; 0 when the process is gone. */
+/* Return the state as ps prints it, or 0 if the process is gone. */
 static char state_of(pid_t pid)
 {
     struct proc_stat stat;
     return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
-/* Print the status. Called by the store's answer or by the timer, whichever is first; `status_asked` prevents that a
- * late answer prints everything again. When memory is short, nothing is printed, and the job continues. */
+/* Print the status. The store's answer or the timer calls this function. `status_asked` prevents that a late answer
+ * prints the status again. When memory is short, no status is printed, and the job continues. */
 static void status_print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };
@@ -131,10 +131,11 @@ static void status_open(struct node *n)
 
 /* --- the agent's own signals ------------------------------------------------------------------------------- */
 
-/* Signals arrive in two ways. Those sent to the guardian arrive as messages in the lifeline. Those sent to this
- * process are read from a signalfd, because libuv's signal handles hide the sender. All are blocked in every thread
- * for the whole life of this process, so no signal has its default effect. tables/signals.h defines the action of
- * each; this file carries out the actions. The end of the lifeline means that the guardian is dead. */
+/* Signals arrive in two ways. Signals that were sent to the guardian arrive as messages in the lifeline. Signals that
+ * were sent to this process are read from a signalfd, because libuv's signal handles hide the sender. All signals are
+ * blocked in every thread for the whole life of this process, so no signal has its default effect. tables/signals.h
+ * defines the action of each signal. This file carries out the actions. The end of the lifeline means that the
+ * guardian is dead. */
 
 /* --- effects of signals --------------------------------------------------------------------------------- */
 
@@ -151,7 +152,7 @@ static bool attempt_runs(const struct agent *agent)
     return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
 }
 
-/* Pass a request to stop to the agent: the first is graceful, a second one immediate. */
+/* Pass a request to stop to the agent. The first request is graceful, the second request immediate. */
 static void stop_asked(struct node *n, const struct signal_heard *heard)
 {
     const bool first = agent_stop_signal(n->agent) == 0;
@@ -164,13 +165,13 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     if (first)
         n->stop_heard = *heard;
     node_end_dumps(n);  /* a user who stops the job does not wait for stacks */
-    if (n->run.resting) /* a process must run to exit, and so must those that it waits for */
+    if (n->run.resting) /* a process must run to exit, and its awaited processes must run, too */
         go_on(n);
     announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));
     node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 
-/* Pass the signal on to the workers only: a helper of a worker, such as a data loader, has no handler for this signal
+/* Pass the signal on to the workers only. A helper of a worker, such as a data loader, has no handler for this signal
  * and would die. */
 static void pass_on(struct node *n, const struct signal_heard *heard)
 {
@@ -183,8 +184,8 @@ static void pass_on(struct node *n, const struct signal_heard *heard)
 }
 
 /* Stop all processes of the job. SIGSTOP is used, because a worker may ignore SIGTSTP and would then continue alone.
- * The second call stops processes that were created during the first; after that, no process runs that could create
- * more. This process continues, because it hosts the store and forwards the output. */
+ * The second call stops processes that were created during the first call. After the second call, no process runs
+ * that could create more. This process continues, because it hosts the store and forwards the output. */
 static void rest(struct node *n)
 {
     n->run.resting = true;
@@ -228,7 +229,7 @@ void node_signal(struct node *n, const struct signal_heard *from)
         go_on(n);
         break;
     case SIGNAL_CHILD:
-        n->run.reap = true; /* in the loop's next turn, once for all that have ended by then */
+        n->run.reap = true; /* in the loop's next turn, once for all children that have ended */
         say_who_stopped(n);
         break;
     case SIGNAL_NONE:

@@ -2,9 +2,9 @@
  *
  * When a process moves into a control group by a write to cgroup.procs, the kernel waits until all processors have
  * noticed that: 7 ms for the first process on the test machine. A process that is created in the group avoids the
- * wait, but only clone3 can do that. The C library does not offer clone3, and a C function cannot return on another
- * stack, so a few lines of assembly are needed. On other machines, the result ENOSYS makes the caller move the
- * process instead. */
+ * wait, but only clone3 can create a process in a group. The C library does not offer clone3, and a C function cannot
+ * return on another stack, so a few lines of assembly are needed. On other machines, the result ENOSYS makes the
+ * caller move the process instead. */
 #include "node/spawn.h"
 
 #include "base/syscalls.h"
@@ -32,7 +32,7 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 
 #if defined(__x86_64__)
 
-/* Call clone3. The child starts with the parent's registers and an empty stack; it calls `child`, which never
+/* Call clone3. The child starts with the parent's registers and an empty stack, and calls `child`, which never
  * returns. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
@@ -97,9 +97,9 @@ static bool is_missing(long error)
 }
 
 /* Run `child(arg)` in a new process on `stack` (16-aligned). The child shares this process's memory and descriptors,
- * and must not return; this thread waits until the child executes a program or ends. `cgroup_fd` is the directory of
- * a group, -1 = that of this process. Return the pid, or -1 and errno: ENOSYS when this kernel or machine has no
- * clone3. Without a group, the C library's clone can replace clone3. */
+ * and must not return. This thread waits until the child executes a program or ends. `cgroup_fd` is the directory of
+ * a group, -1 = the group of this process. Return the pid, or return -1 and set errno. ENOSYS means that this kernel
+ * or machine has no clone3. Without a group, the C library's clone can replace clone3. */
 static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
@@ -124,9 +124,9 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 
 /* --- proc ------------------------------------------------------------------------------------------------- */
 
-/* fork would copy page tables for nothing; posix_spawn and uv_spawn cannot set the parent-death signal.
+/* fork would copy page tables without need. posix_spawn and uv_spawn cannot set the parent-death signal.
  * clone(CLONE_VM | CLONE_VFORK) shares the memory of this process until execve, as vfork does, but with a separate
- * stack, so nothing of this process is damaged. After the call, execve's errno is in memory.
+ * stack, so the memory of this process is not damaged. After the call, execve's errno is in memory.
  *
  * In the child, until execve: no allocation, no lock, no stdio. Signals are blocked, so no handler of this process
  * runs there. */
@@ -139,15 +139,15 @@ struct child {
     const struct proc_spec *spec;
     pid_t parent;
     int join; /* directory of the group that the child must join; -1 = none, or the child was created in its group */
-    /* The child writes these; the parent reads them after the child has ended or executed the program: */
+    /* The child writes the next members. The parent reads them after the child has ended or executed the program: */
     bool lived;
     int error, join_error;
 };
 
 /* --- the child ------------------------------------------------------------------------------------------ */
 
-/* The child leaves these functions by execve without returning. Marks of AddressSanitizer on their stack would
- * remain, so these functions set none. */
+/* The child leaves these functions by execve without returning. AddressSanitizer's marks on their stack would remain,
+ * so these functions set no marks. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
 /* The kernel's format, with a mask of 8 bytes. */
@@ -158,9 +158,9 @@ struct kernel_sigaction {
     uint64_t mask;
 };
 
-/* Reset signals to their default action. execve does that for caught signals, but until then no handler may run in
- * the shared memory. Direct system calls are used, because a library may keep a record of handlers (ThreadSanitizer
- * does), and that record belongs to the parent. */
+/* Reset signals to their default action. execve also resets caught signals, but before execve no handler may run in
+ * the shared memory. Direct system calls are used, because a library such as ThreadSanitizer may keep a record of
+ * handlers, which belongs to the parent. */
 IN_CHILD static void default_signals(void)
 {
     const struct kernel_sigaction dfl = { 0 };
@@ -169,25 +169,26 @@ IN_CHILD static void default_signals(void)
         const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
-        /* Signals that the user ignores stay ignored; those that only ddprun ignores are reset. */
+        /* Signals that the user ignores stay ignored. Signals that only ddprun ignores are reset. */
         if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from 3 on, where close_range is missing or forbidden. ddprun's own descriptors are closed by
- * execve; this closes those that the user's shell had open. The limit may be a million although none is open above a
- * thousand, so a long gap ends the loop. */
+/* Close all descriptors from 3 on, where close_range is missing or forbidden. execve closes ddprun's own descriptors.
+ * This function closes descriptors that the user's shell had open. The limit may be a million although none is open
+ * above a thousand, so a long gap ends the loop. */
 IN_CHILD static void close_one_by_one(void)
 {
     for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Move the slots to 0, 1 and 2 and close the rest. Until the first call here, parent and child share one table of
- * descriptors. If a private table without the descriptors above the slots is requested, the kernel copies only the
- * few below. Where that is not possible, the whole table is copied, and execve closes ddprun's descriptors. */
+/* Move the slots to 0, 1 and 2 and close all other descriptors. Until the first call here, parent and child share one
+ * table of descriptors. If a private table without the descriptors above the slots is requested, the kernel copies
+ * only the few descriptors below. Where that is not possible, the whole table is copied, and execve closes ddprun's
+ * descriptors. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots)
 {
     const unsigned above = (unsigned)slots->at[2] + 1;
@@ -201,8 +202,8 @@ IN_CHILD static bool place_fds(const struct proc_slots *slots)
     return true;
 }
 
-/* Join the control group by writing to its file, the slow way. If that fails, the worker runs outside of the group:
- * the search for leftovers finds it anyway. */
+/* Join the control group by writing to its file, the slow way. If the write fails, the worker runs outside of the
+ * group. The search for leftovers finds such a worker anyway. */
 IN_CHILD static void join_group(struct child *c)
 {
     int fd = openat(c->join, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -220,8 +221,9 @@ IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
 }
 
 /* Prepare the worker. The process group is first, so that a signal to the agent's group does not reach a worker that
- * is not ready. A group is enough, because the agent has already left the terminal; Linux would give each session a
- * separate share of the processor (autogroup): on a busy machine the start of 64 workers took 50 % longer. */
+ * is not ready. A process group is enough, because the agent has already left the terminal. With a session for each
+ * worker, Linux would give each session a separate share of the processor (autogroup), and on a busy machine the
+ * start of 64 workers took 50 % longer. */
 IN_CHILD static bool become_worker(const struct child *c)
 {
     (void)prctl(
@@ -283,7 +285,8 @@ static bool fill_slots(const struct proc_slots *slots, const int fds[3])
     return true;
 }
 
-/* Create the child with all signals blocked: a handler that ran in the child would change this process's memory. */
+/* Create the child with all signals blocked, because a handler that ran in the child would change this process's
+ * memory. */
 static pid_t clone_child(struct child *c)
 {
     _Alignas(16) char stack[CHILD_STACK];
@@ -332,8 +335,8 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
     return pid;
 }
 
-/* Return 0 when `path` is an executable file, else an errno. execve decides in the end; this is for the search, and
- * for an error before anything is started. */
+/* Return 0 when `path` is an executable file, else an errno. execve decides in the end. This check is for the search,
+ * and for an error before a process is started. */
 static int check_executable(const char *path)
 {
     struct stat st;
@@ -371,15 +374,15 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
  *
  * The descriptor limit: a launcher of many workers needs more than the usual 1,024 descriptors. A worker must get the
  * user's limit, because select() fails above 1,024, and some programs close every descriptor up to the limit at their
- * start. So this process raises its own limit, and each worker gets the user's. */
+ * start. So this process raises its own limit, and each worker gets the user's limit. */
 
 enum {
     FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
     FDS_PER_WORKER = 9, /* three pipes while it is started, two files, its pidfd */
 };
 
-/* Raise the limit as far as the hard limit allows. If that is not enough, the first worker without a pipe reports the
- * error. */
+/* Raise the limit as far as the hard limit allows. If the hard limit is too low, the first worker without a pipe
+ * reports the error. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
@@ -458,8 +461,8 @@ static void note_outside(struct spawner *s, int error)
     s->outside_noted = true;
 }
 
-/* Start a worker. The environment is made for one worker at a time and freed at once: for 256 workers it would need
- * megabytes. */
+/* Start a worker. The environment is made for one worker at a time and freed at once, because 256 environments would
+ * need megabytes. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;
@@ -499,8 +502,8 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
     return error;
 }
 
-/* Start a worker. Its ends of the pipes are closed here in every case; otherwise the end of the pipes would never be
- * detected. */
+/* Start a worker. The worker's ends of the pipes are closed here in every case. Otherwise ddprun would never detect
+ * the end of the pipes. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
 {
     struct ddp_err err;

@@ -1,7 +1,7 @@
 /* spawn.h -- start a worker: find its program, create a child in its control group, exec.
  *
- * A worker gets its own process group (kill(-pid) reaches it and its helpers only), SIGKILL as parent-death signal,
- * default signals, an empty signal mask, and exactly three descriptors. */
+ * A worker gets its own process group (kill(-pid) reaches only the worker and its helpers), SIGKILL as parent-death
+ * signal, default signals, an empty signal mask, and exactly three descriptors. */
 #ifndef LAUNCHER_NODE_SPAWN_H
 #define LAUNCHER_NODE_SPAWN_H
 
@@ -34,9 +34,9 @@ struct proc_spec {
     char *const *argv;           /* NULL-terminated */
     char *const *envp;           /* NULL-terminated */
     int fds[3];                  /* become 0, 1 and 2 in the worker; stay open here */
-    const struct rlimit *nofile; /* descriptor limit of the worker; NULL = that of this process */
-    const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty = those of this process */
-    int cgroup_fd;               /* directory of the worker's control group; -1 = that of this process */
+    const struct rlimit *nofile; /* descriptor limit of the worker; NULL = the limit of this process */
+    const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty = the CPUs of this process */
+    int cgroup_fd;               /* directory of the worker's control group; -1 = the group of this process */
 };
 
 /* Find the file that execvp would execute: `program` itself if it contains a '/', else the first executable file
@@ -44,9 +44,10 @@ struct proc_spec {
  * EACCES (found, but not executable), ENAMETOOLONG. */
 int proc_find(const char *program, const char *path, char *out, size_t size);
 
-/* Start a process. Return its pid, which stays reserved until the process is waited for; then *error is 0, or the
- * reason why the process is not in its control group. Otherwise return -1 and the reason in *error. Call this from a
- * thread that lives as long as the workers, because the parent-death signal is sent when that thread ends. */
+/* Start a process. Return its pid, which stays reserved until waitpid. In this case *error is 0, or the reason why
+ * the process is not in its control group. If the process cannot be started, return -1 and the reason in *error. Call
+ * this from a thread that lives as long as the workers, because the parent-death signal is sent when that thread
+ * ends. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
@@ -58,18 +59,18 @@ struct spawner {
     const struct contain *contain;
     struct input *input;
     struct proc_slots slots;
-    struct rlimit nofile; /* the user's limit; that of this process is higher */
-    char path[PATH_MAX];  /* path of the program, set at the first start; "" before */
+    struct rlimit nofile; /* the user's limit; the limit of this process is higher */
+    char path[PATH_MAX];  /* path of the program, set at the first start; "" before the first start */
     bool outside_noted;
     const char *failed; /* the program that could not be started; NULL = none */
 };
 
-/* Initialize, before many descriptors are open, and raise this process's descriptor limit to what so many workers
- * need. The plan is borrowed; `output`, `contain` and `input` are, too, and must be set before the first start. */
+/* Initialize, before many descriptors are open, and raise this process's descriptor limit for all workers. The plan
+ * is borrowed. `output`, `contain` and `input` are also borrowed, and must be set before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
-/* Find the program, and the script that Python should run. Return 0 or an errno; then `failed` is the file that is
- * missing or cannot be executed. */
+/* Find the program, and the script that Python should run. Return 0, or an errno after setting `failed` to the file
+ * that is missing or cannot be executed. */
 int spawner_find(struct spawner *s);
 
 /* Start worker `local_rank`. Return 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */

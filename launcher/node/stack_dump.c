@@ -2,11 +2,11 @@
  *
  *     worker, its children  --/proc-->  state, system call        --py-spy dump-->  Python frames  -->  rows of record/stacks.h
  *
- * py-spy reads the memory of a process and runs no code in it. For each process a py-spy (a helper) is started with
- * a time limit, a few at a time, and the loop never waits for one. A helper is started like a worker: in the
- * attempt's control group, with SIGKILL as parent-death signal and the cookie of its worker, so it cannot outlive
- * the job. Its output is a memory file of a fixed size, which is read when the helper has ended; so a helper that
- * prints without end cannot fill the memory. */
+ * py-spy reads the memory of a process and runs no code in it. For each process a py-spy (a helper) is started with a
+ * time limit, a few at a time, and the loop never waits for a helper. A helper is started like a worker: in the
+ * attempt's control group, with SIGKILL as parent-death signal and the cookie of its worker, so it cannot outlive the
+ * job. Its output is a memory file of a fixed size, which is read when the helper has ended; so a helper that prints
+ * without end cannot fill the memory. */
 #include "base/clock.h"
 #include "base/syscalls.h"
 #include "base/text.h"
@@ -34,7 +34,7 @@ enum {
     HELPERS_MAX = 8,   /* helpers of a dump at a time */
     TARGETS_MAX = 512, /* processes of a node in one dump */
     CHILDREN_MAX = 64, /* children of a worker in one dump */
-    DUMPS_MAX = 4,     /* dumps at a time; more are rejected */
+    DUMPS_MAX = 4,     /* dumps at the same time; further dumps are rejected */
     SLICE_MS = 2,      /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,
     READ_BYTES = 64 << 10,
@@ -57,7 +57,7 @@ struct helper {
     int out, err;            /* memory files */
     struct buf threads;      /* array of struct stack_thread, read before py-spy started */
     struct proc_stat before; /* state of the target before py-spy started */
-    bool killed;             /* it was killed, because its time was over or the dump ended */
+    bool killed;             /* the helper was killed, because its time was over or the dump ended */
     uint64_t until_ms;
 };
 
@@ -69,7 +69,7 @@ struct stack_dump {
     struct buf targets; /* struct target */
     size_t next;        /* index of the first target that was not handled yet */
     struct helper helpers[HELPERS_MAX];
-    int running;  /* helpers that were not waited for yet */
+    int running;  /* helpers for which waitpid has not returned */
     bool is_over; /* `done` was called */
     uint64_t until_ms;
     uv_timer_t timer;
@@ -140,8 +140,8 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Find the py-spy for a process: beside its Python, as its command line names it; otherwise the py-spy for all. The
- * owner is checked after the path was read, because a process may change both meanwhile. */
+/* Find the py-spy for a process: the py-spy beside the Python in its command line, otherwise the py-spy for all. The
+ * owner is checked after the path was read, because a process may change owner and path meanwhile. */
 static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 {
     char command[PATH_MAX] = "", link[64];
@@ -160,8 +160,8 @@ static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
-/* A failure stops the job within half a millisecond. So stacks are read then only if Python runs and py-spy is
- * available, which is checked before any failure. Otherwise the states at the last heartbeat are used. */
+/* A failure stops the job within half a millisecond. So stacks are read after a failure only if Python runs and
+ * py-spy is available. This is checked before any failure. Otherwise the states at the last heartbeat are used. */
 
 static bool has_python(const struct node *n, int local_rank)
 {
@@ -237,8 +237,8 @@ void node_explain_beats(struct node *n)
 
 /* --- memory files --------------------------------------------------------------------------------------- */
 
-/* Create a memory file of a fixed size, so that a program that prints without end gets an error. -1: no descriptor is
- * left. */
+/* Create a memory file of a fixed size, so that a program that prints without end gets an error. Return -1 if no
+ * descriptor is left. */
 static int open_unlinked(size_t bytes)
 {
     const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -290,7 +290,7 @@ static void clean_object(struct stack_thread *t)
 }
 
 /* Read the threads of a process from /proc. After a failure only the main thread is read, because the stop of the job
- * waits for this, and the main thread is usually enough. */
+ * waits for the dump, and the main thread is usually enough. */
 static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
 {
     const struct stack_thread of = like(d, t);
@@ -315,7 +315,7 @@ static void add_by_proc(struct stack_dump *d, const struct target *t, const char
     buf_free(&threads);
 }
 
-/* Return Yama's ptrace_scope; 0 without Yama. */
+/* Return Yama's ptrace_scope, or 0 without Yama. */
 static int ptrace_scope(void)
 {
     struct buf text = { 0 };
@@ -340,7 +340,7 @@ static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX]
             "container, or run ddprun as the user of the process");
 }
 
-/* Explain why py-spy failed. py-spy prints one line about the error; the lines after it are about py-spy itself. */
+/* Explain why py-spy failed. py-spy prints one line about the error. The following lines are about py-spy itself. */
 static void explain_end(const struct helper *h, int status, const char *error, char note[STACK_NOTE_MAX])
 {
     const bool denied = strcasestr(error, "permission denied") != NULL ||
@@ -360,8 +360,8 @@ static bool is_full(int fd)
     return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
 }
 
-/* Add what a helper has printed, if it ended well. An error of a helper whose output is full means that the output
- * was too long. */
+/* Add the output of a helper that ended well. An error of a helper whose output is full means that the output was too
+ * long. */
 static void add_output(struct stack_dump *d, const struct helper *h, int status)
 {
     struct buf text = { 0 }, error = { 0 };
@@ -454,7 +454,7 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     return NULL;
 }
 
-/* Kill a helper with all processes that it has started; its pid stays reserved until it was waited for. */
+/* Kill a helper with all processes that it has started. The pid of the helper stays reserved until waitpid. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];
@@ -487,7 +487,7 @@ static void on_closed(uv_handle_t *timer)
     free(timer->data);
 }
 
-/* Free a dump, when all its helpers were waited for, or the node ends together with every child. */
+/* Free a dump after waitpid has returned all its helpers, or when the node ends together with every child. */
 static void dump_free(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
@@ -498,7 +498,7 @@ static void dump_free(struct stack_dump *d)
     uv_close((uv_handle_t *)&d->timer, on_closed);
 }
 
-/* Finish a dump and call `done`. After that the dump only waits for helpers that were killed. */
+/* Finish a dump and call `done`. After `done` the dump only waits for helpers that were killed. */
 static void dump_finish(struct stack_dump *d)
 {
     if (d->is_over)
@@ -525,8 +525,8 @@ static void on_timer(uv_timer_t *timer)
         dump_free(d);
 }
 
-/* Return how many helpers run that were not killed: a killed helper that hangs in the kernel must not delay the
- * dump. */
+/* Return the number of running helpers, without killed helpers, because a killed helper that hangs in the kernel must
+ * not delay the dump. */
 static int count_busy(const struct stack_dump *d)
 {
     int n = 0;
@@ -545,8 +545,8 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
-/* Add a row for a child that has ended but was not waited for. Such a child has no threads, but its parent may wait
- * for its work. Return false for any other process. */
+/* Add a row for a child that has ended but that its parent has not reaped. Such a child has no threads, but its
+ * parent may wait for its work. Return false for any other process. */
 static bool add_ended(struct stack_dump *d, const struct target *t)
 {
     struct proc_stat stat;
@@ -560,7 +560,7 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
     return true;
 }
 
-/* Handle a target: a Python gets a helper if there is a py-spy; all other processes are read here. */
+/* Handle a target. A Python gets a helper if a py-spy was found. All other processes are read here. */
 static void take_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
@@ -571,7 +571,7 @@ static void take_target(struct stack_dump *d, const struct target *t)
         add_by_proc(d, t, note);
 }
 
-/* Handle some of the targets in this turn of the loop, the others in later turns. */
+/* Handle some targets in this turn of the loop, and the other targets in later turns. */
 static void dump_advance(struct stack_dump *d)
 {
     const size_t n = d->targets.len / sizeof(struct target);

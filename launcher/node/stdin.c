@@ -1,5 +1,5 @@
-/* stdin.c -- see stdin.h. The first part is pure and records which reader still needs which bytes; then follow pipes,
- * files and terminals. */
+/* stdin.c -- see stdin.h. The first part is pure and records which reader still needs which bytes. The second part
+ * handles pipes, files and terminals. */
 #include "node/stdin.h"
 
 #include "base/syscalls.h"
@@ -38,8 +38,8 @@ void fan_open(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Close a reader. This is also needed if a worker cannot be started, because its expected reader would block the
- * others forever. A worker that never reads stdin stays absent. */
+/* Close a reader. This call is also needed if a worker cannot be started, because its expected reader would block the
+ * other readers forever. A worker that never reads stdin stays absent. */
 void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
@@ -53,9 +53,9 @@ void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk may be read. A reader that is slow, or has not started yet, blocks all, because the
- * chunk in memory is the only copy of its missing bytes. Without a reader nothing is read, so that typed input is
- * left to the process after ddprun. */
+/* Return true if the next chunk may be read. A reader that is slow, or has not started yet, blocks all readers,
+ * because the chunk in memory is the only copy of its missing bytes. Without a reader no input is read, so that typed
+ * input is left to the process after ddprun. */
 bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -87,7 +87,7 @@ void fan_gave(struct fan *fan, int reader, size_t len)
     fan->readers[reader].done += len;
 }
 
-/* Return true if a reader's pipe can be closed: not before the last byte is delivered, because a reader stops at the
+/* Return true if a reader's pipe can be closed. The last byte must be delivered first, because a reader stops at the
  * end of its input. */
 bool fan_is_over(const struct fan *fan, int reader)
 {
@@ -95,8 +95,8 @@ bool fan_is_over(const struct fan *fan, int reader)
     return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
 }
 
-/* Choose how the input is passed on. A single reader inherits it if possible: isatty(), line editing and seeking then
- * work as without ddprun. Two readers that inherit would each get a part of the bytes. */
+/* Choose how the input is passed on. A single reader inherits the input if possible, so that isatty(), line editing
+ * and seeking work as without ddprun. Two readers that inherit would each get a part of the bytes. */
 enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)
@@ -111,17 +111,17 @@ enum input_way input_way(int n_readers, bool terminal, bool background)
  * epoll set, because libuv changes the flags of its files. A plain file is read at once if the kernel has the data in
  * memory, otherwise by libuv's threads.
  *
- * SIGTTIN cannot stop the agent, because the agent has left the terminal's session. So nothing would prevent it from
- * reading input that is typed for the shell; therefore each read from a terminal is preceded by a check whether the
- * guardian is in the foreground. */
+ * SIGTTIN cannot stop the agent, because the agent has left the terminal's session. So the agent could read input
+ * that is typed for the shell. Therefore the agent checks before each read from a terminal whether the guardian is in
+ * the foreground. */
 
 enum {
     CHUNK = 64 * 1024, /* the capacity of a pipe: a worker that is ready reads all of it at once */
     LOOK_AGAIN_MS =
-        300 /* time until "fg" is noticed; the kernel does not report when the foreground changes */
+        300 /* time until "fg" is detected; the kernel does not report a change of the foreground */
 };
 
-/* ddprun's end of a worker's pipe, which frees itself when it is closed. */
+/* ddprun's end of a worker's pipe. The close callback frees the struct. */
 struct pipe_end {
     uv_poll_t poll;
     struct input *input;
@@ -138,7 +138,7 @@ struct input {
     int source, null;       /* source: input is read from here; null: /dev/null */
     bool terminal, closing;
 
-    bool polled;      /* false: `source` is a file, or a device that is always ready */
+    bool polled;      /* false = `source` is a file, or a device that is always ready */
     bool regular;     /* `source` is a regular file */
     int epoll;        /* contains `source` */
     uv_poll_t ready;  /* for `epoll` */
@@ -245,10 +245,10 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     go_on(in);
 }
 
-/* Read input that the kernel has in memory: /dev/null, or a file that was recently used. This is faster and avoids
- * libuv's threads, which wake the loop in two steps, so that it may spin in between (see output/output.c). Return
- * false if nothing was read. For a file that is not in memory, Linux 5.9 and 5.10 may report the end of the file
- * here; only a read that may block is trusted for that. */
+/* Read input that the kernel has in memory: /dev/null, or a file that was recently used. Such a read is faster and
+ * avoids libuv's threads, which wake the loop in two steps, so that the loop may spin in between (see
+ * output/output.c). Return false if no byte was read. For a file that is not in memory, Linux 5.9 and 5.10 may report
+ * the end of the file here; only a read that may block is trusted for that. */
 static bool take_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
@@ -296,8 +296,8 @@ static void take_if_wanted(struct input *in)
 
 /* --- workers start and end -------------------------------------------------------------------------------- */
 
-/* Begin an attempt. It continues where the last one stopped, because typed input cannot be read twice. Bytes that the
- * old workers did not get are passed to the new ones. */
+/* Begin an attempt. The attempt continues where the last attempt stopped, because typed input cannot be read twice.
+ * The new workers get the bytes that the old workers did not get. */
 void input_attempt(struct input *in)
 {
     fan_forget(&in->fan);
@@ -308,7 +308,7 @@ void input_attempt(struct input *in)
     }
 }
 
-/* Open a worker's pipe; return the worker's end. ddprun's end does not block, although the worker's end does. */
+/* Open a worker's pipe and return the worker's end. ddprun's end does not block, although the worker's end does. */
 static int open_pipe(struct input *in, int local_rank)
 {
     int fds[2];
@@ -324,8 +324,8 @@ static int open_pipe(struct input *in, int local_rank)
     return fds[0];
 }
 
-/* Return the stdin of a worker. Workers without input get /dev/null: if descriptor 0 were closed, the first file that
- * a worker opens would become its stdin. */
+/* Return the stdin of a worker. Workers without input get /dev/null, because with a closed descriptor 0 the first
+ * file that a worker opens would become its stdin. */
 int input_open(struct input *in, int local_rank)
 {
     if (!plan_gets_input(in->plan, local_rank))
@@ -352,8 +352,7 @@ void input_ended(struct input *in, int local_rank)
 
 /* --- the beginning and the end ---------------------------------------------------------------------------- */
 
-/* Return a descriptor for stdin that no other process shares, if possible; but a file must keep the common
- * position. */
+/* Return a descriptor for stdin that no other process shares, if possible. A file must keep the common position. */
 static int open_source(bool is_file)
 {
     int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -411,8 +410,8 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     return DDP_OK;
 }
 
-/* Close the input. A thread's read of a file cannot be cancelled once it has begun; then on_file_read runs later and
- * detects `closing`. */
+/* Close the input. A read by a thread cannot be cancelled after it has begun. In this case on_file_read runs later
+ * and detects `closing`. */
 void input_close(struct input *in)
 {
     if (in == NULL || in->closing)

@@ -16,9 +16,9 @@
 
 enum fan_state {
     FAN_ABSENT,   /* does not read this input */
-    FAN_EXPECTED, /* will be started; nothing is read before, because this reader would miss it */
+    FAN_EXPECTED, /* will be started; no input is read before, because this reader would miss it */
     FAN_OPEN,     /* reads */
-    FAN_CLOSED    /* has got everything, has closed its input, or could not be started */
+    FAN_CLOSED    /* has got all input, has closed its input, or could not be started */
 };
 
 struct fan_reader {
@@ -33,12 +33,12 @@ struct fan {
     bool ended; /* no bytes follow */
 };
 
-/* Initialize; all readers are absent. Return false when memory is short. */
+/* Initialize with absent readers. Return false when memory is short. */
 bool fan_init(struct fan *fan, int n);
 void fan_free(struct fan *fan);
 
-/* Record that a reader will start, has started, or needs no more. Nothing is read until the last expected reader has
- * started. */
+/* Record that a reader will start, has started, or needs no more input. No input is read until the last expected
+ * reader has started. */
 void fan_expect(struct fan *fan, int reader);
 void fan_open(struct fan *fan, int reader);
 void fan_close(struct fan *fan, int reader);
@@ -46,19 +46,19 @@ void fan_close(struct fan *fan, int reader);
 /* Drop the rest of the chunk, because its readers are gone. */
 void fan_forget(struct fan *fan);
 
-/* Return true if there is space for a chunk and a reader for it. */
+/* Return true if a chunk has space and a reader. */
 bool fan_wants(const struct fan *fan);
 
-/* Record that a chunk of `len` bytes was read; 0 = the input has ended. */
+/* Record that a chunk of `len` bytes was read. 0 = the input has ended. */
 void fan_fill(struct fan *fan, size_t len);
 
-/* Return how many bytes of the chunk `reader` still needs, from *at on; 0 = none. */
+/* Return how many bytes of the chunk `reader` still needs, and set *at to the first of these bytes. */
 size_t fan_due(const struct fan *fan, int reader, size_t *at);
 
 /* Record that `reader` has got `len` more bytes. */
 void fan_gave(struct fan *fan, int reader, size_t len);
 
-/* Return true if an open reader has got everything and the input has ended, so that the reader's pipe can be
+/* Return true if an open reader has got all input and the input has ended, so that the reader's pipe can be
  * closed. */
 bool fan_is_over(const struct fan *fan, int reader);
 
@@ -70,25 +70,25 @@ enum input_way {
     INPUT_COPIED  /* this process reads the input and writes to a pipe for each reader */
 };
 
-/* Return how the input is passed on. A job in the background must leave the terminal's input to the shell; then
- * ddprun copies the input and checks before each read. */
+/* Return how the input is passed on. A job in the background must leave the terminal's input to the shell. For such a
+ * job, ddprun copies the input and checks before each read. */
 enum input_way input_way(int n_readers, bool terminal, bool background);
 
 /* --- input ------------------------------------------------------------------------------------------------ */
 
 /* ddprun's stdin, for the workers in --stdin.
  *
- * A single reader inherits it. Several readers get one pipe each, into which ddprun copies. All other workers read
+ * A single reader inherits stdin. Several readers get one pipe each, into which ddprun copies. All other workers read
  * /dev/null. */
 
 struct input;
 
-/* Create. The loop and the plan are borrowed. `guardian` is the process in the terminal's session. The caller owns
- * *out even after an error, and ends it with input_close and, after the loop has run, input_free. */
+/* Create the input. The loop and the plan are borrowed. `guardian` is the process in the terminal's session. The
+ * caller owns *out even after an error, and ends it with input_close and, after the loop has run, input_free. */
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err);
 
-/* Begin an attempt: its workers continue where the previous ones stopped reading. */
+/* Begin an attempt. Its workers continue where the previous workers stopped reading. */
 void input_attempt(struct input *input);
 
 /* Return descriptor 0 for a worker, or -1 with errno set if no descriptor is left. Pass the descriptor to
@@ -99,7 +99,7 @@ void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 /* Handle the exit of a worker. Its children may still hold its pipe, and must not block the other readers. */
 void input_ended(struct input *input, int local_rank);
 
-/* Stop, and free. NULL is allowed in both. */
+/* Stop reading, and free the memory. NULL is allowed in both functions. */
 void input_close(struct input *input);
 void input_free(struct input *input);
 

@@ -89,11 +89,10 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 
 /* --- owner of a connection --------------------------------------------------------------------------------- */
 
-/* The store asks for the owner of a connection that cannot identify itself. The agent of that owner answers; all
- * others do not. */
+/* The store asks for the owner of a connection that cannot identify itself. Only the agent of this owner answers. */
 
-/* A search for a process may take a tenth of a second, without heartbeats from this node. So the searches may use a
- * tenth of the time, and half a second at once. */
+/* A search for a process may take a tenth of a second, without heartbeats from this node. So all searches together
+ * may use a tenth of the time, and half a second without a pause. */
 enum { WHOSE_SHARE = 10, WHOSE_AT_ONCE_MS = 500 };
 
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
@@ -108,9 +107,9 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
     return found;
 }
 
-/* Send the owner of a socket, found among all processes of this machine. The store requests this only when a group
- * has more members than it should. Nothing is sent if the process is not visible, or if the budget for searches is
- * used up. The pid is the one that users see. The age is left out, because it would be outdated after a long
+/* Send the owner of a socket, found among all processes of this machine. The store requests an owner only when a
+ * group has too many members. No answer is sent if the process is not visible, or if the budget for searches is used
+ * up. The pid is the pid that users see. The age is left out, because the age would be outdated after a long
  * search. */
 static void say_whose(struct node *n, int64_t conn, uint64_t inode)
 {
@@ -188,7 +187,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     if (answer == VOUCH_FOUND) {
         say_worker(n, conn, &found);
     } else if (answer ==
-               VOUCH_UNKNOWN) { /* the store serves the connection now, and gets its process later */
+               VOUCH_UNKNOWN) { /* the store serves the connection at once, and gets its process later */
         store_link_tell(n->meet.link, encode_vouch(conn, -1, 0));
         put_off(n, &(struct vouch_question){ .conn = conn, .inode = owner.inode, .any = any });
     } else if (answer == VOUCH_FOREIGN && any) {
@@ -224,14 +223,14 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native)
 
 /* Watch the port that is held for the store of rank 0.
  *
- * The held socket is bound and does not listen. So another user could listen on that port before rank 0 does, which
- * may take seconds, and ranks that connect to that user's store would run its code. Therefore the port is checked
- * before the workers start, and then until a process listens: a listener of this user ends the watch, a listener of
- * another user ends the attempt. */
+ * The held socket is bound and does not listen. So another user could listen on that port before rank 0 listens,
+ * which may take seconds. Ranks that connect to the store of this user would run its code. Therefore the port is
+ * checked before the workers start, and then until a process listens: a listener of this user ends the watch, a
+ * listener of another user ends the attempt. */
 
 enum {
     LOOK_MS = 20,     /* a check costs 20 us */
-    QUICK_MS = 60000, /* how long to check often; a rank 0 without a store must not cost more */
+    QUICK_MS = 60000, /* how long to check often; limits the cost of a rank 0 without a store */
     LOOK_LATER_MS = 1000
 };
 
@@ -307,18 +306,19 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 /* The store's messages about the job become events for the agent, and text for the user.
  *
  * A round begins only when this node is ready, because log files with a rank in their names cannot be created before.
- * If the rendezvous cannot change anything (one node), they are created while the store answers.
+ * If the rendezvous cannot change the ranks (one node), the log files are created while the store answers.
  *
  * The link calls the callbacks below in the order of the store's messages. Each callback ends with node_pump(),
  * because an effect must be carried out before the next message is read. */
 
-/* Nodes usually join within a short time of each other. If not, a line now and then shows that the wait continues. */
+/* Nodes usually join within a short time of each other. During a longer wait, an occasional line shows that the wait
+ * continues. */
 enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* Clear the state of the last attempt first, so that the new attempt does not report it. Containment precedes output:
- * if a control group cannot be created, no files exist yet. */
+/* Clear the state of the last attempt first, so that the new attempt does not report this state. Containment precedes
+ * output: if a control group cannot be created, no files exist yet. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
@@ -340,8 +340,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? output_round(n->out.output, round, err) : status;
 }
 
-/* Set the address of rank 0's store, if the node of rank 0 has offered a port; that node decides for all. If the
- * store knows that node by a loopback address, it is on the store's host, and other nodes reach it at the store's
+/* Set the address of rank 0's store, if the node of rank 0 has offered a port. This node decides for all nodes. If
+ * the store knows that node by a loopback address, it is on the store's host, and other nodes reach it at the store's
  * address. */
 static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
@@ -352,8 +352,8 @@ static void take_rank0_store(const struct node *n, const struct heard_round *r, 
     round->rank0_addr = endpoint_is_loopback(first->addr) ? n->plan->master_addr : first->addr;
 }
 
-/* Warn if rank 0 hosts no store although this node's PyTorch needs one: its error would not mention the other
- * node. */
+/* Warn if rank 0 hosts no store although this node's PyTorch needs such a store. The error of PyTorch would not
+ * mention the other node. */
 static void warn_of_rank0_store(const struct node *n, const struct heard_round *r)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -365,7 +365,7 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
                 first->host);
 }
 
-/* Return the numbers that the plan needs; the plan uses nothing else of the protocol. */
+/* Return the numbers that the plan needs. The plan uses no other part of the protocol. */
 static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
 {
     struct plan_round round = { .attempt = r->attempt,
@@ -389,7 +389,8 @@ static void cannot_begin(struct node *n, const struct ddp_err *err)
     node_pump(n);
 }
 
-/* Begin the attempt of a round. The job is announced only in its first round; a restart has its own message. */
+/* Begin the attempt of a round. The job is announced only in its first round, because a restart has its own
+ * message. */
 static void begin_round(struct node *n)
 {
     struct ddp_err err;
@@ -409,8 +410,8 @@ static void begin_round(struct node *n)
     node_pump(n);
 }
 
-/* Begin the prepared attempt if its round is known. Preparation and the store's answer are concurrent; the later of
- * the two begins the round. */
+/* Begin the prepared attempt if its round is known. Preparation and the store's answer are concurrent. The later
+ * event begins the round. */
 void node_begin_prepared(struct node *n)
 {
     n->run.prepared = true;
@@ -418,9 +419,9 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* Handle a round. It is kept on the heap because of its list of nodes, and the memory is reused for later rounds.
- * Without memory no useful report is possible: after abort(), the guardian cleans up, and the store detects the
- * closed connection. */
+/* Handle a round. The round is kept on the heap because of its list of nodes, and the memory is reused for later
+ * rounds. Without memory no useful report is possible: after abort(), the guardian cleans up, and the store detects
+ * the closed connection. */
 static void on_round(void *user, const struct heard_round *heard)
 {
     struct node *n = user;
@@ -450,7 +451,7 @@ static void on_round(void *user, const struct heard_round *heard)
 
 /* --- gathering ------------------------------------------------------------------------------------------ */
 
-/* Print the state of the wait, as it is now and not as it was when the timer was set. */
+/* Print the present state of the wait, not the state when the timer was set. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -466,7 +467,7 @@ static void on_waiting_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
-/* Write an event of the store; the store sends its events to one of the nodes that have an event log. */
+/* Write an event of the store. The store sends its events to one node that has an event log. */
 static void on_event(void *user, const cJSON *event)
 {
     struct node *n = user;
@@ -476,9 +477,9 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Handle a message about the wait. Only changes are printed; not those for a spare node, which also gets the state of
- * the running job. Changes are collected for WAITING_SAID_MS: when a scheduler starts 100 nodes, one line is better
- * than a hundred. */
+/* Handle a message about the wait. Only changes are printed. A spare node prints no changes, because it also gets the
+ * state of the running job. Changes are collected for WAITING_SAID_MS, because one line is better than a hundred
+ * lines when a scheduler starts 100 nodes. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -523,7 +524,7 @@ static void on_findings(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Send this node's warnings to the other nodes; the user of this node has already read them. */
+/* Send this node's warnings to the other nodes. The user of this node has already read them. */
 static void tell_notices(struct node *n)
 {
     struct finding found[HOST_FINDINGS_MAX];
@@ -556,7 +557,8 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
 }
 
 /* Handle that the store refuses this node. Before the first round, an error message is enough. Between two rounds,
- * the agent must report the failed job: its workers have ended, but their report and logs are not written yet. */
+ * the agent must report the failed job, because its workers have ended, but their report and logs are not written
+ * yet. */
 static void on_refused(void *user, const char *code, const char *why, const char *advice)
 {
     struct node *n = user;
@@ -576,8 +578,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Describe a timeout. The store names no node when it gives up, so the text is made from its last message about
- * missing nodes, and from the reason. */
+/* Describe a timeout. The store names no node after a timeout, so the text is made from the store's last message
+ * about missing nodes, and from the reason. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->meet.waiting;
@@ -620,7 +622,7 @@ static void on_stop(void *user, const struct failure *cause)
     node_pump(n);
 }
 
-/* Handle a verdict, which may contain more about the cause than the stop did. After a final verdict nothing is
+/* Handle a verdict, which may contain more facts about the cause than the stop. After a final verdict no message is
  * printed, and the link is closed, because the store must not wait for a slow reader of this node's output. */
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
@@ -637,9 +639,9 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_pump(n);
 }
 
-/* Handle a finding that a rank left while others waited. The first is kept, because the others follow from the same
- * mistake. It is no failure by itself: a program may end a rank early on purpose, and a rank that gave up may
- * continue without the others. */
+/* Handle a finding that a rank left while others waited. The first finding is kept, because later findings follow
+ * from the same mistake. The finding is no failure by itself. A program may end a rank early on purpose, and a rank
+ * that gave up may continue without the other ranks. */
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -655,7 +657,7 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Format " on node 0 (n0)", if one node has the store's address; "" if no node has that address, or several have. */
+/* Format " on node 0 (n0)" if exactly one node has the store's address. Otherwise write "". */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -671,8 +673,8 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* Describe the loss of the store. If this node is the cause, set `code` to " [NODE_FROZEN]" or a similar code;
- * otherwise leave it unchanged. */
+/* Describe the loss of the store. If this node is the cause, set `code` to " [NODE_FROZEN]" or a similar code.
+ * Otherwise leave `code` unchanged. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);

@@ -7,7 +7,7 @@
  *
  * The single file has named blocks of bytes, each with its length and CRC-32, and a CRC-32 of the header. The file is
  * written under a temporary name, flushed to the disk (fsync of file and directory) and renamed. So a crash or a full
- * disk leaves the previous file unchanged. Only one rank writes; the caller chooses it. */
+ * disk leaves the previous file unchanged. Only one rank writes, and the caller chooses this rank. */
 #ifndef DDP_CKPT_H
 #define DDP_CKPT_H
 
@@ -45,7 +45,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  *
  *     one rank writes:   ddp_ckpts_open(&options, &ckpts, &err)
  *                        ddp_ckpts_save(ckpts, &point, blocks, n, &err)         now and then
- *                        ddp_ckpts_close(ckpts, &err)                           waits for the last one
+ *                        ddp_ckpts_close(ckpts, &err)                           waits for the last save
  *     all ranks resume:  ddp_ckpts_resume(ckpts, world, blocks, n, &point, &found)
  *                        ddp_sampler_resume(sampler, point.epoch, point.samples)
  *
@@ -93,10 +93,10 @@ typedef struct ddp_ckpts_options {
  * One thread at a time may use a handle. */
 DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **out, struct ddp_err *err);
 
-/* Copy the blocks and return; the thread writes them as step point->step and then removes old checkpoints. An earlier
- * checkpoint of the same step is replaced. There is at most one copy: if the previous checkpoint is still being
- * written, this call waits. If the previous write has failed, this call returns the error of that write and does *not
- * save this checkpoint*; call again to continue. */
+/* Copy the blocks and return. The thread writes the copy as step point->step and then removes old checkpoints. An
+ * earlier checkpoint of the same step is replaced. There is at most one copy: if the previous checkpoint is still
+ * being written, this call waits. If the previous write has failed, this call returns the error of that write and
+ * does *not save this checkpoint*; call again to continue. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 
@@ -107,17 +107,19 @@ DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 /* Fill the blocks from the newest undamaged checkpoint. The caller passes all its blocks, in any order. If the
  * directory has no checkpoint, *found becomes 0, and the blocks and *point are unchanged.
  *
- * Damaged checkpoints are skipped with a warning and kept; if all are damaged, DDP_ERR_CORRUPT describes the newest.
- * DDP_ERR_MISMATCH: other names or sizes; the text has both sides. DDP_ERR_UNSUPPORTED: written by a later version.
- * DDP_ERR_IO: the system cannot read a checkpoint (permissions, the disk); no older one is used instead. Every byte
- * is checked before the first block is written. */
+ * Damaged checkpoints are skipped with a warning and kept. If all checkpoints are damaged, DDP_ERR_CORRUPT describes
+ * the newest checkpoint. DDP_ERR_MISMATCH means that names or sizes differ, and the text has both sides.
+ * DDP_ERR_UNSUPPORTED means that a later version wrote the checkpoint. DDP_ERR_IO means that the system cannot read a
+ * checkpoint (permissions, the disk). After these errors no older checkpoint is used instead. Every byte is checked
+ * before the first block is written. */
 DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks, size_t n,
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 
 /* Load a checkpoint on rank 0 and send the blocks to all ranks; collective. Rank 0 passes `ckpts`, and the other
  * ranks pass NULL. All ranks get blocks, point and found from rank 0, or its error. Every rank passes blocks of the
- * same sizes in the same order. The other ranks wait while rank 0 reads; that time, and each broadcast of a block,
- * must fit into the step timeout (ddp_options). ddp_last_error() returns the text of an error. */
+ * same sizes in the same order. The other ranks wait while rank 0 reads. The time of this reading, and of each
+ * broadcast of a block, must fit into the step timeout (ddp_options). ddp_last_error() returns the text of an
+ * error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 

@@ -58,8 +58,8 @@ typedef struct ddp_options {
 
 /* A group with a device accepts buffers in the device's memory as well as in the host's (group.h). For a device,
  * libddp loads the library libddp_cuda, which loads CUDA's runtime and NCCL. So NVIDIA software is needed neither to
- * build nor on a machine without a GPU. With backend "cpu" values pass through host memory. This is slower, but has
- * the same bits as on CPUs, and several ranks may share one GPU. */
+ * build nor on a machine without a GPU. With backend "cpu" values pass through host memory. This backend is slower,
+ * but gives the same bits as on CPUs, and several ranks may share one GPU. */
 typedef enum ddp_device_choice {
     DDP_DEVICE_NONE = -1, /* default: only host memory; with backend "nccl" like DDP_DEVICE_LOCAL */
     DDP_DEVICE_AUTO = -2, /* device LOCAL_RANK if a GPU can be used, else no device */
@@ -78,14 +78,14 @@ typedef enum ddp_device_choice {
 DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 
 /* Wait for the other ranks (at most the step timeout), then free `ctx`, its groups, its store, and shared memory.
- * Everything is freed even after an error; a broken context does not wait. Free each ddp_reducer and ddp_zero1 before
+ * Everything is freed even after an error. A broken context does not wait. Free each ddp_reducer and ddp_zero1 before
  * this call, because they use shared memory of the context. NULL is allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Give up and make every waiting peer's call return DDP_ERR_ABORTED with `why`. Writes {"message": ...} to
- * TORCHELASTIC_ERROR_FILE if that variable is set. Returns at once; with ranks on other hosts, the store is notified
- * first, which takes at most half a second. May be called on any thread. The caller then exits with `code`. NULL is
- * allowed and does nothing. */
+ * TORCHELASTIC_ERROR_FILE if that variable is set. Returns at once, except with ranks on other hosts. Then this call
+ * first notifies the store, which takes at most half a second. May be called on any thread. The caller then exits
+ * with `code`. NULL is allowed and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 /* Subnormal numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute with them many times
@@ -102,7 +102,7 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * it first in main if your program computes on the CPU. PyTorch calls it torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* Return a number of this worker; -1 for a NULL ctx. */
+/* Return a number of this worker, or -1 for a NULL ctx. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);

@@ -17,11 +17,11 @@
  *     work NULL     later operations on `stream` wait for the call
  *     *work         ddp_work_wait() makes `stream` wait later: gradients are reduced while the backward pass continues
  *
- * In both cases the host does not wait. Buffers must live until the call is done. A failure on the way (a
- * timeout, a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits forever;
- * the next call of the group returns the error. Device values are combined by NCCL in NCCL's order: equal on
- * all ranks, but not the bits of the cpu backend. Backend "cpu" with a device finishes inside the call, with
- * the bits of the cpu backend. A call makes the device of the group the current one of its thread. */
+ * In both cases the host does not wait. Buffers must live until the call is done. A failure on the way (a timeout, a
+ * rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits forever. The next call of the
+ * group returns the error. Device values are combined by NCCL in NCCL's order: equal on all ranks, but not the bits
+ * of the cpu backend. Backend "cpu" with a device finishes inside the call, with the bits of the cpu backend. A call
+ * makes the device of the group the current one of its thread. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -109,7 +109,7 @@ DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *ou
  * ranks that did not arrive. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
-/* Make the call's stream wait for the work; the host does not wait. */
+/* Make the call's stream wait for the work. The host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
 /* Wait on the host for at most timeout_ms. With timeout_ms 0, wait until the call is done or has failed; the call's
  * own deadline limits this wait. Return DDP_IN_PROGRESS if the call is still running. */

@@ -1,4 +1,5 @@
-/* loader.h -- batches made by threads ahead of the step that needs them; their content does not depend on the threads.
+/* loader.h -- batches that threads make before the step that needs them. The content of a batch does not depend on
+ * the threads.
  *
  *     ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
  *     o.samples = 50000;  o.world_size = world;  o.rank = rank;  o.batch = 32;  o.seed = 7;
@@ -85,7 +86,8 @@ typedef struct ddp_loader_options {
         sizeof(ddp_loader_options), 0, 1, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL \
     }
 
-/* A batch. It is readable until `held` further batches were returned, or the loader is started or freed. */
+/* A batch. The program may read a batch until `held` further batches were returned, or the loader is started or
+ * freed. */
 typedef struct ddp_batch {
     uint64_t number; /* from 0 at the start of the epoch; its stream is number % streams */
     int stream;

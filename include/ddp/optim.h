@@ -95,8 +95,8 @@ DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], 
 
 /* Multiply all gradients by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. The factor is
  * computed in float32, and applied even if it is 1, as in torch. Returns the norm before the multiplication. If the
- * norm is NaN, all gradients become NaN; if it is infinite, they become 0 or NaN. So check the norm (or use a
- * ddp_scaler) before the update. max_norm > 0. */
+ * norm is NaN, all gradients become NaN. If the norm is infinite, each gradient becomes 0 or NaN. So check the norm
+ * (or use a ddp_scaler) before the update. max_norm > 0. */
 DDP_API double ddp_clip_grad_norm(float *const grads[], const size_t counts[], size_t n, double max_norm);
 
 #ifdef __cplusplus

@@ -7,11 +7,11 @@
  *                 ddp_reducer_finish(reducer)                    now every gradient is the average
  *
  * Buckets follow PyTorch's rule (c10d reducer, compute_bucket_assignment_by_size): parameters are assigned in order,
- * a bucket is closed as soon as it has at least its limit, 1 MiB for the first and 25 MiB for the others, and the
- * list is reversed, because gradients become ready from the last layer back. The second ddp_reducer_forward replaces
- * this order by the order in which the gradients of rank 0 became ready in the first step. Full buckets are launched
- * strictly in order, so ranks never disagree. Gradients live in shared memory that the reducer owns: the reduction
- * copies nothing.
+ * a bucket is closed as soon as it has at least its limit, 1 MiB for the first bucket and 25 MiB for all later
+ * buckets, and the list is reversed, because gradients become ready from the last layer back. The second
+ * ddp_reducer_forward replaces this order by the order in which the gradients of rank 0 became ready in the first
+ * step. Full buckets are launched strictly in order, so ranks never disagree. Gradients live in shared memory that
+ * the reducer owns: the reduction copies nothing.
  *
  * If each rank has a spare core, a thread of the library reduces while the program continues with the backward pass.
  * From the first ddp_reducer_ready to ddp_reducer_finish a rank then must not write a gradient that it has marked
@@ -25,8 +25,8 @@
  * work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need
  * gradients on the host.
  *
- * Accumulation: ddp_reducer_set_sync(reducer, 0) before a forward makes its step local; the program accumulates
- * gradients (+=), and the first step with sync averages the sum. */
+ * Accumulation: ddp_reducer_set_sync(reducer, 0) before a forward makes the step of this forward local. The program
+ * accumulates gradients (+=), and the first step with sync averages the sum. */
 #ifndef DDP_REDUCER_H
 #define DDP_REDUCER_H
 
@@ -62,9 +62,9 @@ typedef struct ddp_bucket {
 } ddp_bucket;
 
 /* Replaces the reducer's all-reduce. The reducer calls the hook for each bucket in order, on the reducing thread,
- * with subnormals flushed (context.h). The bucket must be finished on return; for an average the hook divides the sum
+ * with subnormals flushed (context.h). The bucket must be finished on return. For an average the hook divides the sum
  * itself. The hook may call collectives of `group`, the same on every rank, and must keep the zeros between gradients
- * zero. An error ends the step; ddp_reducer_finish returns it. */
+ * zero. An error of the hook ends the step, and ddp_reducer_finish returns the error. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
@@ -129,14 +129,15 @@ DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
 /* Mark parameter i as not used in this step (find_unused), so that its bucket need not wait until ddp_reducer_finish,
  * which treats all unmarked parameters as unused. The gradient of this rank is zero then, unless the rank has
- * accumulated an earlier gradient. A parameter that no rank has used keeps its gradient; skip its optimizer update
+ * accumulated an earlier gradient. A parameter that no rank has used keeps its gradient. Skip its optimizer update
  * (see ddp_reducer_used) and its step (see ddp_optim_begin). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names parameters that were not marked ready. */
 DDP_API ddp_status ddp_reducer_finish(ddp_reducer *reducer);
 
-/* Return 1 if any rank used parameter i in the last finished step, otherwise 0; without find_unused always 1. */
+/* Return 1 if any rank used parameter i in the last finished step, otherwise 0. Without find_unused always return
+ * 1. */
 DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 
 /* Set whether steps average (1, the default) or only accumulate (0), beginning with the next forward. Must be the

@@ -47,8 +47,8 @@ typedef struct ddp_store_options {
     }
 
 /* Connect to host:port (a name, an IPv4 or an IPv6 literal). `options` may be NULL. After DDP_OK the caller closes
- * *out with ddp_store_close. DDP_ERR_TIMEOUT: no server answered in time, and err describes the last attempt.
- * DDP_ERR_CORRUPT: the server is not a store. */
+ * *out with ddp_store_close. DDP_ERR_TIMEOUT means that no server answered in time, and err describes the last
+ * attempt. DDP_ERR_CORRUPT means that the server is not a store. */
 DDP_API ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options,
                                      ddp_store **out, struct ddp_err *err);
 
@@ -64,7 +64,8 @@ DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *
 DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value,
                                  size_t *len, struct ddp_err *err);
 
-/* Add to a counter and return the result in *sum (may be NULL). A counter is a decimal text; a missing key is 0. */
+/* Add to a counter and return the result in *sum (may be NULL). A counter is a decimal text. A missing key counts as
+ * 0. */
 DDP_API ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum,
                                  struct ddp_err *err);
 
@@ -82,7 +83,7 @@ DDP_API ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], si
 DDP_API ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n, int *all,
                                    struct ddp_err *err);
 
-/* Remove a key; *removed (may be NULL) = 1 if it existed. */
+/* Remove a key. *removed (may be NULL) becomes 1 if the key existed, otherwise 0. */
 DDP_API ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, struct ddp_err *err);
 
 /* Return the number of keys in the store, including counters of the protocol itself. */

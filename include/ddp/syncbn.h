@@ -11,12 +11,12 @@
  * Arrays are float32 with the channel in the middle: x[(sample * channels + c) * spatial + i], as torch's (N, C, H,
  * W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double; subnormals are
  * flushed (context.h). The algorithm is torch.nn.SyncBatchNorm's: mean, squares and count of each rank are gathered
- * and merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds two sums per channel over
+ * and merged (Chan, Golub & LeVeque 1979), so ranks may differ in n. The backward pass adds two sums per channel over
  * the ranks.
  *
  * Every rank calls with the same channels (else DDP_ERR_MISMATCH), even when its batch is empty. ddp_last_error()
- * returns the text of an error. If only this rank fails (DDP_ERR_ARG for its description, DDP_ERR_NOMEM), the others
- * wait in their call until their step timeout, unless this rank calls again or ends. */
+ * returns the text of an error. If only this rank fails (DDP_ERR_ARG for its description, DDP_ERR_NOMEM), the other
+ * ranks wait in their call until their step timeout, unless this rank calls again or ends. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 
@@ -46,14 +46,14 @@ typedef struct ddp_syncbn {
     }
 
 /* Normalize, fill `saved` and `count`, and update the running numbers; collective. `y` may be `x` if no backward pass
- * follows. A NULL group means this rank alone (plain batch normalization). Ranks' batches may be empty; if all are
- * empty, nothing changes. DDP_ERR_ARG on all ranks if there is only one value per channel in total, because one value
- * has no variance. */
+ * follows. A NULL group means this rank alone (plain batch normalization). A rank's batch may be empty. If all
+ * batches are empty, nothing changes. DDP_ERR_ARG on all ranks if there is only one value per channel in total,
+ * because one value has no variance. */
 DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
 
 /* Compute the gradients after a forward pass with the same x and n; collective. dx is the gradient of the whole
- * batch's loss, as one rank would compute it; `dx` may be `dy`. dweight and dbias (`channels` each, overwritten, NULL
- * = not needed) are this rank's part, to be averaged with the other gradients. */
+ * batch's loss, as one rank with the whole batch would compute it. `dx` may be `dy`. dweight and dbias (`channels`
+ * each, overwritten, NULL = not needed) are this rank's part, to be averaged with the other gradients. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 

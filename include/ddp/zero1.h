@@ -15,8 +15,8 @@
  *
  * The optimizer works only in host memory: a group with a device is rejected (DDP_ERR_UNSUPPORTED).
  *
- * Parameters are F32, F16 or BF16. Gradients have the parameter's type and are summed in float32; the update
- * is made on a float32 copy. All calls but _grad, _zero_grad, _optim and _import are collective.
+ * Parameters are F32, F16 or BF16. Gradients have the parameter's type and are summed in float32. The update uses a
+ * float32 copy of the parameters. All calls but _grad, _zero_grad, _optim and _import are collective.
  * ddp_last_error() returns the text of an error. */
 #ifndef DDP_ZERO1_H
 #define DDP_ZERO1_H
@@ -54,7 +54,7 @@ DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, s
  * address never changes. Return NULL if `i` is out of range. */
 DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 
-/* Average all gradients over the ranks; each rank gets its share. Return DDP_ERR_ARG if the program calls this
+/* Average all gradients over the ranks. Each rank gets its share. Return DDP_ERR_ARG if the program calls this
  * function twice without zero_grad. */
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 

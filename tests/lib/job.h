@@ -2,7 +2,8 @@
  *
  *     struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "exit:7");
  *
- * Jobs run with --standalone (any free port) unless the first argument is --hosts or --hostfile, in a clean environment; WORKER stands for the worker program. */
+ * Jobs run in a clean environment, and with --standalone (any free port) unless the first argument is --hosts or
+ * --hostfile. WORKER stands for the worker program. */
 #ifndef JOB_H
 #define JOB_H
 

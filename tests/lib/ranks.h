@@ -95,7 +95,7 @@ extern const ddp_options nccl_options, staged_options;
 
 /* Collectives with known results, for tests that run them as real processes.
  *
- * Inputs are small integers chosen so that every sum and product is exact in every type; each rank computes the
+ * Inputs are small integers chosen so that every sum and product is exact in every type. Each rank computes the
  * expected result from the rule alone, and compares every element. */
 
 enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, GATHER, SCATTER, REDUCE_SCATTER, KINDS };

@@ -1,8 +1,8 @@
 /* sim_agent.h -- an agent with simulated workers on a clock that jumps from event to event, and a store that answers
  * as for a job of one node unless the test changes the answers.
  *
- * The test sets the behaviour of each worker; asim_run runs the job to its end. The result is a trace, one line per
- * event at the left edge and the agent's effects indented below that line. Each effect is also checked for
+ * The test sets the behaviour of each worker, and asim_run runs the job to its end. The result is a trace, one line
+ * per event at the left edge and the agent's effects indented below that line. Each effect is also checked for
  * validity. */
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H

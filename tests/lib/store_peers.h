@@ -130,7 +130,8 @@ int rude_closed_port(void);
 /* Open a listener whose queue is full, so that it accepts no further connection. */
 int rude_full_port(void);
 
-/* Run the rest of this test in a new network (or mount) namespace; skip the test if that is not allowed. */
+/* Run the rest of this test in a new network (or mount) namespace. Skip the test if the kernel does not allow a new
+ * namespace. */
 void rude_own_network(void);
 void rude_own_mounts(void);
 

@@ -37,13 +37,13 @@ void train(int workers, const char *line);
 /* Run `train` as run_line does, and expect exit code `exit_code` and the text `says`. */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
-/* Make files in training_dir/NAME, with 1000 samples for the test; The words in `extra`, which may be NULL, can
+/* Make files in training_dir/NAME, with 1000 samples for the test. The words in `extra`, which may be NULL, can
  * change this number. */
 void make_data(const char *name, const char *samples, const char *extra);
 void make_cifar(const char *dir, int samples,
                 int test_samples); /* noise in CIFAR-10's format; `dir` is created */
 
-/* Return a whole file of the directory, NUL-terminated; the caller frees it. */
+/* Return a whole file of training_dir as a string, which the caller frees. */
 char *read_file(const char *name, size_t *len);
 void change_file(const char *name, long offset, int byte);
 

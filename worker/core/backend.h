@@ -81,7 +81,7 @@ extern const struct comm_ops cpu_comm_ops;
 /* --- between libddp and libddp_cuda ------------------------------------------------------------------------ */
 
 /* libddp_cuda is loaded at run time, so neither library links the other. libddp calls the functions of libddp_cuda's
- * struct cuda_entry; a backend in libddp_cuda calls libddp through struct comm_host. Libraries of different versions
+ * struct cuda_entry. A backend in libddp_cuda calls libddp through struct comm_host. Libraries of different versions
  * reject each other. `version` is the first member of both structs, so every version can read it. */
 
 /* The parts of libddp that a backend in libddp_cuda may use: bootstrap.h, and the cpu backend for values in host

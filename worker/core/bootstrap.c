@@ -84,8 +84,8 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
     return status;
 }
 
-/* Publish this rank's card. If two processes have the same rank, the second must not overwrite the first one's card;
- * otherwise the job would split into two groups that wait for each other. */
+/* Publish this rank's card. If two processes have the same rank, the second process must not overwrite the card of
+ * the first process. Otherwise the job would split into two groups that wait for each other. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD], *theirs = NULL;

@@ -3,7 +3,7 @@
  * Each rank writes a card (its identity and host) to <prefix>/rank/<r>. Rank 0 waits for all cards, then writes the
  * data that all ranks need to <prefix>/<what>. So the number of messages grows with the ranks, not with the pairs of
  * ranks. The prefix contains the job and the attempt, so keys of an earlier attempt are never read. All keys are
- * deleted when all ranks have met. A second process with the same rank finds the first one's card and fails.
+ * deleted when all ranks have met. A second process with the same rank finds the card of the first process and fails.
  *
  *     ddp/<job>/<attempt>/rank/0     "4711 4026531836 6f1c...-boot-id node7"
  *     ddp/<job>/<attempt>/rank/1     ...

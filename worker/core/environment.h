@@ -61,7 +61,7 @@ typedef const char *(*env_lookup)(void *user, const char *name);
  * *out is undefined. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
-/* Return the number of this attempt. ddprun counts restarts; other launchers only count rounds, and in an elastic job
+/* Return the number of this attempt. ddprun counts restarts. Other launchers only count rounds, and in an elastic job
  * a round need not be a restart. */
 static inline int env_attempt(const struct worker_env *env)
 {

@@ -1,8 +1,8 @@
 /* recorder.c -- see recorder.h.
  *
  * Signals belong to the program. So a handler for SIGUSR1 is installed only if the signal would otherwise end the
- * process. An existing handler stays, and a handler that the program installs later replaces this one. The handler
- * may call only async-signal-safe functions and read global data, so listeners are in a table. */
+ * process. An existing handler stays, and a handler that the program installs later replaces this handler. A signal
+ * handler may call only async-signal-safe functions and read global data, so listeners are in a table. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
@@ -123,8 +123,8 @@ static void fill_names(struct flight *f)
         snprintf(f->ops[i], FLIGHT_WORD, "%s", ddp_op_name((ddp_op)i));
 }
 
-/* Write the head of the page. A process may have several contexts, one after the other; the page describes the last
- * one. */
+/* Write the head of the page. A process may have several contexts, one after the other. The page describes the last
+ * context. */
 static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
 {
     memset(f, 0, sizeof(*f));

@@ -213,8 +213,9 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
                     bytes);
 }
 
-/* Create and map `region` together; after an error the caller closes it. The results of creating and of mapping have
- * separate fields, so that a rank in the next call does not overwrite a result that other ranks still read. */
+/* Create and map `region` on all ranks together. After an error the caller closes the region. The results of creating
+ * and of mapping have separate fields, so that a rank in the next call does not overwrite a result that other ranks
+ * still read. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {

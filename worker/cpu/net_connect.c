@@ -1,5 +1,5 @@
-/* net_connect.c -- see net_connect.h. Dial and door are state machines that never wait: the loop in net_join.c polls
- * all of them together. */
+/* net_connect.c -- see net_connect.h. Dials and the door are state machines that never wait. The loop in net_join.c
+ * polls all dials and the door together. */
 #include "cpu/net_connect.h"
 
 #include "base/clock.h"

@@ -1,8 +1,8 @@
 /* nccl.h -- private to the files of the NCCL backend:
  *
- *     nccl_comm.c     opens and closes, accepts calls and chooses between NCCL and the cpu communicator; memory
+ *     nccl_comm.c     opening and closing, the choice between NCCL and the cpu communicator for each call, memory
  *     nccl_join.c     connects the ranks: the library, cards, unique ids, the network interface
- *     nccl_watch.c    the thread that watches calls in progress; what happens when a communicator fails
+ *     nccl_watch.c    the watch thread, which watches calls in progress; the failure of a communicator
  *
  * and the pure nccl_plan.c (function for each call, states of a communicator, environment, error texts).
  *

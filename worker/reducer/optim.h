@@ -3,7 +3,7 @@
  *
  * A leaf is the sum over a block of NORM_LEAF elements. No block spans two arrays, so the last block of an array may
  * be shorter. Leaves are pushed in order and added as a binary tree, ((l0+l1)+(l2+l3))+... So ranks that each hold
- * some leaves get the same bits as one rank that holds all of them. */
+ * some leaves get the same bits as one rank that holds all leaves. */
 #ifndef WORKER_REDUCER_OPTIM_H
 #define WORKER_REDUCER_OPTIM_H
 

@@ -86,7 +86,7 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen);
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* A rank's answer to the roll call. ROLL_NONE: the rank has no batch and follows the others. */
+/* A rank's answer to the roll call. ROLL_NONE means that the rank has no batch and follows the other ranks. */
 enum roll_answer { ROLL_NONE, ROLL_LOCAL /* a step without sync */, ROLL_SYNC };
 
 struct roll {

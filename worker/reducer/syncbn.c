@@ -54,7 +54,7 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
     return status;
 }
 
-/* Allocate `n` doubles for each of `ranks`; the caller frees the block. If memory is short, set *err and return
+/* Allocate `n` doubles for each of `ranks` ranks. The caller frees the block. If memory is short, set *err and return
  * NULL. */
 static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {

@@ -161,7 +161,7 @@ static void attention_half_backward(const struct gpt2 *g, const struct kept *k, 
                              k->scale1, v->each[GPT2_LN1_WEIGHT], n, c);
 }
 
-/* Report that parameters `first` to `last` are ready, the last one first. */
+/* Report that parameters `first` to `last` are ready, beginning with parameter `last`. */
 static ddp_status tell(const struct model_ready *ready, size_t first, size_t last, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

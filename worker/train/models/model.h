@@ -151,8 +151,8 @@ struct model_shape {
 };
 #define MODEL_SHAPE(...) ((struct model_shape){ { __VA_ARGS__ } })
 
-/* Describe the tensors, then allocate memory for all of them, zeroed. model_tensors_add returns nothing. If memory
- * was short, model_tensors_place returns false. */
+/* Describe the tensors, then allocate zeroed memory for all tensors. model_tensors_add returns nothing. If memory was
+ * short, model_tensors_place returns false. */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
 bool model_tensors_place(struct model_tensors *t);

@@ -210,7 +210,7 @@ struct back {
     struct ddp_err *err;
 };
 
-/* Report that n parameters are ready, the last one first. */
+/* Report that n parameters are ready, beginning with the last parameter. */
 static ddp_status are_ready(const struct back *b, size_t param, size_t n)
 {
     ddp_status status = DDP_OK;

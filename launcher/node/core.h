@@ -53,8 +53,8 @@ struct node_meeting {
     uv_timer_t waiting_timer;
     uint64_t waiting_heard_ms;
     bool waiting_due,
-        waiting_said; /* waiting_due: a line about a change will be printed; waiting_said: a line was printed */
-    bool waiting_asked;              /* the store was asked which nodes have not ended */
+        waiting_said;   /* waiting_due: a line will be printed; waiting_said: a line was printed */
+    bool waiting_asked; /* the store was asked which nodes have not ended */
     char unfinished[HEARD_LIST_MAX]; /* the store's answer */
     int missing; /* errno if the program does not exist on this node; 0 = the program exists */
     uv_timer_t missing_timer;
@@ -63,12 +63,11 @@ struct node_meeting {
     struct vouch vouch;     /* connections that the store asked about */
     uv_timer_t vouch_timer; /* for the next search of their owners */
     uint64_t whose_ms;      /* until this time the budget for finding owners of sockets is used up */
-    char first_cause[LIMIT_WORDS / 2]; /* why the nodes did not all join; "" = not reported */
-    int next_attempt;                  /* set by the verdict */
-    uint64_t store_deadline_ms;        /* deadline of the expected answer; UINT64_MAX = none expected */
-    char store_lost[FINDING_TEXT_MAX]; /* reason of the loss; "" = not lost */
-    struct finding
-        store_finding; /* the cause of the loss on this node; FINDING_NONE = the cause is elsewhere */
+    char first_cause[LIMIT_WORDS / 2];    /* why the nodes did not all join; "" = not reported */
+    int next_attempt;                     /* set by the verdict */
+    uint64_t store_deadline_ms;           /* deadline of the expected answer; UINT64_MAX = none expected */
+    char store_lost[FINDING_TEXT_MAX];    /* reason of the loss; "" = not lost */
+    struct finding store_finding;         /* cause of the loss; FINDING_NONE = not on this node */
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" = not known */
 };
 
@@ -122,9 +121,9 @@ struct node_run {
     struct buf failed;       /* array of struct failed_attempt */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", the subject of left_waiting */
     char left_waiting[FINDING_TEXT_MAX];    /* about a rank that left while other ranks waited; "" = none */
-    struct finding hang;           /* the store's finding about a hang in this attempt; FINDING_NONE = none */
-    enum finding_code left_code;   /* code of left_waiting: see struct left_early */
-    struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
+    struct finding hang;                    /* finding about a hang in this attempt; FINDING_NONE = none */
+    enum finding_code left_code;            /* code of left_waiting: see struct left_early */
+    struct stuck stuck[STUCK_MAX];          /* processes that cannot be killed, for the report */
     size_t n_stuck;
 };
 

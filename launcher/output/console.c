@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    BATCH_KEPT = 1 << 20,  /* a batch buffer above this size, after one huge line, is freed */
+    BATCH_KEPT = 1 << 20,  /* a batch buffer is freed if one huge line has grown it above this size */
     HELD_MAX = 16 << 20,   /* bytes in unfinished lines of all streams together */
     HELD_FREE = 256 * 1024 /* a line up to this length is never cut for HELD_MAX */
 };
@@ -31,8 +31,8 @@ static bool has_colour(const struct plan *plan, int fd)
     return plan_wants_colour(plan) && is_screen(plan, fd);
 }
 
-/* Return the row for a descriptor. Control characters are escaped on every terminal, also on one without a movable
- * cursor. */
+/* Return the row for a descriptor. Control characters are escaped on every terminal, also on a terminal without a
+ * movable cursor. */
 static struct line_row *console_row(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
@@ -83,7 +83,7 @@ static void queue_batch(struct console *c, int sink)
 }
 
 /* Append a message of ddprun as a line. The text may contain names of files, hosts and foreign processes, which are
- * as untrusted as a worker's line; so all control characters and colours are removed, for terminals and logs
+ * as untrusted as a worker's line. So all control characters and colours are removed, for terminals and logs
  * alike. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
@@ -125,7 +125,7 @@ static void on_folded(void *user, const struct fold_line *line)
     line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
 }
 
-/* Start the folding, separately for stdout and stderr, because there is no common order between their lines. */
+/* Start the folding, separately for stdout and stderr, because their lines have no common order. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
 {
     c->waits = waits;
@@ -141,7 +141,7 @@ bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), voi
     return true;
 }
 
-/* Print what is due, and set the one timer of both streams to the earlier time. */
+/* Print all due lines, and set the common timer of both streams to the earlier time. */
 void console_fold_time(struct console *c)
 {
     const uint64_t at = now(c).since_us;
@@ -155,7 +155,7 @@ void console_fold_time(struct console *c)
         c->waits(c->user, next - at);
 }
 
-/* Print all waiting lines, and erase the last row, where otherwise a progress bar would remain. */
+/* Print all waiting lines, and erase the last row, because a progress bar would otherwise remain on the row. */
 void console_fold_finish(struct console *c)
 {
     for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
@@ -167,8 +167,8 @@ void console_fold_finish(struct console *c)
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
 
-/* Format the prefix: at the first read, because many streams never print, and again at each read if the prefix
- * contains the time. */
+/* Format the prefix at the first read, because many streams never print. Format a prefix with the time again at each
+ * read. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;
@@ -215,8 +215,8 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
 
-/* Initialize a stream. `raw`: the bytes of a single worker without prefixes are passed on unchanged, as if the worker
- * wrote to ddprun's stdout itself; a prompt without a newline is visible at once. */
+/* Initialize a stream. With `raw`, the bytes of a single worker without prefixes are passed on unchanged, as if the
+ * worker wrote to ddprun's stdout itself. So a prompt without a newline is visible at once. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
 {
     const struct plan *plan = c->plan;

@@ -2,7 +2,8 @@
  * per line.
  *
  * `struct console` is the state that all streams share. A `struct console_stream` cuts the bytes of one stream into
- * lines; all lines of a read are queued in one piece. */
+ * lines. All lines of a read are queued in one piece. A row is the last line of a terminal, on which progress bars
+ * are drawn. A sink (log_files.h) is a target of output. */
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
@@ -19,12 +20,12 @@ struct console {
     bool colour[2];           /* on stdout, on stderr */
     struct line_row screen;   /* the terminal, where progress bars are drawn */
     struct line_row dumb;     /* a terminal that cannot move its cursor */
-    struct line_row plain;    /* everything else */
-    struct line_row *rows[2]; /* the row of stdout, and that of stderr: one of the three above */
+    struct line_row plain;    /* files and pipes */
+    struct line_row *rows[2]; /* rows of stdout and stderr; each points to one of the three rows above */
     bool midline;             /* a single worker's stderr, passed through unchanged, is within a line */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
-    struct console_fold {     /* --fold: lines that wait for others, on stdout and stderr */
+    struct console_fold { /* --fold: lines on stdout and stderr that wait for equal lines of other ranks */
         struct console *console;
         struct fold *fold; /* NULL when lines are not folded */
         int sink;
@@ -43,7 +44,7 @@ struct console_stream {
     bool raw; /* a single worker without prefix: bytes are passed on unchanged, for prompts and bars */
     struct line_row *row; /* the row on which its lines are printed */
     struct lines lines;
-    size_t held;         /* bytes of its unfinished line, part of the console's sum */
+    size_t held;         /* bytes of the unfinished line, a part of the console's sum */
     pid_t pid;           /* 0 = not started */
     struct line_time at; /* time of the latest read */
     struct buf prefix;
@@ -65,7 +66,7 @@ void console_fold_finish(struct console *c);
 /* Print a message of ddprun: "ddprun: ..." on stderr, or an event, never within a worker's line. */
 void console_note(struct console *c, const char *text);
 
-/* Return true if bars are drawn on a row of this console; false if each update becomes a line. */
+/* Return true if bars are drawn on a row of this console. Return false if each update becomes a line. */
 bool console_is_screen(const struct console_stream *s);
 
 /* Initialize the stream of one attempt; allowed again for the next attempt, after console_stream_free. */

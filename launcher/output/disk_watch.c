@@ -25,7 +25,8 @@ struct disk_watch {
 
 static struct disk_watch own, *watch = &own;
 
-/* If this fails, the guardian cannot see the agent's slots and waits for the agent without a limit. */
+/* Share the slots. After a failure, the guardian cannot read the agent's slots and waits for the agent without a
+ * limit. */
 void disk_watch_share(void)
 {
     void *shared = mmap(NULL, sizeof(*watch), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -73,8 +74,8 @@ bool disk_watch_left(void)
 
 /* --- work that may hang ------------------------------------------------------------------------------------ */
 
-/* The caller and the thread share a job. The first of them to lock the mutex decides which of them frees `user`; the
- * last of them frees the job. */
+/* The caller and the thread share a job. The first of both to lock the mutex decides whether caller or thread frees
+ * `user`. The last of both frees the job. */
 
 struct job {
     struct aside work;
@@ -132,8 +133,8 @@ static bool start(struct job *job, pthread_t *thread)
     return ok;
 }
 
-/* Wait for the thread until the limit; then join or detach it. The thread is detached only here, because only this
- * function learns whether the thread is late. */
+/* Wait for the thread until the limit, then join or detach the thread. The thread is detached only here, because only
+ * this function learns whether the thread is late. */
 static bool wait_for(struct job *job, pthread_t thread, int limit_ms)
 {
     const struct timespec end = clock_after_us((uint64_t)limit_ms * 1000);

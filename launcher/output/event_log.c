@@ -1,8 +1,8 @@
 /* event_log.c -- see event_log.h.
  *
  * Lines are formatted here and written by a thread of log.c, so a slow disk may lose lines but never delays the job.
- * The name of the file may contain the node's rank, which an elastic node receives with its first round. Until then,
- * up to EARLY_BYTES of lines wait in memory; they are written first. */
+ * The name of the file may contain the node's rank, which an elastic node receives with its first round. Before that,
+ * up to EARLY_BYTES of lines wait in memory. These lines are written first. */
 #include "output/event_log.h"
 
 #include "agent/agent.h"
@@ -74,7 +74,7 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 
 /* --- signals in JSON --------------------------------------------------------------------------------------- */
 
-/* All members are always present, so that a reader need not check. */
+/* All members are always present, so that a reader needs no check. */
 
 enum { MEMBER_MAX = 64 };
 
@@ -114,7 +114,7 @@ struct event_log {
     struct line_file *file; /* owned; NULL = not open yet, or opening failed */
     struct buf early;       /* lines that wait for the name */
     bool warned;
-    int round;        /* 0 = before the first */
+    int round;        /* 0 = before the first round */
     int64_t ahead_ms; /* store's clock minus own clock; only with an instance */
     char instance[LIMIT_INSTANCE];
 };
@@ -134,7 +134,7 @@ static void warn(struct event_log *log, int error)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* Format the name of the file, with the letters of the workers' log files except those that describe a worker. */
+/* Format the name of the file, with the letters of the workers' log files, except letters that describe a worker. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,
@@ -149,8 +149,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
-/* Open the file. Directories are created only when they are missing, because most names need none. The file is opened
- * only once; a `path` records that attempt. */
+/* Open the file. Directories are created only when the open fails because of a missing directory. The file is opened
+ * only once. `path` records the attempt. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
@@ -175,8 +175,8 @@ static bool waits_for_name(const struct event_log *log)
            strstr(log->plan->cli->events, "%n") != NULL;
 }
 
-/* Write a line, or keep it until the name is known. Lines beyond 256 KiB are dropped: that many lines about waiting
- * are enough. */
+/* Write a line, or keep it until the name is known. Lines beyond 256 KiB are dropped, because so many lines about
+ * waiting are enough. */
 static void event_log_line(struct event_log *log, struct slice line)
 {
     if (log->path == NULL && !waits_for_name(log))
@@ -225,7 +225,7 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Append the wall clock, for people and for programs that do not know the store's clock; durations are computed from
+/* Append the wall clock, for people and for programs that do not know the store's clock. Durations are computed from
  * `ms`. */
 static bool add_time(struct buf *more)
 {
@@ -234,7 +234,7 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* Write an event; without the common members, a reader could not sort the event, so such an event is dropped. */
+/* Write an event. An event without the common members is dropped, because a reader could not sort such an event. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };
@@ -243,8 +243,8 @@ static void finish(struct event_log *log, struct slice object, const struct buf 
     buf_free(&line);
 }
 
-/* Return true if the object has the member "job". Inside a text, each quote has a backslash before it, so this text
- * can only be a member. */
+/* Return true if the object has the member "job". Inside a JSON text, each quote follows a backslash, so `"job":` can
+ * only be a member. */
 static bool names_job(struct slice object)
 {
     static const char member[] = ",\"job\":";

@@ -1,8 +1,8 @@
 /* lines.c -- see lines.h.
  *
- * The stream consists of segments, each ended by \n or \r. `text` contains the unfinished segment, `update` the last
- * segment that a \r ended: a carriage return only moves the cursor, so that text stays visible until other text
- * overwrites it. This rule covers all cases:
+ * The stream consists of segments, each ended by \n or \r. `text` contains the unfinished segment. `update` contains
+ * the last segment that ended with \r. A carriage return only moves the cursor, so the update stays visible until
+ * other text overwrites it. This rule covers all cases:
  *
  *     bytes                    line
  *     "a\r\n"                  "a"      a text file from Windows
@@ -10,7 +10,7 @@
  *     "10%\r20%\r\n"           "20%"    a bar that writes \r behind
  *     "a\r\r\n"                "a"      both at once
  *
- * Lines do not depend on how reads cut the bytes; only the times of lines_show_update do. */
+ * Lines do not depend on how reads cut the bytes. Only the times of lines_show_update depend on the reads. */
 #include "output/lines.h"
 
 #include "tables/text.h"
@@ -18,14 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer above this size, after one huge line, is freed */
+enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer is freed if one huge line has grown it above this size */
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
 {
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
-/* Clear the buffer for the next segment; free it if one huge line has grown it. */
+/* Clear the buffer for the next segment. Free a buffer that one huge line has grown. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -44,7 +44,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
-/* Deliver what is there as LINE_CUT; the segment continues. */
+/* Deliver the text so far as LINE_CUT. The segment continues. */
 void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -70,15 +70,15 @@ static void lines_add(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* Drop the update: after a newline, or once it was erased, it cannot be overwritten any more. */
+/* Drop the update, because after a newline, or after an erase, no text can overwrite it. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);
     l->update_shown = false;
 }
 
-/* Handle \r: from now on the segment may be overwritten. An empty segment overwrites nothing; a segment that only
- * erases the row removes the update. */
+/* Handle \r: later text may overwrite the segment. An empty segment overwrites no text. A segment that only erases
+ * the row removes the update. */
 static void end_update(struct lines *l)
 {
     if (slice_equal(buf_slice(&l->text), slice_str(ERASE_ROW))) {
@@ -159,13 +159,14 @@ void lines_finish(struct lines *l)
 
 /* --- tail ------------------------------------------------------------------------------------------------- */
 
-/* The ring grows like a plain buffer until it has its full size; only then does it wrap. So a worker that writes three
- * lines needs memory for three lines, and 512 streams that write nothing need none.
+/* The ring grows like a plain buffer until it has its full size, and only a full ring wraps. So a worker that writes
+ * three lines needs memory for three lines, and 512 silent streams need no memory.
  *
  *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
  *     full:      ring [efgdabcX]  start 4, len 8         new bytes overwrite the oldest
  *
- * The ring contains bytes, not lines, because only the bytes of the worker that failed first are ever cut into lines. */
+ * The ring contains bytes, not lines, because only the bytes of the worker that failed first are ever cut into
+ * lines. */
 
 enum { TAIL_MIN = 1024 };
 
@@ -183,8 +184,8 @@ static bool tail_grow(struct tail *t, size_t need)
     return true;
 }
 
-/* Copy at most twice per call, once to the end of the ring and once from its beginning. If there are more bytes than
- * the ring holds, only the last ones are copied. */
+/* Copy at most twice per call, once to the end of the ring and once from its beginning. If the slice has more bytes
+ * than the ring, only the last bytes are copied. */
 void tail_feed(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
@@ -303,7 +304,7 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* Numbers are formatted here and not in prefix.c, so that prefix.c need not distinguish one rank from a set. */
+/* Numbers are formatted here and not in prefix.c, so that prefix.c need not distinguish a single rank from a set. */
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
@@ -328,7 +329,7 @@ static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
     return ok && buf_append(out, "", 1);
 }
 
-/* Append the prefix. Add the remaining values; `values` already has those of the ranks. */
+/* Append the prefix. `values` already has the values of the ranks. Add the other values. */
 static bool put_prefix(const struct plan *plan, const struct line_origin *from, struct prefix_values *values,
                        int colour, struct buf *out)
 {
@@ -385,9 +386,9 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
  * rank joins only later lines. When a line is due, all earlier lines are written first. So each line is written at the
  * latest when it is due, even if ranks still join an earlier line.
  *
- * Equal lines are found by their hash, from the newest line back to the rank's last one; so a rank that repeats its
- * lines is compared with one line. A progress bar's update or a piece of a longer line is never joined, but keeps its
- * place in the order. */
+ * Equal lines are found by their hash, from the newest line back to the rank's last line, so a line of a rank that
+ * repeats its lines is compared with only one waiting line. A progress bar's update or a piece of a longer line is
+ * never joined, but keeps its place in the order. */
 
 /* Every line gets the prefix, whatever it contains, so that no line of a worker looks like a line of ddprun or of
  * another worker. */
@@ -421,7 +422,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
         return false;
     }
     if (row->terminal && kind == LINE_UPDATE) {
-        out->len--; /* without the newline, the next line can overwrite this one */
+        out->len--; /* without the newline, the next line can overwrite this line */
         row->drawn = true;
     }
     return true;
@@ -485,7 +486,7 @@ static void add_newest(struct fold *f, struct waiting *w)
     f->bytes += w->line.text.len;
 }
 
-/* Append a waiting line; return false when memory is short. */
+/* Append a waiting line. Return false when memory is short. */
 static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     const size_t len = line->text.len;
@@ -551,7 +552,7 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* Return the oldest line with this text among the lines after the rank's last one; NULL if no line matches. */
+/* Return the oldest line with this text among the lines after the rank's last line, or NULL if no line matches. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];
@@ -583,7 +584,7 @@ bool fold_put(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* Intended collisions only slow down the console of the same job. */
+    /* A worker that causes collisions only slows down the console of its own job. */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))

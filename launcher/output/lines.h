@@ -1,18 +1,18 @@
 /* lines.h -- cuts one stream of a worker into whole lines.
  *
- * lines_feed gets the bytes of read(2) and calls `line` once per line, so that prefix, text and newline are written in
- * one piece, without another worker's line in between. The places where reads cut the bytes make no difference.
+ * lines_feed gets the bytes of read(2) and calls `line` once per line, so that prefix, text and newline are written
+ * in one piece, without another worker's line in between. The result does not depend on where reads cut the bytes.
  *
  * - A line ends with \n or \r\n.
- * - A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines: only the latest
- *   is kept. lines_show_update delivers that update (from a timer, about once a second); so does a \n or the end of
- *   the stream if no other text has followed.
- * - An update that is only ESC [ K (erase the row) removes the update before.
+ * - A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines, and only the
+ *   latest update is kept. lines_show_update delivers the latest update (from a timer, about once a second). A \n or
+ *   the end of the stream also delivers the update, if no other text has followed.
+ * - An update that is only ESC [ K (erase the row) removes the previous update.
  * - lines_finish delivers a last line without \n.
  * - Text over the limit is delivered in pieces of that size, marked LINE_CUT, so memory stays bounded.
  *
  * The cost is linear in the bytes. A line that is complete within one read is not copied. Log files get the bytes
- * unchanged and do not use this. */
+ * unchanged and do not use this module. */
 #ifndef LAUNCHER_OUTPUT_LINES_H
 #define LAUNCHER_OUTPUT_LINES_H
 
@@ -45,7 +45,7 @@ struct line_time {
     uint64_t since_us; /* since the start of ddprun */
 };
 
-/* Receives a line; `text` has no line end and is valid during the call only. */
+/* Receives a line. `text` has no line end and is valid during the call only. */
 typedef void (*line_fn)(void *user, struct slice text, enum line_kind kind);
 
 struct lines {
@@ -57,14 +57,14 @@ struct lines {
     bool update_shown;
 };
 
-/* Initialize; `limit` is LINES_LIMIT except in tests. */
+/* Initialize. `limit` is LINES_LIMIT except in tests. */
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit);
 void lines_free(struct lines *l);
 
 void lines_feed(struct lines *l, struct slice bytes);
 
-/* Deliver the latest update as LINE_UPDATE, unless it was delivered before. Return true if there was such an
- * update. */
+/* Deliver the latest update as LINE_UPDATE, unless it was delivered before. Return true if an update was
+ * delivered. */
 bool lines_show_update(struct lines *l);
 
 /* Deliver the beginning of an unfinished line as LINE_CUT, because memory is short elsewhere. */
@@ -89,8 +89,8 @@ struct tail {
 /* Append `bytes` and drop the oldest. When memory is short, `bytes` are dropped instead. */
 void tail_feed(struct tail *t, struct slice bytes);
 
-/* Append the last `max` lines to `out`, each with a newline at its end, even if the last of them had none. Blank
- * lines at the end are skipped. Return the number of lines; 0 also when memory is short. */
+/* Append the last `max` lines to `out`, each with a newline at its end, even if the last line had no newline. Blank
+ * lines at the end are skipped. Return the number of lines, or 0 when memory is short. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out);
 
 void tail_free(struct tail *t);
@@ -105,17 +105,17 @@ void tail_free(struct tail *t);
 enum { MERGE_LINE_MAX = 1 << 20, MERGE_PREFIX_MAX = 32 };
 
 struct merge {
-    char prefix[MERGE_PREFIX_MAX]; /* printed before each line; may be "" */
+    char prefix[MERGE_PREFIX_MAX]; /* text before each line; may be "" */
     struct buf rest;               /* the beginning of an unfinished line */
     bool midline;                  /* the file already contains the beginning of a line that was too long */
 };
 
 /* Append to `out` the lines that these bytes complete. A line longer than MERGE_LINE_MAX is written in pieces, and a
- * line of another stream may come between them. Return false when memory is short; then bytes are missing. */
+ * line of another stream may come between them. Return false when memory is short, so that bytes are missing. */
 bool merge_feed(struct merge *m, struct slice bytes, struct buf *out);
 
-/* Write the rest, because the stream has ended. A line without a newline gets one, so that the next line of the file
- * is separate. */
+/* Write the rest, because the stream has ended. A line without a newline gets a newline, so that the next line of the
+ * file is separate. */
 bool merge_finish(struct merge *m, struct buf *out);
 
 void merge_free(struct merge *m);
@@ -149,11 +149,11 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
  * becomes a line. */
 struct line_row {
     bool escape;   /* a terminal, which would execute control characters; see text.h */
-    bool terminal; /* it can move its cursor: an update stays on the last row */
+    bool terminal; /* true if the terminal can move its cursor, so an update stays on the last row */
     bool drawn;    /* an update is on the last row now */
 };
 
-/* Return the bytes that erase the row before a line of another stream; "" when the row has no update. */
+/* Return the bytes that erase the row before a line of another stream, or "" when the row has no update. */
 const char *line_row_wipe(struct line_row *row);
 
 /* Append the line with its end. When memory is short, append nothing and return false. */
@@ -178,23 +178,24 @@ struct fold_line {
     const struct rank_set *ranks; /* all ranks that printed the line; NULL for a single rank */
 };
 
-/* Receives a line that is written; text and set are valid during the call only. */
+/* Receives a line to write. Text and set are valid during the call only. */
 typedef void (*fold_fn)(void *user, const struct fold_line *line);
 
 struct fold;
 
-/* Create for ranks below `ranks`; free with fold_free. Return NULL when memory is short. */
+/* Return a new fold for ranks below `ranks`, or NULL when memory is short. The caller frees the fold with
+ * fold_free. */
 struct fold *fold_new(int ranks, fold_fn line, void *user);
 
-/* Free, and drop all waiting lines; fold_finish writes them before. NULL is allowed. */
+/* Free the fold, and drop all waiting lines. To write these lines, call fold_finish first. NULL is allowed. */
 void fold_free(struct fold *f);
 
-/* Add a line that one rank printed (`ranks` is NULL); its text is copied. When memory is short, this line and all
- * waiting lines are written now. Return true if no line waited before: then the caller calls fold_flush after
+/* Add a line that one rank printed (`ranks` is NULL), and copy its text. When memory is short, this line and all
+ * waiting lines are written at once. Return true if no line waited before, so that the caller calls fold_flush after
  * FOLD_QUIET_US. */
 bool fold_put(struct fold *f, const struct fold_line *line);
 
-/* Deliver the lines that are due at `now_us`, a time like line_time.since_us. Return the time of the next call;
+/* Deliver the lines that are due at `now_us`, a time like line_time.since_us. Return the time of the next call, or
  * FOLD_NOTHING when no line waits. */
 uint64_t fold_flush(struct fold *f, uint64_t now_us);
 

@@ -1,9 +1,10 @@
 /* log_files.c -- see log_files.h.
  *
  * Part numbers increase, and a part keeps its name, so a part can be copied away at any time, and a rotation is one
- * rename. If there is a newline within NEAR_BYTES before the limit, a part ends there, so that no line is cut in two.
+ * rename. If a newline is within NEAR_BYTES before the limit, a part ends after this newline, so that no line is cut
+ * in two.
  *
- * A failed rotation must not lose a byte: the file keeps growing, and the next attempt follows after as many bytes as
+ * A failed rotation must not lose a byte. The file keeps growing, and the next attempt follows after as many bytes as
  * the limit. */
 #include "output/log_files.h"
 
@@ -32,14 +33,15 @@ struct log_file {
     struct log_rotate rotate;
     uint64_t size;   /* size of the current file */
     uint64_t full;   /* rotate at this size; increased when a rotation fails */
-    int part;        /* number of the latest part, 0 = none yet */
+    int part;        /* number of the latest part, 0 = no part yet */
     bool line_ended; /* the last byte written was a newline, or the file is empty */
     uint64_t look_ms;
     atomic_int news; /* enum log_news, not reported yet */
     char path[];
 };
 
-/* A limit of 0 means no limit: then `full` is never reached, and the code that writes needs no special case. */
+/* A limit of 0 means no limit. Without a limit, `full` is never reached, so the code that writes needs no special
+ * case. */
 struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
@@ -101,7 +103,7 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* Rename the old file back, because the new one could not be created and the user expects that name. */
+/* Rename the old file back, because the new file could not be created and the user expects the old name. */
 static void take_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -109,7 +111,7 @@ static void take_back(const struct log_file *f)
         sys_renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
 }
 
-/* Create a new file under the name, which is free now. The old file stays open until the new one exists. */
+/* Create a new file under the name, which is now free. The old file stays open until the new file exists. */
 static bool open_anew(struct log_file *f)
 {
     struct ddp_err err;
@@ -147,7 +149,7 @@ static void rotate(struct log_file *f)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Create the file again if it was deleted, perhaps with its directory: the user removed the old content, but new
+/* Create the file again if it was deleted, perhaps with its directory: the user has removed the old content, but new
  * output must be kept. */
 static void look_if_deleted(struct log_file *f)
 {
@@ -166,7 +168,7 @@ enum log_news log_file_news(struct log_file *f)
     return atomic_exchange(&f->news, LOG_NO_NEWS);
 }
 
-/* Write up to `len` bytes into the current file; return how many were written. */
+/* Write up to `len` bytes into the current file. Return the number of written bytes. */
 static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, int *error)
 {
     size_t done = 0;
@@ -217,8 +219,8 @@ struct writer_target log_file_target(struct log_file *f)
 
 /* --- logdir ----------------------------------------------------------------------------------------------- */
 
-/* Other users may be able to write to the directory above the job's (/tmp). So existing files are not trusted: the
- * job's own directory must be new and private to its owner, and files are created exclusively and never through a
+/* Other users may be able to write to the directory above the job's (/tmp). So existing files are not trusted. The
+ * job's own directory must be new and private to its owner. Files are created exclusively and never through a
  * link. */
 
 enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700 };
@@ -251,7 +253,7 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
 }
 
 /* Create the link under another name and rename it, so that the link is never missing. A user's directory or file
- * named "latest" stays; without the link nothing is lost. */
+ * named "latest" stays, because the link is not necessary. */
 static void link_latest(const char *root)
 {
     char link[PATH_MAX], temporary[PATH_MAX];
@@ -308,10 +310,10 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
 
 /* --- filtered --------------------------------------------------------------------------------------------- */
 
-/* Lines are cut a second time here, because the console has other rules for lines (bars, folding, JSON). Only users
- * who request such a file pay for this. */
+/* Bytes are cut into lines a second time here, because the console has other rules for lines (bars, folding, JSON).
+ * Only users who request such a file pay for the second cut. */
 
-/* Return true if the line contains one of the words; as in Python, every line contains an empty word. */
+/* Return true if the line contains one of the words. As in Python, every line contains an empty word. */
 static bool contains_one(const struct cli_filters *words, struct slice line)
 {
     for (size_t i = 0; i < words->n; i++)
@@ -320,7 +322,7 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* Append a matching line. When memory is short, the line is left out; the stream's own log file contains that
+/* Append a matching line. When memory is short, the line is left out, but the stream's own log file contains the
  * line. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
@@ -391,8 +393,8 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* One thread for everything would not do: a terminal that the user has paused (Ctrl-S) must not stop the log files.
- * One thread per file would be too many: 256 workers would need 512, and files rarely block.
+/* One thread is not enough, because a terminal that the user has paused (Ctrl-S) must not stop the log files. One
+ * thread per file would be too many, because 256 workers would need 512 threads, and files rarely block.
  *
  * Memory: all queues together stay near QUEUED_BYTES, and each sink has a share. A blocked sink fills only its own
  * share and stops only the streams that write to it. */
@@ -407,8 +409,9 @@ enum {
 struct sink {
     struct writer *writer; /* one of the writers below; NULL = not in use */
     int slot;
-    char *name;            /* owned */
-    struct log_file *file; /* owned by the writer, used here only for its news; NULL for stdout and stderr */
+    char *name; /* owned */
+    struct log_file
+        *file; /* owned by the writer, used here only for the news of the file; NULL for stdout and stderr */
     bool ended;
     bool told_failed, told_recovered;
 };
@@ -418,7 +421,7 @@ struct sinks {
     enum writer_policy policy;
     struct sink *list;
     int n, files_open;
-    struct loss *past; /* bytes lost by files that are closed; the names are owned */
+    struct loss *past; /* losses of closed files; the names are owned */
     size_t n_past;
 };
 
@@ -447,7 +450,7 @@ static void set_policy(struct sinks *s)
     writer_set_policy(s->files, s->policy, share(s));
 }
 
-/* Return a free place in the list; -1 when memory is short. */
+/* Return a free place in the list, or -1 when memory is short. */
 static int free_place(struct sinks *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -461,8 +464,8 @@ static int free_place(struct sinks *s)
     return s->n++;
 }
 
-/* Add a sink for `file`, or for `fd` when that is NULL. Return its number, -1 when memory is short; then the caller
- * still owns `file`. */
+/* Add a sink for `file`, or for `fd` when `file` is NULL. Return its number. Return -1 when memory is short; the
+ * caller then still owns `file`. */
 static int add(struct sinks *s, struct writer *writer, int fd, struct log_file *file, const char *name)
 {
     const int place = free_place(s);
@@ -515,8 +518,8 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     return sink;
 }
 
-/* Find an open log file by its path: the pattern may give two workers the same file, and with two descriptors they
- * would overwrite each other's output. */
+/* Find an open log file by its path, because the pattern may give two workers the same file. With two descriptors,
+ * both workers would overwrite each other's output. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)
@@ -548,8 +551,8 @@ void sinks_put(struct sinks *s, int sink, struct slice bytes)
         writer_put(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Return true if the caller should wait. There are two limits, far apart, because with one limit every read would
- * stop and start the stream. A stream that may lose bytes never waits. */
+/* Return true if the caller should wait. Two limits are far apart, because with a single limit every read would stop
+ * and start the stream. A stream that may lose bytes never waits. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -574,7 +577,8 @@ uint64_t sinks_written(struct sinks *s)
            writer_written(s->files);
 }
 
-/* Stop waiting: the thread still writes what is queued if the disk accepts it; a failed write is not repeated. */
+/* Stop waiting. The thread still writes the queued bytes if the disk accepts them, but does not repeat a failed
+ * write. */
 void sinks_wait_no_more(struct sinks *s)
 {
     s->policy = WRITER_DROP;
@@ -602,7 +606,8 @@ static void bury(struct sinks *s, struct sink *sink, const struct writer_state *
     *sink = (struct sink){ 0 };
 }
 
-/* Get the news of a file. They are reported before the state of its slot, because a deletion explains the rest. */
+/* Get the news of a file. The news are reported before the state of its slot, because a deletion explains a later
+ * failure. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {
@@ -613,8 +618,8 @@ static bool file_news(struct sink *sink, struct sink_event *event)
     return seen != LOG_NO_NEWS;
 }
 
-/* Report only the first failure and the first recovery: a disk whose files are removed now and then may fail and
- * recover a thousand times. The total loss is reported at the end. */
+/* Report only the first failure and the first recovery, because a disk whose files are removed now and then may fail
+ * and recover a thousand times. The total loss is reported at the end. */
 static bool state_news(struct sink *sink, const struct writer_state *state, struct sink_event *event)
 {
     bool *told = state->dropping ? &sink->told_failed : &sink->told_recovered;

@@ -4,7 +4,7 @@
  * writer's thread writes, wakes the loop (on_progress) -> end of file -> output_drain -> idle.
  *
  * Failures: a sink is slower than the workers (their streams wait); the reader of stdout or stderr closes it (ddprun
- * closes the workers' pipes, so they get SIGPIPE, as if they had written there themselves); a disk is full (reported
+ * closes the workers' pipes, so workers get SIGPIPE, as if their own reader were gone); a disk is full (reported
  * once, the job continues); a process outside the job holds a pipe open (abandoned after the drain time). */
 #include "output/output.h"
 
@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 /* An eventfd is used instead of uv_async: uv_async_send marks its handle, wakes the loop and marks the handle again,
- * and a loop that wakes before the second mark spins until then. With a real-time priority (chrt), ddprun would take
- * the processor from the sender and spin for a second. */
+ * and a loop that wakes before the second mark spins until the second mark. With a real-time priority (chrt), ddprun
+ * would take the processor from the sender and spin for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -51,7 +51,7 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
     return true;
 }
 
-/* The write fails only when the counter is full; then the loop wakes anyway. */
+/* The write fails only when the counter is full. A full counter also wakes the loop. */
 void wakeup_ring(const struct wakeup *bell)
 {
     const uint64_t one = 1;
@@ -76,17 +76,17 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
  * stream_end. For a slow sink, reading stops until its queue is short again. Meanwhile the pipe fills up and the
  * worker blocks in its write, as it would on a slow terminal.
  *
- * This file and not libuv reads the pipes, because a turn of the loop must read one piece from each stream: otherwise
- * a worker that writes without pause would delay the others. The handle is not part of the stream, because libuv
- * needs it until it is closed, while the next attempt opens the stream again at once. */
+ * This file and not libuv reads the pipes, because a turn (one pass of the loop) must read one piece from each
+ * stream. Otherwise a worker that writes without pause would delay the other workers. The handle is not part of the
+ * stream, because libuv needs it until it is closed, while the next attempt opens the stream again at once. */
 
 enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
     TURN_BYTES = 1 << 20, /* bytes that all streams together may read in one turn of the loop */
-    BITE_MIN = 8 * 1024,  /* bytes that each stream may read in it in any case */
+    BITE_MIN = 8 * 1024,  /* bytes that each stream may read in a turn in any case */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20  /* limit at the end: more than a full pipe, less than a daemon that writes on */
+    REST_BYTES = 1 << 20 /* limit at the end: more than a full pipe; stops a daemon that writes without end */
 };
 
 /* The end of a pipe that ddprun reads. */
@@ -104,7 +104,7 @@ struct stream_group {
     char *chunk;           /* buffer of STREAM_READ_BYTES for one read, used only within a callback */
     struct buf merged;     /* lines for a shared file, made from one read */
     int open;              /* pipes that are still read */
-    void (*ended)(void *); /* called when one of them has ended */
+    void (*ended)(void *); /* called when a pipe has ended */
     void (*bar)(void *, bool screen); /* called when a progress bar must be shown later */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* NULL = not wanted */
     void *printed_user;
@@ -119,8 +119,8 @@ struct stream {
     bool paused;              /* reading is stopped, because a sink is behind */
     int local_rank, which;    /* STD_OUT or STD_ERR */
     bool to_console;
-    int file;    /* sink of its log file, STREAM_NO_SINK when it has none */
-    bool shared; /* other streams write to that file, too */
+    int file;    /* sink of the stream's log file; STREAM_NO_SINK = no log file */
+    bool shared; /* other streams also write to that file */
     struct merge merge;
     struct console_stream console;
     struct filtered filtered;
@@ -133,7 +133,7 @@ static const struct plan_stream *planned(const struct stream *s)
     return s->which == STD_OUT ? &w->out : &w->err;
 }
 
-/* Open the log file of a stream, or find it if the pattern gives several streams the same name. */
+/* Open the log file of a stream, or find the open file if the pattern gives several streams the same name. */
 static ddp_status open_file(struct stream *s, const struct plan_stream *to, struct ddp_err *err)
 {
     const struct cli *cli = s->group->plan->cli;
@@ -180,8 +180,8 @@ static void put_merged(struct stream *s)
     s->group->merged.len = 0;
 }
 
-/* Pass bytes to all consumers. The tail is first, because the report needs it and it never waits for a sink. The
- * console precedes the filtered lines, which use the time that the console has read. */
+/* Pass bytes to all consumers. The tail is first, because the report needs the tail, and the tail never waits for a
+ * sink. The console precedes the filtered lines, which use the time that the console has read. */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
@@ -203,8 +203,8 @@ static void pipe_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Close the pipe; do nothing on a stream that is not open. `ended` is called last, after all bytes of the stream were
- * passed on, because that callback checks whether everything has ended. */
+/* Close the pipe. Do nothing on a stream that is not open. `ended` is called last, after all bytes of the stream were
+ * passed on, because `ended` checks whether all streams have ended. */
 static void stream_end(struct stream *s)
 {
     struct stream_pipe *pipe = s->pipe;
@@ -225,7 +225,7 @@ static void stream_end(struct stream *s)
     s->group->ended(s->group->user);
 }
 
-/* Read what is in the pipe, up to `most` bytes, because a daemon that the worker started may write without end. The
+/* Read the bytes in the pipe, up to `most` bytes, because a daemon that the worker started may write without end. The
  * descriptor is non-blocking (libuv sets that), so reading stops when the pipe is empty. */
 static void take_rest(struct stream *s, size_t most)
 {
@@ -238,7 +238,7 @@ static void take_rest(struct stream *s, size_t most)
     }
 }
 
-/* Read the bytes that have arrived, without waiting; then close the pipe. */
+/* Read the bytes that have arrived, without waiting. Then close the pipe. */
 static void stream_end_with_rest(struct stream *s)
 {
     take_rest(s, REST_BYTES);
@@ -260,7 +260,7 @@ static bool is_behind(const struct stream *s, bool resume)
            filtered_is_behind(&s->filtered, resume);
 }
 
-/* Return how many bytes to read at once; fewer when many streams are open. */
+/* Return how many bytes to read at once. The number is smaller when many streams are open. */
 static size_t bite(const struct stream *s)
 {
     const size_t each = TURN_BYTES / (size_t)s->group->open;
@@ -286,7 +286,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 }
 
 /* Read again if the stream was paused and its sinks are no longer behind. Called for all streams whenever a sink has
- * made progress; most streams are not paused, so that is checked first. */
+ * made progress. Most streams are not paused, so `paused` is checked first. */
 static void stream_resume(struct stream *s)
 {
     if (s->pipe == NULL || !s->paused || is_behind(s, true))
@@ -297,7 +297,7 @@ static void stream_resume(struct stream *s)
 
 /* --- starting ------------------------------------------------------------------------------------------- */
 
-/* Create a pipe that ddprun reads; return the worker's end, -1 when descriptors or memory are short. */
+/* Create a pipe that ddprun reads. Return the worker's end, or -1 when descriptors or memory are short. */
 static int open_pipe(struct stream *s)
 {
     int ends[2];
@@ -321,8 +321,8 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
-/* Return the worker's descriptor; -1: `err` has the reason. A single worker may get ddprun's own stdout, so that it
- * detects a terminal. Its stderr always passes through ddprun, because the report quotes stderr. */
+/* Return the worker's descriptor, or -1 with the reason in `err`. A single worker may get ddprun's own stdout, so
+ * that it detects a terminal. Its stderr always passes through ddprun, because the report quotes stderr. */
 static int stream_open(struct stream *s, struct ddp_err *err)
 {
     if (s->to_console && s->console.raw && s->which == STD_OUT && s->file == STREAM_NO_SINK)
@@ -338,7 +338,7 @@ enum {
     UPDATE_MS = 1000,    /* how often a progress bar becomes a line of a log */
     REDRAW_MS = 100,     /* how often a progress bar is redrawn on a terminal */
     UNREAD_MS = 5000,    /* how long a sink may accept nothing after the workers' end */
-    WATCH_MS = 250,      /* how often to check that */
+    WATCH_MS = 250,      /* how often to check this limit */
     DISK_TOLD_MS = 5000, /* a disk is reported after not answering for this long */
     DISK_LOOK_MS = 2000,
     TOLD_FILES_MAX = 4
@@ -359,8 +359,8 @@ struct output {
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
     bool told_hung;             /* a message about the hanging disk was printed */
-    bool looking;               /* look_for_failures runs, so do not call `idle` yet */
-    uint64_t written, moved_ms; /* bytes written by the sinks, and when that number last changed */
+    bool looking;               /* true while look_for_failures runs, when `idle` must not be called */
+    uint64_t written, moved_ms; /* bytes written by the sinks, and the time of the last change */
 };
 
 static int n_streams(const struct output *o)
@@ -375,8 +375,8 @@ static struct stream *stream_of(struct output *o, int local_rank, int which)
 
 /* --- progress bars -------------------------------------------------------------------------------------- */
 
-/* Show the latest updates. A progress bar writes many updates per second and no newline; one per second is enough for
- * a log. The timer runs only while a bar is active. */
+/* Show the latest updates. A progress bar writes many updates per second and no newline. One update per second is
+ * enough for a log. The timer runs only while a bar is active. */
 static void on_update_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -423,7 +423,7 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
-/* Print a message about a sink; with many files on one full disk, only about the first few. */
+/* Print a message about a sink. With many files on one full disk, print only the first few messages. */
 static void output_report_loss(struct output *o, const struct sink_event *e)
 {
     static const char *const what[] = {
@@ -448,8 +448,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
     }
 }
 
-/* Report what has happened to the sinks. Closing a stream may be the last event, after which `idle` frees this
- * object; so `looking` delays `idle` until all sinks are reported. */
+/* Report the events of the sinks. The close of a stream may be the last event, after which `idle` frees this object.
+ * So `looking` delays `idle` until all sinks are reported. */
 static void look_for_failures(struct output *o)
 {
     struct sink_event e;
@@ -462,7 +462,7 @@ static void look_for_failures(struct output *o)
     o->looking = false;
 }
 
-/* Return true when nothing more can arrive (all pipes are closed), and everything is written or given up. */
+/* Return true when no more bytes can arrive (all pipes are closed), and all bytes are written or given up. */
 static bool is_idle(const struct output *o)
 {
     return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
@@ -528,7 +528,8 @@ static void on_disk_time(uv_timer_t *timer)
 
 /* --- the object ----------------------------------------------------------------------------------------- */
 
-/* Free everything when the last handle is closed, because no callback can follow; nothing is freed elsewhere. */
+/* Free the object when the last handle is closed, because no callback can follow. No other function frees the
+ * object. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -574,7 +575,8 @@ static void init_group(struct output *o)
                                       .user = o };
 }
 
-/* Start the folding of lines, except for events, of which a program needs each, and for a single worker. */
+/* Start the folding of lines. Events are not folded, because a program needs each event. Lines of a single worker are
+ * not folded either. */
 static bool fold_lines(struct output *o)
 {
     const struct cli *cli = o->options.plan->cli;
@@ -632,7 +634,7 @@ ddp_status output_round(struct output *o, const struct plan_round *round, struct
     return status;
 }
 
-/* Open both pipes or none: after an error, close those that are open already, as after a failed start. */
+/* Open both pipes or none. After an error, close the pipe that is already open, as after a failed start. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err)
 {
     fds[1] = -1;
@@ -677,8 +679,8 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* End all streams: those whose pipe a process outside the job keeps open, and those paused for a slow sink. Their
- * pipes are read first, because the last lines of a worker must reach the report. */
+/* End all streams: streams whose pipe a process outside the job keeps open, and streams that are paused for a slow
+ * sink. Their pipes are read first, because the last lines of a worker must reach the report. */
 static void end_all(struct output *o)
 {
     for (int i = 0; o->streams != NULL && i < n_streams(o); i++)
@@ -686,7 +688,7 @@ static void end_all(struct output *o)
 }
 
 /* Check whether the sinks still accept bytes. A successful job waits for its reader (a pager) without a limit, and
- * reports that. After a failure, and between two attempts, a sink that accepts nothing for a while is abandoned,
+ * reports this wait. After a failure, and between two attempts, a sink that accepts nothing for a while is abandoned,
  * because the user waits. */
 static void look_for_progress(struct output *o)
 {
@@ -713,7 +715,7 @@ static void on_watch_time(uv_timer_t *timer)
     look_for_progress(timer->data);
 }
 
-/* Stop waiting for open pipes; at the end of the job, stop waiting for a full disk, too. */
+/* Stop waiting for open pipes. At the end of the job, also stop waiting for a full disk. */
 static void on_drain_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -731,14 +733,14 @@ static void on_drain_time(uv_timer_t *timer)
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
 }
 
-/* Record how the job has ended, before the drain, because the time to wait depends on that. */
+/* Record how the job has ended, before the drain, because the time to wait depends on the result. */
 void output_finish(struct output *o, bool well)
 {
     o->finishing = true;
     o->finished_well = well;
 }
 
-/* Start the drain. Usually all pipes have ended, and look_for_idle() finishes the drain at once; the timer is for
+/* Start the drain. Usually all pipes have ended, and look_for_idle() finishes the drain at once. The timer is for
  * pipes that another process holds open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
@@ -763,7 +765,7 @@ const struct tail *output_tails(struct output *o, int which)
     const int nproc = o->options.plan->nproc;
     struct tail *tails = o->tails + (which == STD_ERR ? nproc : 0);
     for (int i = 0; i < nproc; i++)
-        tails[i] = stream_of(o, i, which)->tail; /* a view; the stream still owns the memory */
+        tails[i] = stream_of(o, i, which)->tail; /* a view of the tail; the stream still owns the memory */
     return tails;
 }
 

@@ -4,8 +4,8 @@
  *                   \-> unchanged -----------------> writer -> log file
  *                   \-> tail, for the report
  *
- * A single worker inherits ddprun's stdout if its output is only for the console and has no prefix. While a console or
- * disk is slow or full, the pipes are not read, so their workers block; with --log_policy=drop bytes are lost and
+ * A single worker inherits ddprun's stdout if its output is only for the console and has no prefix. While a console
+ * or disk is slow or full, the pipes are not read, so their workers block. With --log_policy=drop bytes are lost and
  * counted instead. Memory is bounded, and the event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H
@@ -22,31 +22,31 @@
 /* Wakes the loop from another thread. Several calls before the loop runs may be merged into one. */
 struct wakeup {
     uv_poll_t poll;
-    int fd; /* -1: no descriptor */
+    int fd; /* -1 = no descriptor */
     void (*rung)(void *user);
 };
 
-/* Open; return false when no descriptor is available; then the caller has nothing to close. */
+/* Open the wakeup. Return false when no descriptor is available. After false the caller closes nothing. */
 bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user), void *user);
 
 /* Wake the loop, from any thread, until wakeup_close is called. */
 void wakeup_ring(const struct wakeup *bell);
 
-/* Close. A later turn of the loop calls `closed` with `poll`, whose data is the `user` of wakeup_open. */
+/* Close the wakeup. A later pass of the loop calls `closed` with `poll`, whose data is the `user` of wakeup_open. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed);
 
 struct output;
 
 struct output_options {
     uv_loop_t *loop;
-    struct plan *plan;    /* borrowed; the paths in it change for each attempt */
+    struct plan *plan;    /* borrowed; the paths of the plan change for each attempt */
     uint64_t started_ms;  /* start time, zero of the times in events */
     void (*idle)(void *); /* called after output_drain, when everything is written */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* NULL = not wanted */
     void *user;
 };
 
-/* Create. DDP_OK: the caller owns *out and frees it with output_close. */
+/* Create the output. After DDP_OK the caller owns *out and frees *out with output_close. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
 /* Begin a round with a plan for it: create its directories and log files, reset lines and tails. The rest of the
@@ -68,30 +68,30 @@ void output_note(struct output *o, const char *fmt, ...) __attribute__((format(p
 void output_put(struct output *o, const struct buf *lines);
 
 /* Drain after the last process of an attempt has exited. Read the pipes to their end, for at most `limit_ms` if a
- * process outside the job holds a pipe open; wait until everything is written; then call `idle` once. A sink that
+ * process outside the job holds a pipe open. Wait until all bytes are written, then call `idle` once. A sink that
  * accepts nothing for some seconds is abandoned. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
-/* Make the next drain the last one. After a successful job (`well`), that drain waits for a slow reader without a
- * limit. */
+/* Make the next drain the last drain. After a successful job (`well`), the last drain waits for a slow reader without
+ * a limit. */
 void output_finish(struct output *o, bool well);
 
-/* Return true if stderr is within a line of a worker; then ddprun's next text there begins with a newline. */
+/* Return true if stderr is within a line of a worker, so that ddprun's next text on stderr begins with a newline. */
 bool output_is_midline(const struct output *o);
 
-/* Get the i-th sink that lost bytes, or will lose them at output_close; return false after the last sink. */
+/* Get the i-th sink that has lost bytes, or will lose bytes at output_close. Return false after the last sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
-/* Return the last bytes of each worker, by local rank; also of streams that are written only to a file. Valid until
- * the next attempt, or output_close. */
+/* Return the last bytes of each worker, by local rank, also of streams that are written only to a file. The bytes are
+ * valid until the next attempt, or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
 /* Return the last bytes on stderr of a worker that has just exited, after reading its pipe. Valid like
  * output_tails. */
 const struct tail *output_last_words(struct output *o, int local_rank);
 
-/* Close everything without waiting for pending bytes; the memory is freed after the loop has called its close
- * callbacks. NULL is allowed. */
+/* Close all streams and sinks without waiting for pending bytes. The memory is freed after the loop has called its
+ * close callbacks. NULL is allowed. */
 void output_close(struct output *o);
 
 #endif

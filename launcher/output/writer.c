@@ -3,11 +3,11 @@
  * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. The
  * thread swaps them, so the lock is never held during a write, and one system call writes many lines.
  *
- * Lost bytes leave a hole at one of three places in the stream: before `going`, before `waiting`, or after `waiting`.
- * While there is a hole after `waiting`, all new bytes are dropped, too, until the thread has taken `waiting`; so
- * three counters are enough. If `waiting` is empty, the last place is not used. The line that reports a hole is
- * written when the target accepts bytes again, and is not counted: written and dropped bytes add up to the bytes that
- * were passed in. */
+ * A hole is a place in the stream where bytes were lost. A hole can be at one of three places: before `going`, before
+ * `waiting`, or after `waiting`. While a hole is after `waiting`, all new bytes are also dropped, until the thread
+ * has taken `waiting`. So three counters are enough. If `waiting` is empty, the last place is not used. A line that
+ * reports a hole (its mark) is written when the target accepts bytes again. Marks are not counted, so written and
+ * dropped bytes add up to the bytes that were passed in. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -26,7 +26,8 @@
 /* poll(2) reports a pipe as writable when it has room for PIPE_BUF bytes. A larger write could block, so no write
  * here is larger. */
 
-/* Write some bytes and return how many; 0 = not now; -1 = an error or, with ETIMEDOUT, the time is over. */
+/* Write some bytes and return their number. Return 0 if the descriptor accepts no bytes now. Return -1 after an
+ * error, or with ETIMEDOUT after the time is over. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };
@@ -59,7 +60,7 @@ int patient_write(int fd, struct slice bytes, int unread_ms)
 }
 
 enum {
-    KEEP_BYTES = 64 * 1024,   /* a buffer above this size, after a burst, is freed */
+    KEEP_BYTES = 64 * 1024,   /* a buffer is freed if a burst has grown it above this size */
     PIECE_BYTES = 128 * 1024, /* bytes written between two checks under the lock */
     RETRY_MS = 250,           /* delay before a write to a full disk is retried */
     JOIN_MS = 300             /* a thread that needs longer to end is blocked */
@@ -69,18 +70,18 @@ enum {
 struct slot {
     struct writer_target target;
     int fd;             /* target.user points here when the target is a descriptor */
-    bool ended;         /* close it after the last byte */
+    bool ended;         /* close the target after the last byte */
     bool closed;        /* the target is closed */
-    bool free;          /* its state is no longer read, so the slot may be reused */
-    bool dead;          /* its reader is gone: no further writes */
+    bool free;          /* the owner no longer reads the state, so the slot may be reused */
+    bool dead;          /* the reader of the target is gone, so no further writes */
     bool midline;       /* the last byte written was not a newline */
     int error;          /* errno of the latest write */
     uint64_t retry_ms;  /* no retry before this time */
     uint64_t dropped;   /* since the start */
     int why;            /* errno of the latest drop */
-    uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after it */
+    uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after `waiting` */
     struct buf waiting; /* under the lock */
-    struct buf going;   /* owned by the thread; the bytes from `at` on are not written yet */
+    struct buf going;   /* owned by the thread; bytes before `at` are already written */
     size_t at;
 };
 
@@ -102,8 +103,8 @@ struct writer {
 
 /* --- descriptors ---------------------------------------------------------------------------------------- */
 
-/* Write to a descriptor. Another process may have made the descriptor non-blocking; then wait until it is
- * writable. */
+/* Write to a descriptor. Another process may have made the descriptor non-blocking. In this case wait until the
+ * descriptor is writable. */
 static size_t fd_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     const int fd = *(const int *)user;
@@ -140,7 +141,7 @@ static size_t write_all(struct slot *s, struct slice bytes, int *error)
     return n;
 }
 
-/* Write the line that reports missing bytes; return an errno, or 0. */
+/* Write the line that reports missing bytes. Return 0 or an errno. */
 static int mark_hole(struct slot *s)
 {
     char text[128];
@@ -150,15 +151,15 @@ static int mark_hole(struct slot *s)
     return error;
 }
 
-/* Return true if there is something to write or to close: the thread closes a target after its last byte. */
+/* Return true if the slot has bytes to write or a target to close. The thread closes a target after its last byte. */
 static bool has_work(const struct slot *s)
 {
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot that has something to do now; NULL if no slot has work before *wake_ms. The search begins at
- * `from`, so that every slot gets its turn. `from` may wrap around: there are thousands of turns per second, and a
- * job may last for weeks. */
+/* Return the next slot that has work now, or NULL if no slot has work before *wake_ms. The search begins at `from`,
+ * so that every slot is served. `from` may wrap around, because the thread searches thousands of times per second,
+ * and a job may last for weeks. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
@@ -173,7 +174,7 @@ static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *w
     return NULL;
 }
 
-/* Clear `going`, and free the buffer if a burst has grown it; otherwise each of 512 files would keep its largest
+/* Clear `going`, and free a buffer that a burst has grown. Otherwise each of 512 files would keep its largest
  * buffer. */
 static void empty(struct slot *s)
 {
@@ -182,8 +183,8 @@ static void empty(struct slot *s)
         buf_free(&s->going);
 }
 
-/* Close the target of a slot in which no bytes wait. Called with the lock held, which is released meanwhile, because
- * close(2) may wait for a file server. */
+/* Close the target of a slot in which no bytes wait. The caller holds the lock. The function releases the lock during
+ * close(2), which may wait for a file server. */
 static void close_slot(struct writer *w, struct slot *s)
 {
     pthread_mutex_unlock(&w->lock);
@@ -211,13 +212,13 @@ static void take_waiting(struct slot *s)
     s->hole[BEHIND] = 0;
 }
 
-/* Return true for a full disk, which may have space later; all other errors are permanent. */
+/* Return true for a full disk, which may have space later. All other errors are permanent. */
 static bool may_pass(int error)
 {
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* Keep the bytes that could not be written, or count them as lost. Called with the lock held. */
+/* Keep the bytes that could not be written, or count them as lost. The caller holds the lock. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;
@@ -233,7 +234,8 @@ static void write_failed(struct writer *w, struct slot *s, int error)
     empty(s);
 }
 
-/* Write one piece and return the errno. Called with the lock held, which is released during the write. */
+/* Write one piece and return the errno. The caller holds the lock. The function releases the lock during the
+ * write. */
 static int write_piece(struct writer *w, struct slot *s)
 {
     int error = 0;
@@ -250,7 +252,7 @@ static int write_piece(struct writer *w, struct slot *s)
     return error;
 }
 
-/* Write everything that waits in the slot, before any other slot is served. Called with the lock held. */
+/* Write all waiting bytes of the slot, before any other slot is served. The caller holds the lock. */
 static void write_slot(struct writer *w, struct slot *s)
 {
     int error = s->dead ? s->error : 0;
@@ -267,7 +269,7 @@ static void write_slot(struct writer *w, struct slot *s)
         empty(s);
 }
 
-/* Wait for new work or for the stop, which signal the condition; or until a full disk must be retried. */
+/* Wait for new work or for the stop, which signal the condition, or until a write to a full disk must be retried. */
 static void wait_for_work(struct writer *w, uint64_t wake_ms)
 {
     const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
@@ -317,7 +319,7 @@ static void *writer_main(void *arg)
 
 /* --- the caller's side ---------------------------------------------------------------------------------- */
 
-/* No thread is started yet, because most jobs of a script that needs only the exit code write nothing. */
+/* No thread is started yet, because many jobs write no output. */
 struct writer *writer_new(writer_progress progress, void *user)
 {
     pthread_condattr_t monotonic;
@@ -343,8 +345,8 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Return the number of an unused slot, -1 when memory is short. A slot never moves; only the table of pointers does.
- * Called with the lock held. */
+/* Return the number of an unused slot, or -1 when memory is short. A slot never moves. Only the table of pointers
+ * moves. Called with the lock held. */
 static int free_slot(struct writer *w)
 {
     for (int i = 0; i < w->n_slots; i++)
@@ -391,7 +393,7 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Release a slot: it is free when its owner has read the final state, not as soon as it is closed. */
+/* Release a slot. A closed slot is free only after its owner has read the final state. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -399,7 +401,8 @@ void writer_release(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Start the thread unless it runs; return false if it cannot be created. Called with the lock held. */
+/* Start the thread unless the thread runs. Return false if the thread cannot be created. The caller holds the
+ * lock. */
 static bool writer_start_thread(struct writer *w)
 {
     sigset_t all, before;
@@ -419,8 +422,8 @@ static uint64_t slot_queued(const struct slot *s)
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* Record that bytes were lost after those that wait, and wake the loop at the first loss, so that it informs the
- * user. Called with the lock held. */
+/* Record that bytes were lost after the waiting bytes. At the first loss wake the loop, which informs the user.
+ * Called with the lock held. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -444,8 +447,8 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 }
 
 /* Queue bytes. The caller is the event loop, so this function never waits for the target, and only briefly for the
- * lock. If no thread can be created (ulimit -u), it does wait for the target, because slow output is better than lost
- * output. */
+ * lock. If no thread can be created (ulimit -u), the function writes to the target itself, because slow output is
+ * better than lost output. */
 void writer_put(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);
@@ -498,9 +501,9 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* End the thread: cancel it if bytes are still queued, because then it may be blocked in write(2); elsewhere it
- * checks `stopping`. Return false if the thread does not end, because a file system that does not answer blocks it in
- * the kernel. */
+/* End the thread. Cancel the thread if bytes are still queued, because the thread may be blocked in write(2). Without
+ * queued bytes the thread checks `stopping`. Return false if the thread does not end, because a file system that does
+ * not answer blocks it in the kernel. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);

@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Lines that are searched for hints. The report shows fewer, but Python prints the reason before a long trace of
- * threads. */
+/* Number of lines that are searched for hints. The report shows fewer lines, but Python prints the reason before a
+ * long trace of threads. */
 enum { HINT_LINES = 50 };
 
 int cause_first(const struct report *r)
@@ -26,8 +26,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Subtract from the wall clock at the end, by the monotonic clock: the order of times stays correct even if the wall
- * clock is set meanwhile. */
+/* Compute a wall time from the wall clock at the end and the monotonic clock, so that the order of times stays
+ * correct even if the wall clock is set meanwhile. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -60,8 +60,8 @@ static enum finding_code finding_of(enum worker_verdict verdict)
     return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
 }
 
-/* Fill the record; no other function does. `error` is set only for a worker that never started; the others have a
- * signal or an exit code. */
+/* Fill in the record. No other function fills in this record. `error` is set only for a worker that never started.
+ * Any other worker has a signal or an exit code. */
 static void fill_failure(const struct report *r, int local_rank, struct failure *f)
 {
     const struct agent_worker *w = agent_worker(r->agent, local_rank);
@@ -152,8 +152,8 @@ bool cause_never_began(const struct report *r)
     return true;
 }
 
-/* Append the headline, in the order of what a reader needs first: the failure, here or elsewhere; then the lost
- * store; then the signal that stopped the job; then the success. */
+/* Append the headline. The first matching case is used: a failure on any node, the lost store, the signal that
+ * stopped the job, the success. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -182,7 +182,7 @@ bool cause_headline(const struct report *r, struct buf *out)
 /* --- cause and remedy ----------------------------------------------------------------------------------- */
 
 /* Append nothing for a program that could not be started, because the headline has the reason. If a rank left
- * init_process_group, report that rank: the ranks that gave up waiting are not the cause. */
+ * init_process_group, report that rank, because the ranks that gave up waiting are not the cause. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
@@ -251,8 +251,8 @@ static size_t reported_lines(const struct failure *f, size_t max, struct buf *ou
     return n - skip;
 }
 
-/* Append the last lines of stderr, or of stdout only if stderr is empty: most programs print errors to stderr, but a
- * program that logs only to stdout prints its reason there. */
+/* Append the last lines of stderr, or of stdout if stderr is empty. Most programs print errors to stderr, but a
+ * program that logs only to stdout prints its reason to stdout. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
 {
     const int first = cause_first(r);
@@ -289,7 +289,7 @@ bool cause_full_path(const struct report *r, char path[PATH_MAX])
     return found;
 }
 
-/* Append a hint, preferably for the error file, because it is the worker's own summary. */
+/* Append a hint, preferably for the error file, because the error file is the worker's own summary. */
 bool cause_hint(const struct report *r, struct buf *out)
 {
     const struct hint_facts facts = hint_facts(r);
@@ -439,7 +439,7 @@ static bool fits(const struct hint *h, struct slice text, const struct hint_fact
     return (h->with == NULL || contains(text, h->with)) && (h->applies == NULL || h->applies(facts));
 }
 
-/* Return the last occurrence of `piece`; NULL = not found. */
+/* Return the last occurrence of `piece`, or NULL if `text` does not contain `piece`. */
 static const uint8_t *last_place(struct slice text, const char *piece)
 {
     const size_t len = strlen(piece);
@@ -449,8 +449,8 @@ static const uint8_t *last_place(struct slice text, const char *piece)
     return last;
 }
 
-/* Return the row whose piece occurs last, because programs print their reason last; of two rows at the same place,
- * the first one. */
+/* Return the row whose piece occurs last, because programs print their reason last. Of two rows at the same place,
+ * return the first row. */
 static const struct hint *find_hint(struct slice text, const struct hint_facts *facts)
 {
     const struct hint *found = NULL;
@@ -496,7 +496,7 @@ static void room_text(char *out, size_t size, const struct disk_room *room)
                  (unsigned long long)room->inodes);
 }
 
-/* Return the last line of `text` that contains `piece`; a slice of length 0 if no line does. */
+/* Return the last line of `text` that contains `piece`, or a slice of length 0 if no line contains `piece`. */
 static struct slice line_with(struct slice text, const char *piece)
 {
     const char *at = (const char *)last_place(text, piece), *front = (const char *)text.data;
@@ -543,8 +543,8 @@ bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Return true if the hint is about a lost rank. The program's own connections may be reset as well; only the error of
- * a process group's connection shows that a rank is gone. */
+/* Return true if the hint is about a lost rank. The program's own connections may also be reset. Only the error of a
+ * process group's connection shows that a rank is gone. */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -580,7 +580,7 @@ static uint64_t value_in_line(struct slice line)
     return hash != 0 ? hash : 1;
 }
 
-/* Return the hash of the last import error; a later traceback replaces an earlier one. */
+/* Return the hash of the last import error. A later traceback replaces an earlier traceback. */
 uint64_t hint_import_error(struct slice text)
 {
     uint64_t found = 0;

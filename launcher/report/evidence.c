@@ -33,8 +33,8 @@ enum {
     FLAG_MAX = 16
 };
 
-/* Read up to `size` bytes into `bytes`; nothing when the file is missing or unreadable. O_NONBLOCK, because without
- * that flag the open of a FIFO waits until a writer opens the other end. */
+/* Read up to `size` bytes into `bytes`. Read no bytes if the file is missing or unreadable. Use O_NONBLOCK, because
+ * without that flag the open of a FIFO waits until a writer opens the other end. */
 static struct slice file_head(const char *path, char *bytes, size_t size)
 {
     size_t len = 0;
@@ -48,7 +48,7 @@ static struct slice file_head(const char *path, char *bytes, size_t size)
 }
 
 /* Read the address of the fault from the core file, unless the kernel's log has already given the address (together
- * with the library). The core file helps where the log is not readable. */
+ * with the library). The core file helps if the log is not readable. */
 static void read_fault(const char *path, struct worker_evidence *facts)
 {
     char bytes[CORE_FILE_BYTES];
@@ -59,7 +59,7 @@ static void read_fault(const char *path, struct worker_evidence *facts)
     }
 }
 
-/* Record the core file at `path` if it belongs to this attempt and is newer than those found before. */
+/* Record the core file at `path` if it belongs to this attempt and is newer than all core files found before. */
 static void take_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
 {
     struct stat st;
@@ -90,7 +90,7 @@ static void search_core(const char *glob, time_t began, struct worker_evidence *
         closedir(list);
 }
 
-/* Read the kernel's pattern for core files; "" when the pattern is empty or not readable. */
+/* Read the kernel's pattern for core files. Write "" if the pattern is empty or not readable. */
 static void read_pattern(char out[PATTERN_MAX])
 {
     struct slice text = file_head("/proc/sys/kernel/core_pattern", out, PATTERN_MAX - 1);
@@ -99,7 +99,8 @@ static void read_pattern(char out[PATTERN_MAX])
 }
 
 /* Find the core file that the kernel has written. A relative pattern is resolved in ddprun's working directory. If a
- * worker has changed its own, the file is not found, and the report shows CORE_LOST with the pattern. */
+ * worker has changed its own working directory, the file is not found, and the report shows CORE_LOST with the
+ * pattern. */
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
@@ -138,8 +139,8 @@ static bool writes_core(int signal)
 }
 
 /* Set the core members of `facts`, and from the core file the address of the fault if that is still unknown. `status`
- * is that of waitpid; `began` is the wall clock before the worker started, so older files belong to other processes.
- * For a signal that never causes a core file, such as SIGKILL, `facts` stay unchanged. */
+ * is the result of waitpid. `began` is the wall clock before the worker started, so older files belong to other
+ * processes. For a signal that never causes a core file, such as SIGKILL, `facts` stay unchanged. */
 static void coredump_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))
@@ -152,16 +153,16 @@ static void coredump_look(pid_t pid, int status, time_t began, struct worker_evi
 
 /* exit_text.c interprets the files.
  *
- * All files are read as soon as the worker is reaped, before the others are stopped: a minute later the attempt's
- * control group is gone, /dev/shm has free space again, and the log has newer lines. Reading delays the stop of the
- * others by about 0.1 ms, so only the first few failures are examined. */
+ * All files are read as soon as the worker is reaped, before the other workers are stopped. A minute later the
+ * attempt's control group is gone, /dev/shm has free space again, and the log has newer lines. Reading delays the
+ * stop of the other workers by about 0.1 ms, so only the first few failures are examined. */
 
 enum {
     WATCHES_MAX = 24,        /* control groups of ddprun, of the job and around them, in two hierarchies */
     LOOKED_AT_MAX = 8,       /* failures of one attempt that are examined */
-    GROUP_FILE_BYTES = 4096, /* of a control group's file: memory.events has ten numbers */
+    GROUP_FILE_BYTES = 4096, /* bytes of a control group's file; memory.events has ten numbers */
     FILE_BYTES = 64 * 1024,  /* bytes of any other file */
-    LOG_RECORDS_MAX = 65536, /* lines of the log per call, more than it keeps; 1 us each */
+    LOG_RECORDS_MAX = 65536, /* lines of the log per call, more than the log keeps; 1 us each */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
@@ -187,7 +188,8 @@ struct evidence {
         struct worker_evidence facts;
     } looked_at[LOOKED_AT_MAX];
     size_t n_looked_at;
-    int port_rank, port; /* the port that another user took, 0 = none, and the rank that it was held for */
+    int port_rank,
+        port; /* port that another user took (0 = none), and the rank for which the port was held */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* the timer's scope; "" = none */
@@ -216,8 +218,8 @@ static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_c
     return true;
 }
 
-/* Read the counters of a version 1 group. Version 1 does not count how often the limit was reached and nothing could
- * be freed; the number of refused pages is the closest counter. */
+/* Read the counters of a version 1 group. Version 1 does not count how often the limit was reached without freeing
+ * memory. The number of refused pages is the closest counter. */
 static bool count_v1(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.oom_control", bytes);
@@ -260,8 +262,8 @@ static uint64_t lowest_pids_max(const struct evidence *e)
     return lowest;
 }
 
-/* Return true if the group is already watched: the job's group is below ddprun's own, so both have the same outer
- * groups. */
+/* Return true if the group is already watched. The job's group is below ddprun's own group, so both have the same
+ * outer groups. */
 static bool is_watched(const struct evidence *e, const char *dir)
 {
     for (size_t i = 0; i < e->n_watches; i++)
@@ -270,14 +272,16 @@ static bool is_watched(const struct evidence *e, const char *dir)
     return false;
 }
 
-/* Join two parts of a path. Return false when the path is too long; then nothing can be read there either. */
+/* Join two parts of a path. Return false if the path is too long, because a file with this path cannot be read
+ * either. */
 static bool join_path(char out[PATH_MAX], const char *a, const char *b)
 {
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* Watch a group, unless it has no memory controller and so no counters. `late`: the group was found only after the
- * worker's end, so its earlier counters are unknown. */
+/* Watch a group: remember its counters for a comparison after a worker's end. A group without a memory controller has
+ * no counters and is not watched. With `late`, the group was found only after the worker's end, so its earlier
+ * counters are unknown. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -317,7 +321,7 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
 }
 
 /* Watch a group with a name as in /proc/PID/cgroup. If the group is not visible from here, watch the visible groups
- * around it; but not in version 1, which counts a kill only in the victim's group. */
+ * around it. In version 1 watch no outer group, because version 1 counts a kill only in the victim's group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -342,7 +346,7 @@ static void find_mounts(struct evidence *e, const char *mounts)
     }
 }
 
-/* Watch the job's own group; only its descriptor leads to the path. */
+/* Watch the job's own group. Only its descriptor leads to the path. */
 static void watch_job(struct evidence *e, int cgroup_fd)
 {
     char link[64], dir[PATH_MAX];
@@ -368,8 +372,8 @@ static bool system_kills(unsigned long long *kills)
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Return true in the first PID namespace of the machine, which has the same inode on every machine: only there do the
- * kernel log's process ids match those of ddprun. */
+/* Return true in the first PID namespace of the machine, which has the same inode on every machine. Only in this
+ * namespace do the pids of the kernel log match ddprun's pids. */
 static bool in_first_pid_namespace(void)
 {
     char text[64];
@@ -385,8 +389,8 @@ static void open_log(struct evidence *e)
         lseek(e->log, 0, SEEK_END);
 }
 
-/* Drop the older half when the buffer is full. A job may run for weeks while other messages fill the log; the lines
- * about a worker's end are among the newest. */
+/* Drop the older half when the buffer is full. A job may run for weeks while other messages fill the log. The lines
+ * about a worker's end are among the newest lines. */
 static void forget_oldest(struct buf *lines)
 {
     const size_t half = lines->len / 2;
@@ -395,8 +399,8 @@ static void forget_oldest(struct buf *lines)
         buf_consume(lines, (size_t)(end + 1 - (const char *)lines->data));
 }
 
-/* Append the new lines of the kernel's log. Each read returns one record, "6,339,5140900,-;text\n". EPIPE: the kernel
- * has overwritten records, and the next read returns the oldest record that is left. */
+/* Append the new lines of the kernel's log. Each read returns one record, "6,339,5140900,-;text\n". EPIPE means that
+ * the kernel has overwritten records, and the next read returns the oldest remaining record. */
 static void read_log(struct evidence *e)
 {
     char record[8192];
@@ -411,8 +415,8 @@ static void read_log(struct evidence *e)
 }
 
 /* Search all lines since the start, for each worker, because the line about a worker may be older than its SIGCHLD.
- * Search nothing inside a PID namespace: the log has the host's pids, so the same pid there belongs to another
- * process. */
+ * Do not search inside a PID namespace, because the log has the host's pids, so the same pid in the log belongs to
+ * another process. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())
@@ -441,14 +445,15 @@ static void check_shm(struct worker_evidence *facts)
     facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* Return true if the reader of a pipe is gone; poll reports that without a write. */
+/* Return true if the reader of a pipe is gone. poll reports the end of the reader without a write. */
 static bool reader_is_gone(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Return a soft limit of this process, which the workers inherit; 0 = no limit. Reading it needs no permission. */
+/* Return a soft limit of this process, which the workers inherit, or 0 without a limit. Reading it needs no
+ * permission. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;
@@ -465,7 +470,7 @@ static void check_cpu(struct worker_evidence *facts)
 }
 
 /* Read the counters of all watched groups. A tool that started the program may have moved the worker to a separate
- * group; if the kernel's log names such a group, that group is read, too. */
+ * group; if the kernel's log names such a group, this function also reads that group. */
 static void check_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];
@@ -493,7 +498,7 @@ static void check_limits(const struct evidence *e, struct worker_evidence *facts
     facts->pids_max = lowest_pids_max(e);
 }
 
-/* Collect the facts that a sentence about this signal can use; other checks would only cost system calls. */
+/* Collect the facts that a sentence about this signal can use. Other checks would only cost system calls. */
 static void check_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -598,10 +603,10 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* cJSON parses the file: that library limits nesting and stops at the given length. Each member may be missing or
- * have any type. */
+/* cJSON parses the file. cJSON limits nesting and stops at the given length. Each member may be missing or have any
+ * type. */
 
-/* Copy a member's text; "" when the member is not a text, NULL when memory is short. Invalid UTF-8 is replaced,
+/* Copy a member's text. Return "" if the member is not a text, or NULL if memory is short. Invalid UTF-8 is replaced,
  * because the text is printed on a terminal and in JSON. */
 static char *copy_text(const cJSON *item)
 {
@@ -613,7 +618,7 @@ static char *copy_text(const cJSON *item)
     return NULL;
 }
 
-/* Return ms since 1970 for a JSON number of seconds or for its digits; 0 for an implausible time. */
+/* Return ms since 1970 for a JSON number of seconds or for its digits. Return 0 for an implausible time. */
 static uint64_t moment(const cJSON *item)
 {
     const double latest = 4102444800.0; /* the year 2100: a larger number is in milliseconds, or wrong */
@@ -623,7 +628,7 @@ static uint64_t moment(const cJSON *item)
     return seconds >= 1 && seconds < latest ? (uint64_t)(seconds * 1000) : 0;
 }
 
-/* Return the message, call stack and time of either shape: the shape with an object inside, or the flat one. */
+/* Return the message, call stack and time of either shape: the shape with an object inside, or the flat shape. */
 static const cJSON *find_message(const cJSON *root, const cJSON **callstack, const cJSON **when)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
@@ -671,7 +676,7 @@ ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct d
     return status;
 }
 
-/* Return the parsed object; NULL if the bytes are not an object, or memory is short. */
+/* Return the parsed object, or NULL if the bytes are not an object or memory is short. */
 static cJSON *parse_object(struct slice bytes)
 {
     cJSON *root = bytes.len <= ERROR_FILE_MAX ? cJSON_ParseWithLength(bytes.data, bytes.len) : NULL;
@@ -710,7 +715,7 @@ void error_text_free(struct error_text *text)
 /* The worker can put anything at the path, so the file is opened as untrusted. A missing file is the usual case and
  * not an error. */
 
-/* Open a regular file; O_NONBLOCK, because an open of a FIFO without a writer would block the report. */
+/* Open a regular file. Use O_NONBLOCK, because an open of a FIFO without a writer would block the report. */
 static int open_regular(const char *path, struct ddp_err *err)
 {
     struct stat st;
@@ -751,8 +756,8 @@ static bool read_bytes(const char *path, struct buf *out)
     return ok;
 }
 
-/* Copy an error file. `to` is not checked, because the path comes from the user, or from the launcher that started
- * this one. */
+/* Copy an error file. `to` is not checked, because the path comes from the user, or from a launcher that has started
+ * this launcher. */
 void error_file_hand_on(const char *from, const char *to, int code)
 {
     struct buf bytes = { 0 }, out = { 0 };
@@ -783,21 +788,22 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* The user may have named any file: it is opened without blocking (an open of a FIFO waits for its other end), and
- * read only if it is a regular file. */
+/* The user may have named any file. So the file is opened without blocking (an open of a FIFO waits for its other
+ * end), and read only if it is a regular file. */
 
 /* Linkers write the headers, the segment table and the loader's name into the first page. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
 
-/* Return true if the file system is mounted noexec: then the kernel rejects the file whatever the file's mode is. */
+/* Return true if the file system is mounted noexec. On such a mount the kernel rejects any file, whatever its mode
+ * is. */
 static bool on_noexec(const char *path)
 {
     struct statvfs fs;
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
-/* Return what kind of file is at the path. On a noexec mount access(2) fails whatever the file's mode is; so there
- * only the mode bits are checked, because chmod helps only if they are the reason. */
+/* Return the kind of the file at the path. On a noexec mount access(2) fails whatever the file's mode is. So this
+ * function checks only the mode bits on such a mount, because chmod helps only if the mode bits are the reason. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -811,7 +817,7 @@ static enum path_kind kind_of(const char *path)
     return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
 }
 
-/* Read the first bytes and return how many. Return 0 also if the file cannot be read; then *ok is false. */
+/* Read the first bytes and return their number. If the file cannot be read, return 0 and set *ok to false. */
 static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 {
     struct stat st;
@@ -826,7 +832,7 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 }
 
 /* Copy the first directory of the path that may not be entered, for example "/data/locked" of
- * "/data/locked/bin/train"; "" if every directory may be entered. */
+ * "/data/locked/bin/train"; Write "" if every directory may be entered. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);
@@ -841,7 +847,7 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find the file with the nearest name among a few thousand files beside `path`; at most a third of its letters may
+/* Find the file with the nearest name among a few thousand files beside `path`. At most a third of its letters may
  * differ. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
@@ -863,7 +869,7 @@ static void find_near(const char *path, char out[PATH_MAX])
         closedir(d);
 }
 
-/* Examine a program. The header of ddprun's own executable is the reference, because ddprun runs on this kernel; so
+/* Examine a program. The header of ddprun's own executable is the reference, because ddprun runs on this kernel. So
  * no list of processors is needed. */
 void program_see(const char *path, struct program_look *look)
 {
@@ -890,8 +896,8 @@ void program_see(const char *path, struct program_look *look)
         look->helper = kind_of(look->elf.interpreter);
 }
 
-/* Examine the program that failed. A name without a slash was searched along PATH; a file of that name in this
- * directory was not executed, so there is nothing to examine. */
+/* Examine the program that failed. A name without a slash was searched along PATH. A file of that name in this
+ * directory was not executed, so no file is examined. */
 bool program_see_failed(const char *failed, const char *script, struct program_look *look)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

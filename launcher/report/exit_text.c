@@ -11,10 +11,10 @@
 #include <stdlib.h>
 
 /* A core file is as untrusted as any output of a worker: each number in the file is compared with the number of bytes
- * that were read, and every loop is bounded. The offsets are those of siginfo_t on 64-bit machines. */
+ * that were read, and every loop has a limit. The offsets are the offsets of siginfo_t on 64-bit machines. */
 enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
 
-/* Append `text`; return false when there is no room. */
+/* Append `text`. Return false if `glob` has no room. */
 static bool put(char glob[PATH_MAX], size_t *n, const char *text)
 {
     size_t len = strlen(text);
@@ -61,8 +61,8 @@ bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char
     return ok;
 }
 
-/* Read the address of a fault. Return false for a signal that no fault of the processor caused: for a signal from a
- * process, that place contains a pid. */
+/* Read the address of a fault. Return false for a signal that no fault of the processor caused, because for a signal
+ * from a process this place contains a pid. */
 static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
 {
     int code;
@@ -92,8 +92,8 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
     return false;
 }
 
-/* Find the address of the fault. This kernel wrote the file, so its byte order is that of this machine. Only 64 bits,
- * because workers do not run on other machines. */
+/* Find the address of the fault. This kernel wrote the file, so the file has the byte order of this machine. Only
+ * files with 64 bits are read, because workers do not run on other machines. */
 bool coredump_fault(struct slice head, uint64_t *address)
 {
     const uint8_t *p = head.data;
@@ -121,9 +121,9 @@ bool coredump_fault(struct slice head, uint64_t *address)
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
 /* The set of fields depends on the kernel, and a container may hide half of them. So a missing field is never an
- * error; the report only has one fact less. */
+ * error. The report then has one fact less. */
 
-/* Move the next line of `text`, without its newline, into `line`; return false at the end. */
+/* Move the next line of `text`, without its newline, into `line`. Return false at the end. */
 static bool next_line(struct slice *text, struct slice *line)
 {
     if (text->len == 0)
@@ -136,7 +136,7 @@ static bool next_line(struct slice *text, struct slice *line)
     return true;
 }
 
-/* Parse a number of base 10 or 16, up to the first other character. Return false if there are no digits. */
+/* Parse a number of base 10 or 16, up to the first other character. Return false if the text has no digits. */
 static bool number_at(const char *p, size_t len, int base, unsigned long long *value)
 {
     char digits[24];
@@ -174,15 +174,16 @@ uint64_t limit_in(struct slice text)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return by how much a counter rose; 0 if it decreased, because then the group is a new one of the same name. */
+/* Return the rise of a counter, or 0 if the counter decreased, because the group is then a new group of the same
+ * name. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
 }
 
-/* Return true if the group has reached its limit: the number of refused pages rose, and the peak is at least 98 % of
- * the limit. Without the check of the peak, a version 1 group would match for every page of cache that it had to
- * free. */
+/* Return true if the group has reached its limit. In this case the number of refused pages rose, and the peak is at
+ * least 98 % of the limit. Without the check of the peak, a version 1 group would match for every page of cache that
+ * the kernel had to free. */
 static bool at_limit(const struct oom_watch *w)
 {
     bool reached = w->peak == 0 || w->peak >= w->limit - w->limit / 50;
@@ -199,7 +200,7 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* Return the highest increase of kills in any of the groups: version 2 counts a kill in the outer groups, too,
+/* Return the highest increase of kills in any of the groups: version 2 also counts a kill in the outer groups,
  * version 1 only in the victim's group. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
@@ -214,8 +215,8 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 
 /* Decide whether memory ran out, and where. A group counts its victims even when the whole machine was out of memory,
  * so the machine's counter is ignored if groups can be read. The innermost group at its limit is the cause, because
- * an outer group is only as full as its inner groups make it. If no group was at its limit, the machine was, or a
- * group around our container. */
+ * inner groups fill their outer group. If no group was at its limit, the machine was out of memory, or a group around
+ * the container of ddprun. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e)
 {
@@ -237,7 +238,7 @@ void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long sys
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Return the position after `what` in the line; NULL when the line does not contain `what`. */
+/* Return the position after `what` in the line, or NULL if the line does not contain `what`. */
 static const char *behind(struct slice line, const char *what)
 {
     const char *p = memmem(line.data, line.len, what, strlen(what));
@@ -313,8 +314,8 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 /* --- texts ------------------------------------------------------------------------------------------------- */
 
-/* The first row whose signal matches and whose observations were all made is used; the plain meaning of a signal is
- * the last row of that signal. No row claims more than was observed: where a fact only makes a cause likely, the
+/* The first row whose signal matches and whose observations were all made is used. The plain meaning of a signal is
+ * the last row of that signal. No row claims more than was observed. If a fact only makes a cause likely, the
  * sentence contains "likely" or "perhaps". */
 
 enum { NO_SIGNAL = 0 };
@@ -327,7 +328,7 @@ enum {
     ALWAYS = 0,
     OOM_IN_CGROUP = 1 << 0,
     OOM_OF_SYSTEM = 1 << 1,
-    OOM_LIKELY = 1 << 2, /* the kernel killed a process on this machine, perhaps another one */
+    OOM_LIKELY = 1 << 2, /* the kernel killed a process on this machine, perhaps another process */
     OOM_UNSEEN = 1 << 3,
     OBJECT_KNOWN = 1 << 4,
     FAULT_KNOWN = 1 << 5,
@@ -343,8 +344,8 @@ enum {
 };
 
 /* Return the flags of all observations. /dev/shm is full if at most a hundredth of it is free. The memory of the dead
- * worker is freed before /dev/shm is read, so /dev/shm may look empty although it was full; a small /dev/shm is the
- * usual cause even then (docker gives 64 MiB). */
+ * worker is freed before /dev/shm is read, so /dev/shm may look empty although it was full. Even then a small
+ * /dev/shm is the usual cause (docker gives 64 MiB). */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {
@@ -459,7 +460,7 @@ static const struct row {
 };
 /* clang-format on */
 
-/* Return the row of a worker's end; NULL = the end needs no explanation. */
+/* Return the row of a worker's end, or NULL if the end needs no explanation. */
 static const struct row *row_of(const struct agent_worker *w, const struct worker_evidence *e)
 {
     const unsigned seen = observations(e);
@@ -474,7 +475,7 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return bytes > 0 ? words_size(out, bytes) : "unknown";
 }
 
-/* Fill the placeholders of a sentence. All placeholders are prepared for every sentence, because that costs little
+/* Fill the placeholders of a sentence. All placeholders are prepared for every sentence, because this costs little
  * and saves a column of the table. */
 static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
@@ -505,8 +506,8 @@ static bool fill_sentence(const struct worker_evidence *e, const char *sentence,
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Stands for missing evidence (evidence.c collects evidence for the first few failures only): every condition on a
- * fact is false. */
+/* Replaces missing evidence, because evidence.c collects evidence for the first few failures only. Every condition on
+ * a fact is false. */
 static const struct worker_evidence nothing;
 
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)

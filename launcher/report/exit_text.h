@@ -19,11 +19,11 @@ enum oom_kind {
 enum coredump_kind {
     CORE_UNKNOWN,    /* not applicable: the worker's signal writes no core file */
     CORE_FILE,       /* found, at `core` */
-    CORE_PIPED,      /* the kernel passed it to the program in `core` */
+    CORE_PIPED,      /* the kernel passed the core file to the program in `core` */
     CORE_LOST,       /* written, but not found; `core` is the kernel's pattern */
-    CORE_NO_LIMIT,   /* none: the size limit is 0 */
-    CORE_NO_PATTERN, /* none: the kernel's pattern is empty */
-    CORE_NOT_DUMPED, /* none, although one was allowed */
+    CORE_NO_LIMIT,   /* no core file: the size limit is 0 */
+    CORE_NO_PATTERN, /* no core file: the kernel's pattern is empty */
+    CORE_NOT_DUMPED, /* no core file, although the limits allow one */
 };
 
 enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
@@ -31,18 +31,18 @@ enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 
 /* The name of the file that holds a group's memory limit. */
 #define CGROUP_LIMIT_FILE(v2) ((v2) ? "memory.max" : "memory.limit_in_bytes")
 
-/* Zeroed = nothing is known. */
+/* The facts about the end of a worker. In a zeroed struct no fact is known. */
 struct worker_evidence {
     enum oom_kind oom;
-    bool oom_named;                /* the kernel's log names this process */
-    bool oom_likely;               /* only the machine's counter rose, which others may have caused */
-    bool oom_unseen;               /* no counter of OOM kills can be read here, not even the machine's */
-    unsigned long long kills;      /* increase of the counter of OOM kills */
-    char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
-    bool cgroup_v2;                /* the group's version, which decides how the limit's file is named */
-    uint64_t peak_rss;             /* peak memory of the worker, or of a child that it waited for; in bytes */
-    uint64_t limit, peak;          /* limit and peak of that group, in bytes; 0 = not known */
-    uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = no /dev/shm */
+    bool oom_named;            /* the kernel's log names this process */
+    bool oom_likely;           /* only the machine's counter rose, which other jobs may have caused */
+    bool oom_unseen;           /* no counter of OOM kills can be read here, not even the machine's */
+    unsigned long long kills;  /* increase of the counter of OOM kills */
+    char cgroup[CGROUP_SHOWN]; /* name of the group that reached its limit; "" for the whole machine */
+    bool cgroup_v2;            /* the group's version, which decides how the limit's file is named */
+    uint64_t peak_rss;         /* peak memory of the worker, or of a child that the worker reaped; in bytes */
+    uint64_t limit, peak;      /* limit and peak of the group `cgroup`, in bytes; 0 = not known */
+    uint64_t shm_size, shm_free;   /* size and free space of /dev/shm, in bytes; size 0 = no /dev/shm */
     bool stdout_gone, stderr_gone; /* the reader of ddprun's own stdout (stderr) is gone */
     bool fault_known;
     uint64_t fault;            /* the address that could not be accessed */
@@ -56,12 +56,12 @@ struct worker_evidence {
     uint64_t cpu_limit_s, file_limit; /* ulimit -t, and ulimit -f in bytes; 0 = none */
     uint64_t open_files, processes;   /* ulimit -n, ulimit -u; 0 = none */
     uint64_t locked;                  /* ulimit -l in bytes; UINT64_MAX = none, 0 = not known */
-    uint64_t pids_max;                /* lowest pids.max of its groups of version 2; 0 = none or not known */
-    char cpu[CPU_SHOWN];              /* model of the processor, for SIGILL */
+    uint64_t pids_max;   /* lowest pids.max of the worker's groups of version 2; 0 = none or not known */
+    char cpu[CPU_SHOWN]; /* model of the processor, for SIGILL */
 };
 
-/* The four functions below append to `out`, perhaps nothing, and return false when memory is short. `w` has ended;
- * `e` may be NULL. */
+/* The four functions below append to `out`, or append nothing without a known fact. They return false when memory is
+ * short. `w` has ended. `e` may be NULL. */
 
 /* Append a short text for the headline: "out of memory (SIGKILL)", "exit 7". */
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
@@ -72,16 +72,18 @@ bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, st
 /* Append the remedy. */
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* Append where the core file is and how to open it, or how to get one. `program` is the executed file. */
+/* Append the place of the core file and the command that opens it, or how to get a core file. `program` is the
+ * executed file. */
 bool end_core(const struct agent_worker *w, const struct worker_evidence *e, const char *program,
               struct buf *out);
 
 /* --- kernel's messages about control groups, kills and crashes -------------------------------------------- */
 
-/* Find the number after `key` in lines like "oom_kill 3". Return false when there is no such line. */
+/* Find the number after `key` in lines like "oom_kill 3". Return false if no line has this key. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);
 
-/* Parse a file that holds one number. Return 0 for "max" and for the number by which version 1 means "no limit". */
+/* Parse a file that contains one number. Return 0 for "max", and for the number that means "no limit" in version
+ * 1. */
 uint64_t limit_in(struct slice text);
 
 /* Counters of one memory group, before the worker started and after its end. */
@@ -97,7 +99,7 @@ struct oom_watch {
     uint64_t limit, peak; /* 0 = none or not known */
 };
 
-/* Set the oom members of `e`. `watches` are ordered from the innermost group outwards; `system_kills` is the increase
+/* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is the increase
  * of the machine's counter. Facts from the kernel's log (kernel_log_line) are kept. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e);
@@ -106,8 +108,8 @@ void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long sys
  * contains. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
-/* Turn kernel.core_pattern into a pattern for fnmatch(3): each unknown part becomes '*'. Return false when the
- * kernel's pattern is a pipe, or the result is longer than PATH_MAX. */
+/* Turn kernel.core_pattern into a pattern for fnmatch(3): each unknown part becomes '*'. Return false if the kernel's
+ * pattern is a pipe, or the result is longer than PATH_MAX. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
 /* Find the address of the fault in the first bytes of a core file of this machine. Return false when the bytes do not

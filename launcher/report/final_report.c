@@ -1,8 +1,8 @@
 /* final_report.c -- see report.h.
  *
- * This is the last step: no worker runs, all output is written, and the writers' threads are idle, or blocked because
- * a reader does not read. So this code may block for a while, and it writes to the descriptors directly instead of
- * through the queues of output.h. */
+ * The report is the last step. No worker runs, all output is written, and the writers' threads are idle, or blocked
+ * because a reader does not read. So this code may block for a while, and writes to the descriptors directly instead
+ * of through the queues of output.h. */
 
 #include "agent/agent.h"
 #include "base/clock.h"
@@ -101,7 +101,7 @@ static bool add_made(cJSON *o, const struct report *r, const char *name,
     return ok;
 }
 
-/* Add the facts about a lack of memory, with sizes in bytes; an unknown limit or peak is left out. */
+/* Add the facts about a lack of memory, with sizes in bytes. An unknown limit or peak is left out. */
 static bool add_oom(cJSON *o, const struct worker_evidence *e)
 {
     cJSON *oom = cJSON_CreateObject();
@@ -114,7 +114,7 @@ static bool add_oom(cJSON *o, const struct worker_evidence *e)
            (e->peak == 0 || json_add_number(oom, "peak", (double)e->peak));
 }
 
-/* Add the address of a fault, as a text: JSON numbers are exact only up to 2^53. */
+/* Add the address of a fault as a text, because JSON numbers are exact only up to 2^53. */
 static bool add_fault(cJSON *o, const struct worker_evidence *e)
 {
     struct buf text = { 0 };
@@ -125,7 +125,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* Add the facts that the sentences are based on, for programs; facts that were not observed are left out. */
+/* Add the facts behind the sentences, for programs. Facts that were not observed are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -146,7 +146,7 @@ static bool add_evidence(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the worker's error file; null when it wrote no such file. */
+/* Add the worker's error file, or null if the worker wrote no such file. */
 static bool add_error(cJSON *o, const struct report *r)
 {
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
@@ -173,7 +173,7 @@ static bool add_last_lines(cJSON *f, const struct report *r)
     return ok;
 }
 
-/* Add what another node has reported about the end of its worker. */
+/* Add the report of another node about the end of its worker. */
 static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
 {
     bool ok = json_add_text(o, "verdict", verdict_name(f->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED)) &&
@@ -198,7 +198,7 @@ static bool add_facts(cJSON *o, const struct failure *f)
     return ok;
 }
 
-/* Add the members of a row of `workers`, and those that only the first failure has. */
+/* Add the members of a row of `workers`, and the members that only the first failure has. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -224,7 +224,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add an attempt; where members have the same meaning as a worker's, they have the same names. */
+/* Add an attempt. Members with the same meaning as a worker's members have the same names. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -271,8 +271,7 @@ static bool add_hang(cJSON *o, const struct finding *f)
            json_add_text(item, "advice", f->advice);
 }
 
-/* Add what happened to all attempts. Both arrays are always present, even if empty, so that a reader need not
- * check. */
+/* Add the results of all attempts. Both arrays are always present, even if empty, so that a reader needs no check. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -310,7 +309,7 @@ static bool add_local_only(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the stacks of the workers that ddprun stopped; an empty array if there were none. */
+/* Add the stacks of the workers that ddprun stopped, or an empty array without stacks. */
 static bool add_stacks(cJSON *o, const struct report *r)
 {
     return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());
@@ -354,7 +353,7 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
-/* Build the whole object. Each json_add passes ownership: from then on the parent frees the child. `workers` is
+/* Build the whole object. Each json_add passes ownership, so the parent frees the child afterwards. `workers` is
  * created before it has a parent, so it is freed here if an earlier step fails. */
 struct cJSON *report_json(const struct report *r)
 {
@@ -389,7 +388,7 @@ enum {
 };
 
 /* Write the whole text, or remove the file, because a later reader could not distinguish half a report from a broken
- * one. */
+ * report. */
 static void write_file(int fd, const char *path, const char *text)
 {
     int error = patient_write(fd, slice_str(text), UNREAD_MS);
@@ -402,7 +401,7 @@ static void write_file(int fd, const char *path, const char *text)
     log_warn("cannot write %s: %s", path, strerror(error));
 }
 
-/* Belongs to the thread that writes report.json. That thread may outlive the node, so it owns copies. */
+/* The data of the thread that writes report.json. The thread may outlive the node, so the thread owns copies. */
 struct report_file {
     char path[PATH_MAX];
     char *text;
@@ -454,8 +453,8 @@ static void leave_in_log_dir(const struct report *r)
         log_warn("cannot write %s/report.json: the file system does not answer", r->plan->log_root);
 }
 
-/* Return true if another node prints the report on the console of `ddprun --hosts`. The node of the failure has the most
- * facts. Node 0 prints the other reports, and that of a node that was lost. */
+/* Return true if another node prints the report on the console of `ddprun --hosts`. The node of the failure has the
+ * most facts. Node 0 prints the other reports, and the report of a lost node. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -466,8 +465,8 @@ static bool other_node_prints(const struct report *r)
                      : agent_first_failure(r->agent) < 0 && r->plan->node_rank != 0;
 }
 
-/* Print the report. If stderr is closed or full, there is no place for an error message. Nothing is printed after a
- * success, but a program that reads events always gets the last event. */
+/* Print the report. If stderr is closed or full, an error message has no place. After a success no report is printed,
+ * but a program that reads events always gets the last event. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
@@ -481,8 +480,8 @@ static void print_it(const struct report *r, bool midline)
     buf_free(&out);
 }
 
-/* Return the UTC offset of now instead of that of the start, because the report is read now. The C library reads the
- * time zone's file for that, so this is called only if the report shows a time. */
+/* Return the present UTC offset instead of the offset at the start, because the report is read now. The C library
+ * reads the time zone's file, so this function is called only if the report shows a time. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -499,7 +498,8 @@ struct details {
     struct disk_room room;
 };
 
-/* Find the Python that ran: after a failed import, users need to know which of several Pythons it was. */
+/* Find the Python that ran the workers, because after a failed import users need to know which of several Pythons has
+ * run. */
 static void look_for_python(struct report *r, struct details *d)
 {
     const struct cli *cli = r->plan->cli;
@@ -509,8 +509,8 @@ static void look_for_python(struct report *r, struct details *d)
         r->python = d->python;
 }
 
-/* Read the error file of the first failure only; those of other workers usually complain about a broken connection. A
- * worker that was never executed has written none. */
+/* Read the error file of the first failure only, because the error files of other workers usually report a broken
+ * connection. A worker that was never executed has written no error file. */
 static void read_error_file(struct report *r, struct details *d)
 {
     int first = agent_first_failure(r->agent);
@@ -524,8 +524,8 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* Find the free space of a file system that was full. The file need not exist any more, so its nearest existing
- * directory is used. */
+/* Find the free space of a file system that was full. The file may no longer exist, so its nearest existing directory
+ * is used. */
 static void look_for_room(struct report *r, struct details *d)
 {
     char path[PATH_MAX];
@@ -557,7 +557,7 @@ static void hand_on_error(const struct report *r)
 }
 
 /* Warn about missing output, which matters most after a success. A reader that has exited (head, a pager) needed no
- * more. */
+ * more output. */
 static void say_losses(const struct loss *lost, size_t n)
 {
     size_t said = 0, more = 0;
@@ -591,12 +591,12 @@ static void warn_of_local_only(const struct report *r)
     buf_free(&text);
 }
 
-/* Print first, because a user may be waiting; then write the files. */
+/* Print first, because a user may be waiting. Then write the files. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program)
 {
     struct loss lost[LOSSES_MAX];
-    static struct details details; /* paths make it too large for a stack */
+    static struct details details; /* static, because its paths are too large for a stack */
     r->stdout_tails = output_tails(output, STD_OUT);
     r->stderr_tails = output_tails(output, STD_ERR);
     r->ended_ms = clock_ms();

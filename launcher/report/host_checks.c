@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,                  /* of guardian and agent, with the store and its clients */
+    FDS = 28,                  /* descriptors of guardian and agent, with the store and its clients */
     FDS_PER_WORKER = 4,        /* two pipes, a pidfd, a connection to the store */
     PROCESSES = 3,             /* guardian, agent, the store's thread */
     SHM_PER_WORKER = 16 << 20, /* buckets, segments of NCCL, queues of data loaders */
@@ -78,7 +78,7 @@ static uint64_t limit_of(rlim_t limit)
 }
 
 /* Read the limits of this process: the hard limit of open files, because the agent raises its own soft limit, and the
- * soft limit of everything else. The kernel does not apply RLIMIT_NPROC to root. */
+ * soft limit of all other resources. The kernel does not apply RLIMIT_NPROC to root. */
 static void read_limits(struct host_facts *f)
 {
     struct rlimit limit;
@@ -136,7 +136,7 @@ void host_warn(int workers, const char *host)
 
 /* --- GPUs -------------------------------------------------------------------------------------------------- */
 
-/* Another process on a GPU takes its memory and its time. The driver may hang, so it is asked on a thread. */
+/* Another process on a GPU uses memory and time of the GPU. The driver may hang, so a thread asks the driver. */
 
 enum { GPU_LOOK_MS = 200 };
 
@@ -204,12 +204,12 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
 /* After a freeze, a node finds its connection closed, and its user would suspect the store or the network. Two facts
- * show the real cause: the timers of this process were late, and the store sent a last message. If there is such a
- * message but this process was not stopped, the network loses what this side sends. */
+ * show the real cause: the timers of this process were late, and the store sent a last message. If the store sent
+ * such a message but this process was not stopped, the network loses the bytes that this side sends. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 
-/* Format "this ddprun (node 1, n1, pid 77)". Messages on other nodes use the same name, but begin it differently. */
+/* Format "this ddprun (node 1, n1, pid 77)". Messages on other nodes use the same name with another beginning. */
 static const char *name_agent(loss_text out, const struct store_loss *l)
 {
     if (l->node_rank >= 0)

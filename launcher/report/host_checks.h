@@ -24,11 +24,11 @@ struct host_facts {
 
 enum { HOST_FINDINGS_MAX = 4 };
 
-/* Write the findings for `workers` workers on `host`, whose facts are known; return how many. */
+/* Write the findings for `workers` workers on `host`, whose facts are known. Return the number of findings. */
 int host_findings(const struct host_facts *facts, int workers, const char *host,
                   struct finding out[HOST_FINDINGS_MAX]);
 
-/* Read the facts of this machine, and write the findings for `workers` workers; return how many. */
+/* Read the facts of this machine, and write the findings for `workers` workers. Return the number of findings. */
 int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
 
 /* Log each finding of this machine as a warning. */
@@ -36,26 +36,26 @@ void host_warn(int workers, const char *host);
 
 enum { GPU_FINDINGS_MAX = 8 };
 
-/* Describe the processes on the GPU `gpu` (its name in CUDA_VISIBLE_DEVICES) of `host`. Return false if there is
- * none. */
+/* Describe the processes on the GPU `gpu` (its name in CUDA_VISIBLE_DEVICES) of `host`. Return false if no process
+ * uses the GPU. */
 bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out);
 
-/* Write the findings for the GPUs of this node's workers, and unless --quiet log each as a warning; return how many.
- * Without an answer of the driver within 200 ms there is none. */
+/* Write the findings for the GPUs of this node's workers, and log each finding as a warning, unless --quiet. Return
+ * the number of findings, which is 0 without an answer of the driver within 200 ms. */
 int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX]);
 
 /* The facts about a node that has lost its store. All texts are borrowed. */
 struct store_loss {
     const char *host;         /* name of this host */
-    int node_rank;            /* -1 = none assigned yet */
-    int pid;                  /* of this ddprun's agent */
+    int node_rank;            /* -1 = not assigned yet */
+    int pid;                  /* pid of this ddprun's agent */
     const char *how;          /* "the store closed the connection" */
     const char *dropped;      /* the store's last message, "silent for 3000 ms"; "" = none */
-    uint64_t stood_ms;        /* how long this process was stopped just before; 0 = not stopped */
+    uint64_t stood_ms;        /* how long this process was stopped before the loss; 0 = not stopped */
     uint64_t node_timeout_ms; /* the timeout that the store applied */
 };
 
-/* Describe the loss if its cause is on this node's side. Return false if there is no evidence for that: then `how` is
+/* Describe the loss if its cause is on this node's side. Return false without evidence of such a cause; `how` is then
  * the whole explanation. */
 bool store_loss_finding(const struct store_loss *loss, struct finding *out);
 

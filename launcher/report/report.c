@@ -41,13 +41,13 @@ static void put_colour(struct rows *r, const char *code)
         put(r, code, strlen(code));
 }
 
-/* Append text of ddprun, which may contain names from others; all colours are removed. */
+/* Append text of ddprun, which may contain foreign names. All colours are removed. */
 static void rows_put(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_put_plain(r->out, text);
 }
 
-/* Begin a row; return false when the limit of lines is reached. */
+/* Begin a row. Return false if the limit of lines is reached. */
 static bool begin_line(struct rows *r, const char *label)
 {
     char padded[LABEL_WIDTH + 4];
@@ -73,8 +73,8 @@ static void rows_headline(struct rows *r, struct slice text)
     put(r, "\n", 1);
 }
 
-/* Return how much of the text belongs on this line: up to the last blank that fits; if none fits (a long path), up to
- * the first blank. A newline always ends the line. */
+/* Return how much of the text belongs on this line: the text up to the last blank that fits. If no blank fits (a long
+ * path), the line ends at the first blank. A newline always ends the line. */
 static size_t line_length(const char *text, size_t len)
 {
     size_t end = 0, last_blank = 0;
@@ -88,7 +88,7 @@ static size_t line_length(const char *text, size_t len)
     return last_blank > 0 ? last_blank : end;
 }
 
-/* Append `text` as a row of at most `max` lines; if the text is longer, the last line ends with " ...". A `label` of
+/* Append `text` as a row of at most `max` lines. If the text is longer, the last line ends with " ...". A `label` of
  * "" continues the row above. An empty text makes no row. */
 static void rows_text(struct rows *r, const char *label, struct slice text, int max)
 {
@@ -158,9 +158,9 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A victim that ended by itself is printed with its code, like a failure; its time shows
- * that it ended later. Workers that ddprun stopped and that needed SIGKILL are printed separately, because they did
- * not exit in time after SIGTERM. */
+/* Return how a worker ended. A victim that ended by itself is printed with its code, like a failure. Its time shows
+ * that the victim ended later. Workers that ddprun stopped and that needed SIGKILL are printed separately, because
+ * they did not exit in time after SIGTERM. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -197,7 +197,7 @@ static int rank_in_group(const void *user, int local_rank)
 }
 
 /* Format " 3 ms later", " 3 ms to 1.2 s later", " at the same moment" or " 0.4 s before" (a worker that lost its
- * peer); "" if no worker of this node failed first. */
+ * peer); Write "" if no worker of this node failed first. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -274,7 +274,7 @@ static void tell_group(const struct group *g, struct rows *rows, const char *lab
 }
 
 /* Append one sentence for each way of ending, with the set of ranks. Groups are in the order of their lowest rank. If
- * there are more than GROUPS_MAX, one sentence mentions the rest. */
+ * the report has more than GROUPS_MAX groups, one sentence mentions the other groups. */
 static void report_others(const struct report *r, struct rows *rows)
 {
     struct group groups[GROUPS_MAX];
@@ -303,12 +303,12 @@ static void report_others(const struct report *r, struct rows *rows)
  *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
- * The latest failed attempt is in the headline and has no line here. The number of lines is limited; only the JSON
+ * The latest failed attempt is in the headline and has no line here. The number of lines is limited, so only the JSON
  * contains the earliest attempts. */
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
-/* Append why no attempt follows; append nothing if no restart was possible anyway. */
+/* Append why no attempt follows. Append nothing if no restart was possible anyway. */
 bool report_no_restart(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -354,7 +354,8 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Format "rank 1: ", with its host if there are several; "" if a whole node was lost instead of a worker. */
+/* Format "rank 1: ", with the host if the job has several hosts. Write "" if a whole node was lost instead of a
+ * worker. */
 static void put_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
@@ -384,7 +385,7 @@ static bool has_failure(const struct report *r)
     return r->elsewhere != NULL || cause_first(r) >= 0;
 }
 
-/* Append the attempts before that of the headline; all of them when the last attempt did not fail. */
+/* Append the attempts before the attempt of the headline. If the last attempt did not fail, append all attempts. */
 static void put_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
@@ -398,7 +399,7 @@ static void put_attempts(const struct report *r, struct rows *rows)
         put_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Append the reason whenever restarts were allowed and none follows, because the user expects a restart. */
+/* Append the reason whenever restarts were allowed and no restart follows, because the user expects a restart. */
 static void put_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -408,8 +409,8 @@ static void put_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-/* Append a row about a process that cannot be killed. The name of the kernel function in which it hangs shows the
- * cause: nfs_..., nvidia_..., __refrigerator. */
+/* Append a row about a process that cannot be killed. The name of the kernel function in which the process hangs
+ * shows the cause: nfs_..., nvidia_..., __refrigerator. */
 static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
@@ -524,8 +525,8 @@ static bool put_facts(const struct failure *f, struct buf *out)
     return ok;
 }
 
-/* Append the row that names the failed worker or node. About a worker of another node, this is the only row; that
- * node's own report has the rest. */
+/* Append the row that names the failed worker or node. For a worker of another node, this row is the only row,
+ * because the other node's report has all details. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
     const bool elsewhere = r->elsewhere != NULL;
@@ -545,7 +546,8 @@ static void who(const struct report *r, const struct failure *f, struct rows *ro
     buf_free(&text);
 }
 
-/* Append when the worker started and ended; for a worker that never ran, when the attempt tried to start it. */
+/* Append when the worker started and ended. For a worker that never ran, append when the attempt tried to start
+ * it. */
 static void times(const struct report *r, struct rows *rows, const struct agent_worker *w)
 {
     char from[TIME_TEXT_MAX], to[TIME_TEXT_MAX];
@@ -560,7 +562,7 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Return true if the last lines already contain the recorded error: a Python exception is in both places. */
+/* Return true if the last lines already contain the recorded error, as for a Python exception. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
@@ -571,7 +573,7 @@ static bool is_in_last_lines(const struct report *r, const char *message)
     return found;
 }
 
-/* Append the error that torch's @record has written, or why its file cannot be read. */
+/* Append the error that torch's @record has written, or the reason why the error file cannot be read. */
 static void recorded(const struct report *r, struct rows *rows)
 {
     if (r->error_trouble != NULL)
@@ -580,7 +582,7 @@ static void recorded(const struct report *r, struct rows *rows)
         rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
 
-/* Append as many of the last lines as leave room for the rows that follow. */
+/* Append last lines, but leave room for the following rows. */
 static void last_words(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
@@ -623,8 +625,8 @@ static void first_cause(const struct report *r, struct rows *rows)
     last_words(r, rows);
 }
 
-/* Append why the store was lost and what to do. The store is part of a launcher or of a daemon; it is lost with that
- * process or with the network between. */
+/* Append why the store was lost, and the remedy. The store is a part of a launcher or of a daemon. The store is lost
+ * together with that process, or with the network to that process. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -655,7 +657,7 @@ bool report_local_only(const struct report *r, struct buf *out)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Append the files that --log_file set for one worker; both of its streams may go to one file. */
+/* Append the files that --log_file set for one worker. Both streams of the worker may go to one file. */
 static void named_files(const struct report *r, const struct plan_worker *w, struct rows *rows)
 {
     const char *root = r->plan->log_root, *out = w->out.file, *err = w->err.file;
@@ -703,7 +705,8 @@ static void stacks(const struct report *r, struct rows *rows)
     }
 }
 
-/* Append the command that compares the records of all ranks: only together they show which rank was behind. */
+/* Append the command that compares the records of all ranks, because only all records together show which rank was
+ * behind. */
 static void flights(const struct report *r, struct rows *rows)
 {
     char all[PATH_MAX];
@@ -714,7 +717,7 @@ static void flights(const struct report *r, struct rows *rows)
                 strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
 }
 
-/* Format which worker or node the exit code comes from, for the last row; "" after a stop by the user and for code
+/* Format the worker or node of the exit code, for the last row. Write "" after a stop by the user and for code
  * 124. */
 static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
 {
@@ -732,8 +735,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
 }
 
-/* Append the last line. Many users read this line first, so it names the culprit again and explains codes such as 137
- * (128 + SIGKILL). */
+/* Append the last line. Many users read this line first, so the line names the culprit again and explains codes such
+ * as 137 (128 + SIGKILL). */
 static void exit_code(const struct report *r, struct rows *rows)
 {
     struct failure room;

@@ -1,14 +1,14 @@
 /* spawn_error.c -- see spawn_error.h.
  *
- * execve returns ENOEXEC for a program of another machine and ENOENT for a program whose loader is missing; the errno
- * contains neither the machine nor the loader. The header of the file does:
+ * execve returns ENOEXEC for a program of another machine and ENOENT for a program whose loader is missing. The errno
+ * contains neither the machine nor the loader. The header of the file contains both:
  *
  *     byte 4   1 = 32 bits, 2 = 64 bits          byte 16  type: 2 and 3 are programs
  *     byte 5   1 = little endian, 2 = big        byte 18  machine
  *     then the table of segments; the segment of type 3 (PT_INTERP) contains the loader's path
  *
- * The file is untrusted, so every offset in it is compared with its size before it is used, and numbers are assembled
- * byte by byte: the file may have the other byte order. */
+ * The file is untrusted, so every offset is compared with the size of the file before its use. Numbers are assembled
+ * byte by byte, because the file may have the other byte order. */
 #include "report/spawn_error.h"
 
 #include "tables/text.h"
@@ -63,8 +63,8 @@ static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
     return value;
 }
 
-/* Return false when the file is not an ELF file. For a truncated header, set `wide` and the byte order as far as they
- * are known. */
+/* Return false when the file is not an ELF file. For a truncated header, set `wide` and the byte order if these bytes
+ * are present. */
 static bool reader_open(struct reader *r, struct slice file)
 {
     *r = (struct reader){ .data = file.data, .len = file.len };
@@ -116,7 +116,7 @@ static bool same_family(int a, int b)
            (a == EM_ARM && b == EM_AARCH64) || (a == EM_AARCH64 && b == EM_ARM);
 }
 
-/* Return the first problem. The checks whose failure makes the rest unreadable are first. */
+/* Return the first problem. A check whose failure makes later bytes unreadable is first. */
 static enum elf_kind judge(const struct reader *file, const struct reader *ours)
 {
     int machine = machine_of(file), our_machine = machine_of(ours);
@@ -158,7 +158,7 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
 /* --- scripts ---------------------------------------------------------------------------------------------- */
 
 /* Parse a first line: "#! /usr/bin/env -S python3\r\n" -> "/usr/bin/env". For the kernel, the name ends at a blank,
- * and a \r is part of the name; so such a script is "not found". */
+ * and a \r is part of the name. So a script with a \r is "not found". */
 static void read_first_line(struct program_look *look, const char *text, size_t len)
 {
     const char *end = memchr(text, '\n', len);
@@ -192,7 +192,7 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
  * directory or a mount option; ENOEXEC for a program of another machine, or for no program at all. The first row
  * whose errno and observations all match is used. */
 
-/* PATH may have thousands of characters; its beginning shows whether the user set it as intended. */
+/* PATH may have thousands of characters. The beginning of PATH shows whether the user has set PATH as intended. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
 /* Observations about the program. */
@@ -200,9 +200,9 @@ enum {
     ALWAYS = 0,
     SEARCHED = 1 << 0,   /* the name was searched along PATH and not found */
     SCRIPT = 1 << 1,     /* its first line names an interpreter */
-    CR = 1 << 2,         /* that line ends in a carriage return */
+    CR = 1 << 2,         /* the first line ends in a carriage return */
     HELPER_DIR = 1 << 3, /* the interpreter is a directory: its x bits are set, and execve returns EACCES */
-    NEAR = 1 << 4,       /* a file beside it has nearly the same name */
+    NEAR = 1 << 4,       /* a file in the same directory has nearly the same name */
     FILE_THERE = 1 << 5, /* the file exists, so ENOENT is about its interpreter or loader */
     NAMES_LOADER = 1 << 6,
     DIRECTORY = 1 << 7,
@@ -211,7 +211,7 @@ enum {
     LACKS_X = 1 << 10,
     NOEXEC = 1 << 11, /* access(2) fails as for a missing x bit, but chmod does not help */
     EMPTY = 1 << 12,
-    FOREIGN = 1 << 13, /* built for another machine; byte order alone never differs */
+    FOREIGN = 1 << 13, /* built for another machine; the byte order is never the only difference */
     OTHER_SIZE = 1 << 14,
     CUT = 1 << 15,
     NO_PROGRAM = 1 << 16,
@@ -311,7 +311,7 @@ static const struct row {
 /* clang-format on */
 
 /* Return the row of a failure. The spawner reports ELIBACC instead of ENOENT for a program that it has found, because
- * then the exit code is 126 instead of 127. */
+ * the exit code is then 126 instead of 127. */
 static const struct row *row_of(const struct start_failure *f)
 {
     int error = f->error == ELIBACC ? ENOENT : f->error;
@@ -322,7 +322,7 @@ static const struct row *row_of(const struct start_failure *f)
     return row;
 }
 
-/* Fill the placeholders of a sentence; as in exit_text.c, all are prepared for every sentence. */
+/* Fill the placeholders of a sentence. As in exit_text.c, all placeholders are prepared for every sentence. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];

@@ -1,7 +1,7 @@
 /* user_messages.c -- see user_messages.h.
  *
- * Each fact has one function with all its forms: an event, a sentence, or nothing. So launcher/node only calls that
- * function when the fact becomes true, and need not check the user's options. */
+ * Each fact has one function with all its forms: an event, a sentence, or nothing. So launcher/node only calls this
+ * function when the fact becomes true, and does not check the user's options. */
 #include "report/user_messages.h"
 
 #include "agent/agent.h"
@@ -22,10 +22,10 @@
 
 /* {"event":"worker_ended","t":2.5,"rank":1,"local_rank":1,"verdict":"failed","ending":"exit 7",...}
  *
- * Each function builds one object and prints it or, if memory is short, frees it: after half an object on a line, a
- * program could not parse the lines that follow. */
+ * Each function builds one object, and prints the object or, if memory is short, frees it. After half an object on a
+ * line, a program could not parse the following lines. */
 
-/* This event has everything that a program needs to join the job or to find its files, before the first worker
+/* This event has all facts that a program needs to join the job or to find its files, before the first worker
  * runs. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
@@ -47,8 +47,8 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* Append that a worker has ended. `exit_code` is the shell's view (128 + n); `signal` is present only for a real
- * signal, because 137 may be exit(137) or SIGKILL. */
+/* Append that a worker has ended. `exit_code` is the exit code of a shell (128 + n). `signal` is present only for a
+ * real signal, because 137 may be exit(137) or SIGKILL. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how)
 {
@@ -146,7 +146,7 @@ static uint64_t since_start(const struct announce *a)
     return clock_ms() - a->started_ms;
 }
 
-/* Write an event. `made` is false if memory was short while the event was built; then the event is skipped, because
+/* Write an event. `made` is false if memory was short while the event was built. Such an event is skipped, because
  * the workers matter more. */
 static void put_event(const struct announce *a, bool made, struct buf *event)
 {
@@ -162,7 +162,8 @@ static bool wants_events(const struct announce *a)
     return a->plan->cli->json || a->events != NULL;
 }
 
-/* Write an event only to the log: a reader of --json has started ddprun itself, and gets the report at the end. */
+/* Write an event only to the log, because a reader of --json has started ddprun itself, and gets the report at the
+ * end. */
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
@@ -184,7 +185,7 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
 }
 
-/* Print a line before the first worker starts. No output is queued yet, so the line is printed at once: the thread
+/* Print a line before the first worker starts. No output is queued yet, so the line is printed at once. The thread
  * that writes the queue starts with the first output, and a job without output does not need that thread. */
 __attribute__((format(printf, 2, 3))) static void note_before(const struct announce *a, const char *fmt, ...)
 {
@@ -199,8 +200,8 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
         log_info("%s", text);
 }
 
-/* Print which features are missing and what replaces them: all of them with --verbose, otherwise those that may
- * matter to the user. */
+/* Print the missing features and their replacements. Without --verbose, print only features that may matter to the
+ * user. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;
@@ -315,7 +316,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
                 local_only);
 }
 
-/* Printed also with --quiet, because the user must learn what the job waits for. */
+/* Prints findings, also with --quiet, because the user must know the reason of the wait. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push)
 {
     struct buf event = { 0 };
@@ -404,8 +405,8 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
         note_signal(a, heard, words[runs][first]);
 }
 
-/* Report that a signal was passed on, because a user who sends a signal needs to know that the workers received it; a
- * change of the window size is not worth a line. */
+/* Report that a signal was passed on, because a user who sends a signal needs to know that the workers received the
+ * signal. A change of the window size prints no line. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
 {
     char what[64];
@@ -457,10 +458,10 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* In a large job, ranks that wait for others are not listed, because the user looks for the rank that does not
+/* In a large job, ranks that wait for other ranks are not listed, because the user looks for the rank that does not
  * wait. */
 
-/* Return the rank's entry in the store's answer; NULL = none. */
+/* Return the rank's entry in the store's answer, or NULL if the answer has no such entry. */
 static const cJSON *member_of(const struct status_facts *f, int rank)
 {
     const cJSON *member;
@@ -546,7 +547,7 @@ static bool is_shown(const struct status_facts *f, int local_rank)
     return text_of(member, "waits_for")[0] == '\0' && text_of(member, "call")[0] == '\0';
 }
 
-/* Return the local rank of the n-th worker that is listed; nproc when there are fewer. */
+/* Return the local rank of the n-th worker in the list, or nproc if the list has fewer workers. */
 static int nth_shown(const struct status_facts *f, int n)
 {
     int i = 0;
@@ -564,8 +565,8 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* Append the headline. It also reports a store that does not answer: users mostly request the status when a job
- * hangs, and the store may be the reason. */
+/* Append the headline. The headline also reports a store that does not answer, because users mostly request the
+ * status when a job hangs, and the store may be the reason. */
 static bool put_headline(const struct status_facts *f, struct buf *out)
 {
     return text_put_ms(out, f->now_ms - f->started_ms) &&
@@ -574,7 +575,7 @@ static bool put_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
-/* Append a line. The last line shows how many ranks were left out; if none was, there is no such line. */
+/* Append a line. If ranks were left out, the last line shows their number. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);

@@ -41,19 +41,19 @@ void announce_again(const struct announce *a, const struct failure *cause);
 /* Report which nodes have joined and which are missing. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
-/* Report the store's findings about a job that does not start or hangs: `screen` is their text, which is the same on
- * every node, and `push` the message that contained them. */
+/* Report the store's findings about a job that does not start or hangs: `screen` is the text of the findings, which
+ * is the same on every node, and `push` is the message of the store. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Report that the workers here are stopped because of an event on another node. */
 void announce_told_to_stop(const struct announce *a, const struct failure *cause);
 
-/* Report that no worker runs here any more and this node waits for the other `nodes` ("" = not known which), or has
- * stopped waiting. The agent's state decides which. */
+/* Report that no worker runs here any more and this node waits for the other `nodes` ("" = not known), or has stopped
+ * waiting. The agent's state selects the message. */
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
-/* Report a request of the user to stop: the `first`, or a repeated one. `runs`: workers of an attempt still run
- * here. */
+/* Report a request of the user to stop. `first` is false for a repeated request. `runs` is true while workers of an
+ * attempt still run here. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
 
 /* Report that a signal was passed on to `workers` workers. A signal from the terminal is printed with --verbose
@@ -71,18 +71,18 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- events ----------------------------------------------------------------------------------------------- */
 
-/* Events as lines of JSON, for --json and --events. Each function appends one object and a newline; if memory is
- * short, it appends nothing and returns false.
+/* Events as lines of JSON, for --json and --events. Each function appends one object and a newline. If memory is
+ * short, a function appends nothing and returns false.
  *
- * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md describes the rest. Bytes of
- * workers that are not UTF-8 become U+FFFD. */
+ * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md describes the other members.
+ * Bytes of workers that are not UTF-8 become U+FFFD. */
 
 /* Append that the plan is complete and the store listens. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
 
 bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
 
-/* Append that a worker has ended or could not be started; `how` has the details. */
+/* Append that a worker has ended or could not be started. `how` has the details. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how);
 
@@ -110,7 +110,7 @@ struct cJSON;
 
 enum {
     STATUS_LINES_MAX = 64
-}; /* lines for workers; the list for a large job must still fit on a screen or two */
+}; /* number of lines for workers; the list of a large job must fit on two screens */
 
 struct status_facts {
     const struct plan *plan;
@@ -120,8 +120,8 @@ struct status_facts {
     const struct cJSON *answer; /* the store's answer to "status"; NULL = none */
 };
 
-/* Append line `i`, without newline: 0 is the headline; the workers follow. Return false when there are no more lines,
- * or memory is short. */
+/* Append line `i`, without newline. Line 0 is the headline, and the next lines are the workers. Return false after
+ * the last line, or if memory is short. */
 bool status_line(const struct status_facts *facts, int i, struct buf *out);
 
 #endif

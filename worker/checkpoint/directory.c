@@ -204,7 +204,7 @@ static int flush_and_close(int fd)
     return bad;
 }
 
-/* Write one file of the checkpoint. `pieces` follow each other in the file; their names are not used. O_EXCL, because
+/* Write one file of the checkpoint. `pieces` follow each other in the file. Their names are not used. O_EXCL, because
  * remove_tree has removed any file of that name. */
 static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
                                const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)

@@ -137,7 +137,8 @@ static bool is_special(const char *path)
     return lstat(path, &there) == 0 && (stat(path, &there) != 0 || !S_ISREG(there.st_mode));
 }
 
-/* Return the path of the file to replace; for a link, the path of its target. The caller frees the result. */
+/* Return the path of the file to replace. For a link, return the path of the link's target. The caller frees the
+ * result. */
 static char *target_of(const char *path)
 {
     struct stat there;
@@ -228,7 +229,7 @@ enum { MAX_NAME = 64, HEAD = 24, ENTRY = MAX_NAME + 16, MAX_BLOCKS = 4096 };
 
 static const char magic[8] = { 'D', 'D', 'P', 'C', 'K', 'P', 'T', '1' };
 
-/* Return the checksum. zlib's crc32 would cut a length at 4 GiB; crc32_z takes a size_t. */
+/* Return the checksum. zlib's crc32 would cut a length at 4 GiB, but crc32_z takes a size_t. */
 static uint32_t crc_of(const void *data, size_t len)
 {
     return (uint32_t)crc32_z(0, data, len);

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NAME is a block's longest name with the NUL. The defaults apply to options that are 0; timeouts are in
+/* NAME is a block's longest name with the NUL. The defaults apply to options that are 0. Timeouts are in
  * milliseconds. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 

@@ -47,7 +47,7 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* Return a variable's value; an empty value becomes NULL. */
+/* Return a variable's value, or NULL if the value is empty or the variable is not set. */
 static const char *env_value(const struct reader *r, const char *name)
 {
     const char *value = r->lookup(r->user, name);

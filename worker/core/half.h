@@ -65,7 +65,7 @@ static inline uint16_t f32_to_f16(float value)
 
 /* Access to one element of a block whose type is known only at run time, for code that need not be fast. Pure. */
 
-/* Store `value`, rounded to the type. `value` must be in the type's range; a byte keeps the lowest bits. */
+/* Store `value`, rounded to the type. `value` must be in the type's range. A byte keeps the lowest bits. */
 static inline void one_value_put(void *block, size_t i, ddp_dtype dtype, double value)
 {
     switch (dtype) {

@@ -33,7 +33,7 @@ static void peers_close(struct peers *peers)
 }
 
 /* Open the pidfd of one peer. A peer that has ended and was waited for is detected here. A zombie opens like a living
- * process; the first check of the peers detects it. */
+ * process, and the first check of the peers detects the zombie. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
     peers->fds[rank] = (struct pollfd){ .fd = sys_pidfd_open(pid, 0), .events = POLLIN };
@@ -352,7 +352,7 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
-/* Pass the barrier. `arrivals` determines which rank is last; `arrived` only serves the text of a timeout.
+/* Pass the barrier. `arrivals` determines which rank is last. `arrived` only serves the text of a timeout.
  * barrier_begin has written this rank's mark. The read-modify-write (acquire and release) makes all marks visible to
  * the last rank. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)

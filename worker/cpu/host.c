@@ -91,7 +91,7 @@ static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
 }
 
-/* Combine part `rank` of every input; the part begins at element rank * n. */
+/* Combine part `rank` of every input. The part begins at element rank * n. */
 static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
 {
     size_t skip = (size_t)cpu->rank * call->n * ddp_dtype_size(call->dtype);
@@ -236,7 +236,7 @@ static void give_others(struct cpu_comm *cpu, const struct call *call, const str
     cpu_copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
 }
 
-/* Fill the slots of all ranks; called by the root. */
+/* Fill the slots of all ranks. Only the root calls this function. */
 static void give_each(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     for (int r = 0; r < cpu->world; r++)

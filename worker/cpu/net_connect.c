@@ -189,7 +189,8 @@ enum {
 };
 
 /* Report an unreachable rank with both hosts and the direction, because the user must open a port on one of the two
- * hosts. A loopback address of another host is a wrong address; otherwise a firewall is a possible cause. */
+ * hosts. A loopback address of another host is a wrong address. With any other address a firewall is a possible
+ * cause. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -221,8 +222,8 @@ void net_dial_close(struct net_dial *dial)
     dial->fd = -1;
 }
 
-/* Begin to connect. `source` binds the socket to the network that the user has chosen; otherwise the kernel would use
- * the default route. */
+/* Begin to connect. `source` binds the socket to the network that the user has chosen. Without `source` the kernel
+ * uses the default route. */
 static void start_dial(struct net_dial *d)
 {
     d->try_ms = clock_ms();

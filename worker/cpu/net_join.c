@@ -207,7 +207,7 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return DDP_OK;
 }
 
-/* Begin to connect to all hosts with lower numbers; hosts with higher numbers connect to this host. So each pair of
+/* Begin to connect to all hosts with lower numbers. Hosts with higher numbers connect to this host. So each pair of
  * hosts has exactly one connection. Connections to this rank wait in the kernel's queue until this rank accepts
  * them. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)

@@ -1,7 +1,7 @@
 /* net_wire.c -- see net_wire.h.
  *
  * Control numbers are little-endian on every machine. Values travel in memory order, because swapping the bytes of a
- * gradient would take longer than sending the gradient. So both ends must have the same byte order; `native` in the
+ * gradient would take longer than sending the gradient. So both ends must have the same byte order. `native` in the
  * hello detects a difference. */
 #include "cpu/net_wire.h"
 

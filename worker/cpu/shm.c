@@ -26,7 +26,7 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     if (base == MAP_FAILED)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot map %zu bytes of shared memory: %s", bytes,
                         strerror(errno));
-    /* Large pages cause fewer TLB misses in large reductions; systems without large pages ignore this call. */
+    /* Large pages cause fewer TLB misses in large reductions. Systems without large pages ignore this call. */
     madvise(base, bytes, MADV_HUGEPAGE);
     *s = (struct segment){ .base = base, .bytes = bytes, .fd = fd };
     return DDP_OK;

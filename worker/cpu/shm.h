@@ -54,7 +54,7 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
 ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes,
                           struct ddp_err *err);
 
-/* Close the descriptor after all ranks have attached; the mapping stays. */
+/* Close the descriptor after all ranks have attached. The mapping stays. */
 void segment_hide(struct segment *segment);
 
 /* --- the control page ------------------------------------------------------------------------------------- */
@@ -66,8 +66,8 @@ void segment_hide(struct segment *segment);
  *
  * The page has the state of the barrier (arrivals, phase), the call of each rank (to detect a difference and to name
  * a late rank), and one place for the reason why the job is over. The slots, through which ranks pass values of
- * private memory, follow the page. Every rank computes the layout from the world size; no number in the page is ever
- * used as a size. A world of one has the same page in private memory.
+ * private memory, follow the page. Every rank computes the layout from the world size. No function uses a number in
+ * the page as a size. A world of one has the same page in private memory.
  *
  *     page 0   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
  *     page 1   slots of rank 0, slots of rank 1, ...

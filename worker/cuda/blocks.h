@@ -1,5 +1,5 @@
-/* blocks.h -- device memory that ddp_shared_alloc has returned; shared by both backends of libddp_cuda. Every rank
- * gets a block, or no rank does. */
+/* blocks.h -- device memory that ddp_shared_alloc has returned. Both backends of libddp_cuda use these functions.
+ * Every rank gets a block, or no rank does. */
 #ifndef WORKER_CUDA_BLOCKS_H
 #define WORKER_CUDA_BLOCKS_H
 

@@ -1,7 +1,7 @@
 /* batchnorm.c -- see batchnorm.h.
  *
- * A channel's values lie in n runs of `spatial` elements. Each run is added to several running sums at the same time;
- * with only one sum, each addition would wait for the previous addition. The variance is computed in a second pass
+ * A channel's values lie in n runs of `spatial` elements. Each run is added to several running sums at the same time.
+ * With only one sum, each addition would wait for the previous addition. The variance is computed in a second pass
  * from the mean. With a large mean, the difference of two sums of squares would consist of rounding errors only.
  *
  * Loops over a run are compiled for several processors. All versions give the same bits, because each adds in the

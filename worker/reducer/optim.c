@@ -3,7 +3,7 @@
  * The operations come in the order of torch.optim's single-tensor functions. float32 arithmetic is not associative,
  * and a run should give the same digits as with PyTorch. So Adam's first moment is a lerp, bias corrections are
  * computed in double once per step, and eps is added after the division by the root of the second correction. L2
- * decay (SGD, Adam) is added to the gradient; AdamW's decay shrinks the parameter first.
+ * decay (SGD, Adam) is added to the gradient. AdamW's decay shrinks the parameter first.
  *
  * Values that are the same for all elements of a step are computed once. The loops have no branches and use
  * `restrict`, so that the compiler can vectorize them. */

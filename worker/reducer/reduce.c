@@ -31,7 +31,7 @@ typedef union tile {
 typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
 
 /* The compiler would check at run time whether `to` overlaps `a` or `b`. `to` may be equal to `a` or `b`, but never a
- * shifted part of them. So ivdep suppresses gcc's check; clang's check costs little. */
+ * shifted part of them. So ivdep suppresses gcc's check. clang's check costs little. */
 #ifdef __clang__
 #define NO_OVERLAP
 #else
@@ -97,7 +97,7 @@ static bool is_power_of_two(size_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Divide n values by `world`. Multiplying by 1/2^k is exact and faster than division; multiplying by any other 1/n
+/* Divide n values by `world`. Multiplying by 1/2^k is exact and faster than division. Multiplying by any other 1/n
  * would round twice. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \

@@ -41,7 +41,7 @@ void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, 
 
 /* --- values.c: arithmetic on one rank's gradients before and after they are combined --------------------------- */
 
-/* Factors are double and each value is rounded once; as a float, 1/3 would be wrong in the eighth digit. 0 stays 0,
+/* Factors are double and each value is rounded once. As a float, 1/3 would be wrong in the eighth digit. 0 stays 0,
  * because the gaps between gradients must stay zero. */
 
 /* Return true if values of this type can be multiplied by a fraction. */

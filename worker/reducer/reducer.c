@@ -169,7 +169,7 @@ static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, voi
     return status;
 }
 
-/* Reduce a bucket in 16 bits. The gradients stay in f32; only the converted bucket is sent. All buckets share one
+/* Reduce a bucket in 16 bits. The gradients stay in f32. Only the converted bucket is sent. All buckets share one
  * buffer. */
 static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n)
 {

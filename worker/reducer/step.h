@@ -37,8 +37,8 @@ struct reducer_step {
     bool rebuilt;  /* the plan follows `order`; nothing more is recorded */
 };
 
-/* Initialize *step. Borrows `plan` and `params`; the caller sets the three flags. After DDP_ERR_NOMEM step_close is
- * still required. */
+/* Initialize *step. *step borrows `plan` and `params`. The caller sets the three flags find_unused, keep_order and
+ * uneven. After DDP_ERR_NOMEM step_close is still required. */
 ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, const ddp_param *params,
                      size_t n, struct ddp_err *err);
 void step_close(struct reducer_step *step);

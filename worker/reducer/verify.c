@@ -200,8 +200,8 @@ static size_t length_of(const struct model *model, int list)
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* Describe a parameter. A long name is cut, in the same way on all ranks. reducer_check_list() has limited `dims`;
- * the loop checks it again. */
+/* Describe a parameter. A long name is cut, in the same way on all ranks. reducer_check_list() has limited `dims`,
+ * but the loop checks the limit again. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);

@@ -372,7 +372,7 @@ ddp_optim *ddp_zero1_optim(ddp_zero1 *zero)
     return &zero->optim;
 }
 
-/* Begin the next step. This also abandons a step in progress. */
+/* Begin the next step, and abandon a step in progress. */
 void ddp_zero1_zero_grad(ddp_zero1 *zero)
 {
     memset(zero->grads, 0, zero->plan.bytes);

@@ -218,7 +218,7 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
     return DDP_OK;
 }
 
-/* Explain a mismatch of blocks. Another model size or optimizer has other blocks, which are compared before the
+/* Explain a mismatch of blocks. A different model size or optimizer has other blocks, which are compared before the
  * facts. */
 static ddp_status other_blocks(struct ddp_err *err)
 {

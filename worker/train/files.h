@@ -42,7 +42,7 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 
-/* All bytes of a file, plain or compressed with gzip; offsets count uncompressed bytes.
+/* All bytes of a file, plain or compressed with gzip. Offsets count uncompressed bytes.
  *
  * Memory grows only with bytes that were read. So a header that announces gigabytes, or a small gzip stream that
  * unpacks to gigabytes, uses no memory before the caller requests the bytes. */

@@ -1,6 +1,6 @@
 /* schedule.c -- see schedule.h.
  *
- * The warm-up is llm.c's: step 0 has lr / warmup, because a rate of 0 would waste the step; step warmup - 1 has
+ * The warm-up is llm.c's: step 0 has lr / warmup, because a rate of 0 would waste the step, and step warmup - 1 has
  * lr. */
 #include "train/schedule.h"
 

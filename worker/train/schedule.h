@@ -1,5 +1,5 @@
-/* schedule.h -- the learning rate of each step. Pure arithmetic; equal on all ranks, because it depends only on the
- * step. */
+/* schedule.h -- the learning rate of each step. Pure arithmetic. The rate is equal on all ranks, because it depends
+ * only on the step. */
 #ifndef TRAIN_SCHEDULE_H
 #define TRAIN_SCHEDULE_H
 

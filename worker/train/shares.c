@@ -212,7 +212,7 @@ static void keep(struct shares *s, ddp_work *work)
     s->last = work;
 }
 
-/* Make the stream wait for the call; the host does not wait. */
+/* Make the stream wait for the call. The host does not wait. */
 static ddp_status follow(ddp_work **work, struct ddp_err *err)
 {
     ddp_status status = *work != NULL ? ddp_work_wait(*work) : DDP_OK;

@@ -423,7 +423,7 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
         o->checkpoint, newest);
 }
 
-/* Check early that files can be written; otherwise the error would come after the last epoch. */
+/* Check early that files can be written, because otherwise the error would come after the last epoch. */
 static ddp_status may_write_at_the_end(const struct train_options *o, struct ddp_err *err)
 {
     if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
@@ -527,7 +527,7 @@ static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 
 /* --- model ------------------------------------------------------------------------------------------- */
 
-/* Load the initial parameters on rank 0; the other ranks get them in optimizer_open. */
+/* Load the initial parameters on rank 0. The other ranks get these parameters in optimizer_open. */
 static ddp_status init_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -540,8 +540,8 @@ static ddp_status init_model(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Create the model. All ranks begin with the same parameters, because they use the same seed; optimizer_open checks
- * this. */
+/* Create the model. All ranks begin with the same parameters, because all ranks use the same seed. optimizer_open
+ * also overwrites them with rank 0's parameters. */
 static ddp_status open_model(struct trainer *t, struct ddp_err *err)
 {
     size_t rows = split_rows(&t->split, 0);

@@ -2,7 +2,7 @@
  *
  * Layers are pure functions over arrays, without context, memory of their own or clock. `train` uses the layers in
  * float. A test compiles the same sources a second time with LAYERS_IN_DOUBLE and compares their gradients with
- * differences; in float, rounding errors would hide these differences. */
+ * central differences. In float, rounding errors would hide a wrong gradient. */
 #ifndef TRAIN_LAYERS_REAL_H
 #define TRAIN_LAYERS_REAL_H
 

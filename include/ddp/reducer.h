@@ -3,7 +3,7 @@
  *     ddp_reducer_create(world, params, np, NULL, &reducer);     verifies names and shapes, broadcasts rank 0's values
  *     each step:  ddp_reducer_forward(reducer)                   buffers are rank 0's; gradients may have moved
  *                 write gradients into ddp_reducer_grad(reducer, i)
- *                 ddp_reducer_ready(reducer, i) for each of them, in the order the backward pass makes them
+ *                 ddp_reducer_ready(reducer, i) for each gradient, in the order of the backward pass
  *                 ddp_reducer_finish(reducer)                    now every gradient is the average
  *
  * Buckets follow PyTorch's rule (c10d reducer, compute_bucket_assignment_by_size): parameters are assigned in order,

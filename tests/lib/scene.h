@@ -127,7 +127,7 @@ struct play {
 
 struct scene_node {
     const char *options; /* options for this node's ddprun only */
-    const char *program; /* instead of the others' options */
+    const char *program; /* program of this node; NULL = the scene's program */
     const char *ddprun;  /* instead of the usual program */
     const char *says;
     const char *ends;   /* on stderr, at any time */

@@ -71,8 +71,8 @@ double json_number(const cJSON *json, const char *key);
  *     struct pace pace;
  *     pace_open(&pace, dir);
  *     ... start `train --metrics PACE.PATH` ...
- *     cr_assert(pace_until(&pace, "\"epoch\":2,"));       (the run is in epoch 2, and not some 30 steps further)
- *     pace_go(&pace);                                     (from here on it waits no more) */
+ *     cr_assert(pace_until(&pace, "\"epoch\":2,"));       (the run is in epoch 2)
+ *     pace_go(&pace);                                     (the run does not wait any more) */
 
 struct pace {
     char path[256];

@@ -19,7 +19,7 @@ struct ddp_sampler {
     uint64_t seed;
     unsigned flags;
     uint64_t first; /* position where this epoch began; 0 unless the epoch was resumed */
-    uint64_t len;   /* number of this rank's samples from there on */
+    uint64_t len;   /* number of this rank's samples from `first` to the end */
     uint64_t next;  /* number of samples that were returned */
     uint32_t order[];
 };

@@ -903,7 +903,7 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* --- exit codes ----------------------------------------------------------------------------------------- */
 
-/* Return whether a worker ended, or failed to start, by itself. */
+/* Return true if a worker ended, or failed to start, by itself. */
 static bool has_own_code(const struct agent_worker *w)
 {
     return w->verdict == WORKER_OK || w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM ||

@@ -218,7 +218,7 @@ bool agent_lost_store(const struct agent *agent);
 /* Return true if this node could end now, but must stay because it hosts the store and other nodes still run. */
 bool agent_overstays(const struct agent *agent);
 
-/* Return whether a process could not be killed. */
+/* Return true if a process could not be killed. */
 bool agent_is_stuck(const struct agent *agent);
 
 /* Return ddprun's exit code. The first matching row applies:

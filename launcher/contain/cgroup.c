@@ -255,7 +255,7 @@ static bool has_file(const char *dir, const char *name)
     return make_path(path, dir, name) && access(path, F_OK) == 0;
 }
 
-/* Return whether this process is in the kernel's first control group namespace. */
+/* Return true if this process is in the kernel's first control group namespace. */
 static bool in_first_namespace(void)
 {
     struct stat st;
@@ -300,7 +300,7 @@ static bool locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
     return found;
 }
 
-/* Return whether a group is threaded. Groups below a threaded group cannot contain whole processes. */
+/* Return true if a group is threaded. Groups below a threaded group cannot contain whole processes. */
 static bool is_threaded(const char *dir)
 {
     struct buf text = { 0 };

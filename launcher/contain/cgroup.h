@@ -48,7 +48,7 @@ void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 /* Return true if `name` has the form that cgroup_name() writes. */
 bool cgroup_is_name(const char *name);
 
-/* Return whether the text of a cgroup.events file reports a process in the group or below. */
+/* Return true if the text of a cgroup.events file reports a process in the group or below. */
 bool cgroup_is_populated(const char *events);
 
 enum { CGROUP_WHY_MAX = 160 };

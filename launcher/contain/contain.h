@@ -45,8 +45,8 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
  * includes why stronger layers are not used. --verbose, --dry_run and the report print it. `c` owns the text. */
 const char *contain_words(const struct contain *c);
 
-/* Return the mounts of control groups in the format of /proc/self/mountinfo (contain_mounts), or our own groups, the
- * text of /proc/self/cgroup (contain_groups). "" = unknown. `c` owns the text. */
+/* Return the mounts of control groups in the format of /proc/self/mountinfo (contain_mounts), or the groups of this
+ * process, the text of /proc/self/cgroup (contain_groups). "" = unknown. `c` owns the text. */
 const char *contain_mounts(const struct contain *c);
 const char *contain_groups(const struct contain *c);
 

@@ -68,7 +68,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
             for (long pid; (pid = strtol(at, &end, 10)) > 0; at = end)
                 add_pid(pids, (pid_t)pid);
         } else if (of == getpid()) {
-            supported = false; /* our own threads do not end during the scan */
+            supported = false; /* threads of this process do not end during the scan */
         }
         buf_free(&text);
     }

@@ -149,7 +149,7 @@ int runtime_dir_make(char path[PATH_MAX])
     return fd;
 }
 
-/* Return whether the directory exists or could be created. */
+/* Return true if the directory exists or could be created. */
 static bool is_usable(const char *path)
 {
     char parent[PATH_MAX];
@@ -645,7 +645,7 @@ static void record_log_burial(const struct record *r, int killed, bool all)
         log_warn("job '%s' has lost its ddprun; some of its processes cannot be killed", r->job);
 }
 
-/* Kill the rest of a dead job. Return whether no process of the job is left. */
+/* Kill the rest of a dead job. Return true if no process of the job is left. */
 static bool bury(const struct record *r, bool quiet)
 {
     struct leftovers l = { .cookie = r->cookie, .start_ticks = r->agent.start_ticks };

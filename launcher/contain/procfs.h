@@ -82,7 +82,7 @@ uint64_t procfs_own_start(void);
  * are visible, return true. All processes are visible only in a machine's first PID namespace. */
 bool procfs_namespace_lives(uint64_t number);
 
-/* Return whether /proc belongs to our PID namespace. False also if /proc is not mounted. */
+/* Return true if /proc belongs to the PID namespace of this process. Return false also if /proc is not mounted. */
 bool procfs_is_ours(void);
 
 #endif

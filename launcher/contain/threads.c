@@ -167,7 +167,7 @@ static void put_subject(pid_t pid, const struct call *call, const unsigned long 
 
 /* --- the lock of a process's memory --------------------------------------------------------------------- */
 
-/* Return whether a system call changes the memory map. */
+/* Return true if a system call changes the memory map. */
 static bool changes_map(long number)
 {
     static const long changing[] = { SYS_mmap,    SYS_munmap, SYS_mremap, SYS_mprotect,

@@ -220,8 +220,8 @@ static void check_answer(struct runner *r)
     }
 }
 
-/* Reads the answer. A reset is handled like a close, because a service that does not read all our bytes closes with
- * RST. */
+/* Reads the answer. A reset is handled like a close, because a service that does not read all bytes of the greeting
+ * closes with RST. */
 static void read_answer(struct runner *r)
 {
     const ssize_t n = read(r->fd, r->in + r->n, sizeof(r->in) - r->n);

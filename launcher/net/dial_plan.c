@@ -551,7 +551,7 @@ bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? put_full(out, d, now_ms) : put_short(out, d, now_ms);
 }
 
-/* Returns when the next message is due, for the shell's timer. The conditions are those of full_is_due() and
+/* Returns when the next message is due, for the shell's timer. The conditions are the same as in full_is_due() and
  * short_is_due(). */
 uint64_t dial_say_at(const struct dial *d)
 {

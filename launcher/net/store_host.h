@@ -84,18 +84,19 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- the refusing store ------------------------------------------------------------------------------------- */
 
-/* A store that rejects every node with the failure of this one, so that the other nodes of the job do not wait until
+/* A store that rejects every node with the failure of this node, so that the other nodes of the job do not wait until
  * their timeout. With a secret, only nodes that have the secret get the failure. */
 struct refusing_store;
 
-/* Starts it on the job's port. DDP_ERR_IO: the port is in use. After DDP_OK the caller owns *out. */
+/* Starts a refusing store on the job's port. After DDP_OK the caller owns *out. Returns DDP_ERR_IO if the port is in
+ * use. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err);
 
-/* Returns how many nodes it has rejected. */
+/* Returns how many nodes the store has rejected. */
 int refusing_store_count(const struct refusing_store *store);
 
-/* Sends the last answers, and frees it. NULL is allowed. */
+/* Sends the last answers, and frees the store. NULL is allowed. */
 void refusing_store_stop(struct refusing_store *store);
 
 #endif

@@ -5,7 +5,7 @@
  * which passes the signal on once.
  *
  * A signal is passed on as a message in the lifeline, with its number and its sender. If a signal were sent instead,
- * the sender would be lost, and two signals of one kind would become one.
+ * the sender would be lost, and two signals of one kind would become a single signal.
  *
  * The agent's parent-death signal is SIGCONT, because a stopped agent would not notice the end of the lifeline. With
  * SIGKILL, the workers' children would survive. */

@@ -276,7 +276,7 @@ void proc_slots_close(struct proc_slots *slots)
 }
 
 /* Put `fds` into the slots; NULL clears the slots. The numbers stay reserved, so that no other thread's socket can
- * get one. */
+ * get such a number. */
 static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 {
     for (int i = 0; i < 3; i++)
@@ -377,7 +377,7 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
  * start. So this process raises its own limit, and each worker gets the user's limit. */
 
 enum {
-    FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
+    FDS_OF_OURS = 64,   /* descriptors of ddprun besides the workers' descriptors */
     FDS_PER_WORKER = 9, /* three pipes while it is started, two files, its pidfd */
 };
 

@@ -126,7 +126,8 @@ static bool is_own(pid_t pid)
     return own;
 }
 
-/* Resolve a relative program path with the working directory of its process; "" when that cannot be read. */
+/* Resolve a relative program path with the working directory of its process. Write "" if the working directory cannot
+ * be read. */
 static void make_absolute(pid_t pid, char command[PATH_MAX])
 {
     char link[64], program[PATH_MAX], folder[PATH_MAX];

@@ -1,9 +1,9 @@
 /* stdin.h -- ddprun's stdin for the workers that read it.
  *
- * One input is copied to several readers, a chunk at a time. The fan records which reader still needs which bytes, and
- * when to read more. The next chunk is read when every reader has all of the previous one. So one chunk of memory is
- * enough, all readers get every byte, and the slowest reader decides the speed. A reader that has closed its input or
- * has exited is no longer waited for. The fan is pure: the second part of stdin.c moves the bytes. */
+ * One input is copied to several readers, a chunk at a time. The fan records which reader still needs which bytes,
+ * and when to read more. The next chunk is read when every reader has the whole previous chunk. So one chunk of
+ * memory is enough, all readers get every byte, and the slowest reader decides the speed. A reader that has closed
+ * its input or has exited is no longer waited for. The fan is pure: the second part of stdin.c moves the bytes. */
 #ifndef LAUNCHER_NODE_STDIN_H
 #define LAUNCHER_NODE_STDIN_H
 

@@ -469,7 +469,7 @@ static bool is_idle(const struct output *o)
 }
 
 /* Call `idle` once, after the last event: the end of a pipe, or of writing. A failed write may be that event, so the
- * sinks are checked once more, and messages about them are written, too. */
+ * sinks are checked once more, and messages about the sinks are also written. */
 static void look_for_idle(struct output *o)
 {
     if (is_idle(o))

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* Wakes the loop from another thread. Several calls before the loop runs may be merged into one. */
+/* Wakes the loop from another thread. Several calls before the loop runs may cause a single wake-up. */
 struct wakeup {
     uv_poll_t poll;
     int fd; /* -1 = no descriptor */

@@ -70,7 +70,7 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
     return true;
 }
 
-/* Return whether the list already contains `entry`. */
+/* Return true if the list already contains `entry`. */
 static bool is_listed(const struct gpu_list *list, const char *entry)
 {
     for (int i = 0; i < list->n; i++)

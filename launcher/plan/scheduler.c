@@ -451,7 +451,7 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_put_job(s, job, from);
 }
 
-/* Return whether we were started on all hosts. A process on another host than the first was started by pbsdsh or
+/* Return true if ddprun was started on all hosts. A process on another host than the first was started by pbsdsh or
  * blaunch. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
@@ -732,7 +732,7 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
-/* Return whether the scheduler's value is needed. */
+/* Return true if the scheduler's value is needed. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = says_user(cli, OPT_RDZV_ENDPOINT), meet = cli->nnodes.max > 1 && !cli->standalone;

@@ -59,7 +59,7 @@ struct scheduler_tasks {
     int nodes, node;
 };
 
-/* Whether the scheduler started us on every node of the job. */
+/* Whether the scheduler has started ddprun on every node of the job. */
 enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
 
 /* A problem in the way the job was started. */

@@ -21,7 +21,7 @@ struct torch_look {
 };
 
 /* Find the torch of the interpreter `python`, a name in PATH or a path, with the workers' environment. Return false
- * if no usual place has a torch; another place may still have one. */
+ * if no usual place has a torch; another place may still have a torch. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look);
 
 /* Find the interpreter `python` in the workers' PATH. Return false if PATH has no such interpreter. */

@@ -406,7 +406,7 @@ static void streams(const struct cli *cli, int local_rank, int *to_file, int *of
     *off_console = is_shown(cli, local_rank) ? redirect & ~tee : STD_BOTH;
 }
 
-/* Return whether any stream goes to a file. A map of zeros needs no file. */
+/* Return true if any stream goes to a file. A map of zeros needs no file. */
 bool plan_any_file(const struct plan *plan)
 {
     int to_file, off_console;

@@ -52,7 +52,7 @@ bool program_needs_python(const struct cli *cli);
 const char *program_script(const struct cli *cli, const struct python_choice *python);
 
 enum { PLAN_RANKS_WORDS = 160 };
-/* Return whether any worker needs a file. */
+/* Return true if any worker needs a file. */
 bool plan_any_file(const struct plan *plan);
 
 /* Choose the job's own directory for logs. Return false if memory is short. */

@@ -226,7 +226,8 @@ bool client_ok(const struct client_call *c)
     return c->err.code == DDP_OK;
 }
 
-/* Set the call's failure, unless it has one. Later failures are consequences of the first failure. */
+/* Set the call's failure, unless the call has already failed. Later failures are consequences of the first
+ * failure. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -395,7 +396,7 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* Close the connection; the next call opens a new one. A wait in dialect A cannot be cancelled. On an open
+/* Close the connection. The next call opens a new connection. A wait in dialect A cannot be cancelled. On an open
  * connection, the server would send the reply of the wait later, before the reply to another request. */
 static void forget_connection(struct client_call *c)
 {

@@ -151,7 +151,7 @@ void client_resume(struct client_call *c);
  * keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
-/* Set the call's failure, unless it already has one. */
+/* Set the call's failure, unless the call has already failed. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Release the turn and return the outcome. After a failure, `err` (may be NULL) gets "store HOST:PORT: GET 'key':

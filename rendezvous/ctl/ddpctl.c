@@ -530,7 +530,7 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
 }
 
 /* Find the store if the user set no address. The request names the job, because a store may serve several jobs. If
- * several jobs run, fail and print a table of these jobs, so that the user can choose one. */
+ * several jobs run, fail and print a table of these jobs, so that the user can choose a job. */
 static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
 {
     static char id[sizeof(((struct ctl_job *)NULL)->id)];

@@ -318,7 +318,7 @@ static const struct flight_entry *last_call(const struct flight_dump *d)
     return last;
 }
 
-/* Return whether a collective requires inputs of equal sizes on all ranks. */
+/* Return true if a collective requires inputs of equal sizes on all ranks. */
 static bool has_equal_sizes(const struct flight_entry *e)
 {
     return strstr(e->name, "all_to_all") == NULL && strstr(e->name, "gather") == NULL &&

@@ -12,7 +12,7 @@
 
 #include <cjson/cJSON.h>
 
-/* Return whether the bytes begin like a pickle of protocol 2 to 5. JSON never does. */
+/* Return true if the bytes begin like a pickle of protocol 2 to 5. JSON never does. */
 bool pickle_is(struct slice bytes);
 
 /* Return the data as JSON: tuples become arrays, and numbers that are keys become text. The caller frees the data

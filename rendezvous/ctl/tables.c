@@ -420,7 +420,7 @@ static bool put_count(struct buf *out, double n, const char *what)
     return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
 }
 
-/* Append the job. A stand-alone store has no job until a client sets one. */
+/* Append the job. A stand-alone store has no job until a client sets a job. */
 static bool put_job(const cJSON *answer, struct buf *out)
 {
     const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));

@@ -1,7 +1,7 @@
 /* timeline.c -- see timeline.h. This file reads the events once, in order, creates rows, bars and marks, and then
  * prints the timeline. A mark is one moment in a row, such as a failure.
  *
- * A log may lack any line, so no event requires an earlier one. An event ends the open bar of its row and sets the
+ * A log may lack any line, so no event requires an earlier event. An event ends the open bar of its row and sets the
  * row's new state. Rows, bars and marks are arrays whose size is doubled. Elements refer to each other by index,
  * because realloc moves the arrays. If memory is short, a function sets `no_memory`, which is checked once at the
  * end. Until then, TIMELINE_JOB ("no row") replaces a row that could not be allocated, and every function accepts

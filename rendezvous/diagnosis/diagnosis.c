@@ -585,8 +585,8 @@ static void check_waits(struct diagnosis *d, const struct snapshot *s)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Add the findings that nodes have sent. Nodes send complete sentences, because the snapshot does not have their facts
- * (limits, drivers). The order of the table applies to these findings, too. */
+/* Add the findings that nodes have sent. Nodes send complete sentences, because the snapshot does not have their
+ * facts (limits, drivers). The order of the table also applies to these findings. */
 static void check_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {

@@ -151,7 +151,7 @@ static const char *where_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* Format a duration with a suitable unit; "" if memory is short. */
+/* Format a duration with a suitable unit. Write "" if memory is short. */
 static const char *time_word(uint64_t ms, rank_word word)
 {
     struct buf out = { 0 };

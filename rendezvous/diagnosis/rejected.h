@@ -121,7 +121,7 @@ struct notices {
     uint32_t count, next; /* `next`: the row to replace if the list is full */
 };
 
-/* Add a finding, or replace an equal one. `code` may be from the table of another version: an unknown code is
+/* Add a finding, or replace an equal finding. `code` may be from the table of another version: an unknown code is
  * ignored. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice);

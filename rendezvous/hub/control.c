@@ -316,7 +316,7 @@ static void take_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Makes the session a node and answers its join. Nodes that write the event log also get the store's clock, because
- * the log contains the store's times beside those of the node. */
+ * the log contains times of the store beside times of the node. */
 static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
     session_enter(s, job);

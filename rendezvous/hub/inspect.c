@@ -409,7 +409,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 /* Unknown clients send these texts, and a terminal shows them. So inspect.c sends first bytes as hex, and escapes
  * words. */
 
-/* Returns the row of a reject. Times are durations until now, because the reader's clock differs from ours. */
+/* Returns the row of a reject. Times are durations until now, because the reader's clock differs from the store's
+ * clock. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();

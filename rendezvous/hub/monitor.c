@@ -219,7 +219,7 @@ static const char *print_first(char *text, size_t size, const struct reject *r)
 }
 
 /* Adds plain PyTorch clients that connect before workers run. At that time such a client is probably a torchrun on
- * another node that has our address by mistake. */
+ * another node that has this store's address by mistake. */
 static void add_bare_clients(const struct job *job, struct rejects *all)
 {
     LIST_EACH(node, &job->sessions)
@@ -469,8 +469,8 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* A report and its two texts: all findings, or only the new ones. Each text is formatted when the first node needs
- * the text, because most checks find that all nodes have all findings. tell_findings() frees the texts. */
+/* A report and its two texts: all findings, or only the new findings. Each text is formatted when the first node
+ * needs the text, because most checks find that all nodes have all findings. tell_findings() frees the texts. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -824,7 +824,7 @@ static void take_sample(struct job *job)
         compare_samples(job);
 }
 
-/* Takes the next sample or compares a new one. If the wait was already reported, no sample is needed. While an
+/* Takes the next sample or compares a new sample. If the wait was already reported, no sample is needed. While an
  * operator's request for stacks is open, the sample is postponed for a short time. */
 static void run_hang(struct job *job)
 {

@@ -6,9 +6,9 @@
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
- * If the hub serves several jobs, the client's job is unknown too. Then the hub holds the client's bytes, up to
- * HELD_MAX, until an agent vouches for the client. After HOLD_MS without a vouch the client enters the only job that
- * has an agent at its address.
+ * If the hub serves several jobs, the client's job is also unknown. In this case the hub holds the client's bytes, up
+ * to HELD_MAX, until an agent vouches for the client. After HOLD_MS without a vouch the client enters the only job
+ * that has an agent at its address.
  *
  * On the store's host the kernel reports the user of both connections, and an agent may vouch only for connections
  * of its own user. On other hosts the agent's answer is the only source. If agents of several jobs share an address,
@@ -39,7 +39,7 @@ static bool is_at_its_address(const struct session *agent, const struct session 
 }
 
 /* Returns true for an agent of the session's job. While the session's job is unknown, returns true for every agent at
- * the session's address, or only for agents of its tenant if the session has one. */
+ * the session's address, or only for agents of the session's tenant if the session has a tenant. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&

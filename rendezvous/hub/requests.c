@@ -19,7 +19,7 @@
 
 #include <stdio.h>
 
-/* The handlers of our own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
+/* The handlers of ddprun's own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
  *
  * A wrong request gets an answer with an error text, which our client shows to the user. The answers to PyTorch's
  * requests below have no room for such a text. */

@@ -281,9 +281,9 @@ static struct rdzv *make_rendezvous(struct job *job)
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 
-/* Returns the rendezvous of the job and replaces a finished one. The rendezvous of a launcher's job is not replaced,
- * so later nodes are rejected with the reason of its end. If memory is short the old rendezvous stays, because nodes
- * may still be in it. */
+/* Returns the rendezvous of the job and replaces a finished rendezvous. The rendezvous of a launcher's job is not
+ * replaced, so later nodes are rejected with the reason of its end. If memory is short the old rendezvous stays,
+ * because nodes may still be in it. */
 struct rdzv *job_rendezvous(struct job *job)
 {
     const bool is_over = job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv);

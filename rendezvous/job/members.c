@@ -29,7 +29,7 @@ void members_free(struct members *m)
     m->known = false;
 }
 
-/* Allocate the new array before freeing the old one, so that a failure changes nothing. */
+/* Allocate the new array before freeing the old array, so that a failure changes nothing. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent)
 {
     if (!quota_take(m->quota, members_cost(name->world_size)))

@@ -319,8 +319,8 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
     r->end.has_cause = true;
 }
 
-/* Return the exit code of a failure, which is never 0, even if a peer has sent 0. The codes are those of a shell, so
- * that scripts around ddprun need no table. errno takes precedence over the exit code, because a program that was
+/* Return the exit code of a failure, which is never 0, even if a peer has sent 0. The codes are the codes of a shell,
+ * so that scripts around ddprun need no table. errno takes precedence over the exit code, because a program that was
  * never started has no exit code. */
 static int code_of(const struct rdzv_cause *cause)
 {

@@ -28,7 +28,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 #define FAILURE_TYPE_MARK               bool
 #define FAILURE_MEMBER(kind, name, ...) FAILURE_TYPE_##kind name;
 
-/* Reasons against another attempt although --max_restarts allows one, and their words in messages. */
+/* Reasons against another attempt although --max_restarts allows another attempt, and their words in messages. */
 #define NO_RESTARTS(X)                                                                                    \
     X(NONE, "")                       /* another attempt follows, or the user requested no restart */     \
     X(USED_UP, "used_up")             /* --max_restarts */                                                \

@@ -395,7 +395,8 @@ void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *pag
              page->device, page->inode, page->index);
 }
 
-/* Parse digits followed by `end`. A number above `most` is rejected, because flight_page_print never prints one. */
+/* Parse digits followed by `end`. A number above `most` is rejected, because flight_page_print never prints such a
+ * number. */
 static bool read_digits(const char **at, char end, uint64_t most, uint64_t *out)
 {
     char *rest;

@@ -402,8 +402,8 @@ struct shown {
     enum { OF_WORKERS, OF_CHILDREN, OF_THREADS, OF_NOTES } kind;
 };
 
-/* Compare for qsort: main threads of workers come first, notes last; among equal kinds, rare rows come before frequent
- * ones. */
+/* Compare for qsort: main threads of workers come first, notes last; among equal kinds, rare rows come before
+ * frequent rows. */
 static int compare_shown(const void *a, const void *b)
 {
     const struct shown *x = a, *y = b;

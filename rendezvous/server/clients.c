@@ -8,7 +8,7 @@
  *   - The peer does not read, or writing fails: conn_send reports the failure during a call of the hub, when the hub must not be called. So the client enters the list of doomed clients, gets no more bytes, and is closed at the end of the turn.
  *
  * A turn is one pass of the event loop. Bytes of the hub for a client that is DOOMED or ENDING are discarded. The
- * struct is small, because every idle connection has one, in addition to the hub's session. */
+ * struct is small, because every idle connection has this struct, in addition to the hub's session. */
 #include "server/clients.h"
 
 #include "base/endpoint.h"
@@ -407,7 +407,7 @@ static void resume(struct client *c)
     stop_if_full(c);
 }
 
-/* Return the waiting client with the smallest reply, because large replies must not delay small ones. */
+/* Return the waiting client with the smallest reply, because large replies must not delay small replies. */
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
@@ -584,7 +584,7 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
     conn_finish(&c->conn, true);
 }
 
-/* Write the local address of a client's connection; "" if the client does not exist. */
+/* Write the local address of a client's connection. Write "" if the client does not exist. */
 static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
     const struct clients *clients = user;

@@ -114,7 +114,7 @@ static int listen_on_first(const struct addrinfo *list, bool reuse)
     return fd;
 }
 
-/* Listen on all addresses. Use IPv6 first, because its socket accepts IPv4 clients, too. Use IPv4 alone if the kernel
+/* Listen on all addresses. Use IPv6 first, because its socket also accepts IPv4 clients. Use IPv4 alone if the kernel
  * has no IPv6. PyTorch's clients try IPv6 first, so with an IPv4 socket alone each client would have one failed
  * attempt. */
 static int listen_everywhere(int port)

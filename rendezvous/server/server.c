@@ -291,7 +291,7 @@ static void server_free(struct store_server *s)
 }
 
 /* Make a text that differs between two stores on the same port, so that a restarted store is not mistaken for the
- * previous one. Without random bytes, use the clock and the pid, because two stores differ in at least one of
+ * previous store. Without random bytes, use the clock and the pid, because two stores differ in at least one of
  * these. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {

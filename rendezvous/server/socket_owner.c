@@ -112,7 +112,7 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return whether the kernel uses the address as the source of packets to that same address. This check needs no
+/* Return true if the kernel uses the address as the source of packets to that same address. This check needs no
  * netlink, but fails for a second IPv4 address of one network. bind cannot replace this check, because with
  * net.ipv4.ip_nonlocal_bind=1 bind succeeds for any address. */
 static bool source_is(const struct end *end)

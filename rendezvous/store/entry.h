@@ -10,8 +10,8 @@
  *
  * If the first value is short, it is stored in the entry's memory, after the key. This saves a block and a fetch from
  * memory. The struct has 64 bytes, one cache line, because with a million entries the number of fetched lines limits
- * the request rate. To save space, the last waiter is found through the first one, and the oldest item through the
- * youngest one. */
+ * the request rate. To save space, the last waiter is found through the first waiter, and the oldest item through the
+ * youngest item. */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 

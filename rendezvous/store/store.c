@@ -273,8 +273,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Set a value. This request is the most frequent one, so it needs only one lookup, one copy, and no allocation if the
- * key exists and the value fits its buffer. */
+/* Set a value. This request is the most frequent request, so it needs only one lookup, one copy, and no allocation if
+ * the key exists and the value fits its buffer. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);

@@ -49,7 +49,7 @@ void wire_init(struct wire *w, bool dialect_b);
 /* Decode the request at the front of `in`. `in` contains all bytes of this request that have arrived, and may contain
  * further requests.
  *
- *     WIRE_OK:   *req has views into `in`, *used is the length of the request; the next call decodes the next one.
+ *     WIRE_OK:   *req has views into `in`, *used is the length of the request; the next call decodes the next request.
  *     WIRE_MORE: *req is invalid; call again with the same bytes and more.
  *     WIRE_BAD:  err has the reason; close the connection.
  *

@@ -32,8 +32,7 @@
     X(GATHERING, "gathering") /* waits for more nodes */                                                   \
     X(LAST_CALL, "last call") /* enough nodes have joined; the job waits a little longer for more nodes */ \
     X(RUNNING, "running")     /* a round is complete: workers run */                                       \
-    X(STOPPING,                                                                                            \
-      "stopping") /* all nodes were asked to stop; the job waits until no process of the round is left */  \
+    X(STOPPING, "stopping")   /* all nodes must stop; waits for the end of all processes */                \
     X(BACKING_OFF, "backing off") /* another attempt follows after the back-off */                         \
     X(OVER, "over")               /* all nodes have been notified of the end */
 
@@ -132,9 +131,8 @@ enum rdzv_answer {
 /* The known cause of a round's end. A later failure may replace the cause if the failed worker was a victim. */
 struct rdzv_cause {
     enum rdzv_why why;
-    enum no_restart
-        no_retry; /* CANNOT_START, USAGE, IMPORT or HANGS if a restart would not help; else NONE */
-    bool silent;  /* for NODE_LOST: true = the node was silent, false = its connection closed */
+    enum no_restart no_retry; /* why a restart would not help; else NONE */
+    bool silent;              /* for NODE_LOST: true = the node was silent, false = its connection closed */
     struct failure failure;
 };
 
@@ -243,8 +241,7 @@ const char *rdzv_instance(const struct rdzv *r);
 
 struct rdzv_refusal {
     enum rdzv_refused code;
-    char sentence[2 *
-                  RDZV_WORDS_MAX]; /* names both values and both hosts; rdzv_refused_advice has the remedy */
+    char sentence[2 * RDZV_WORDS_MAX]; /* names both values and both hosts */
 };
 
 /* Let a node join, or join again after a verdict "restart". Return RDZV_WELCOME, or the reason for the rejection,

@@ -207,9 +207,10 @@ enum no_restart agent_no_restart(const struct agent *agent);
  * _USAGE or _IMPORT. Otherwise return NO_RESTART_NONE. _IMPORT is returned only after all workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
-/* Return the highest exit code of the workers of this node that failed by themselves (0 = none), or the code of local
- * rank 0 (-1 = none). */
+/* Return the highest exit code of this node's workers that failed by themselves, or 0. */
 int agent_max_code(const struct agent *agent);
+
+/* Return the exit code of local rank 0, or -1 if ddprun caused its end. */
 int agent_rank0_code(const struct agent *agent);
 
 /* Return true if the store was lost before it reported the end of the job. */

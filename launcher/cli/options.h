@@ -69,8 +69,8 @@
       "'static': --nnodes and --node_rank define the nodes; 'c10d': elastic, nodes join and leave (default: "   \
       "c10d for a range of nodes, as 2:4, else static)")                            \
     X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, FIRST, NODES,               \
-      "address of the store: that of the node that hosts the store, or of a ddp-rendezvous (default port: 29400 " \
-      "if elastic, else that of --master_port)")                                                               \
+      "address of the node that hosts the store, or of a ddp-rendezvous (default port: 29400 for elastic jobs, " \
+      "else the value of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
       "settings of torchrun, in seconds: join_timeout (default: 600) or timeout (900), last_call_timeout (30), " \
       "keep_alive_interval and keep_alive_max_attempt (their product is --node_timeout); and is_host")                                  \

@@ -340,9 +340,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? output_round(n->out.output, round, err) : status;
 }
 
-/* Set the address of rank 0's store, if the node of rank 0 has offered a port. This node decides for all nodes. If
- * the store knows that node by a loopback address, it is on the store's host, and other nodes reach it at the store's
- * address. */
+/* Set the address and port of the store that rank 0 hosts, if node 0 offered a port. Node 0 decides for all nodes. If node 0 has a loopback address, node 0 runs on the host of the launcher's store, so master_addr is used. */
 static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];

@@ -167,8 +167,7 @@ void console_fold_finish(struct console *c)
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
 
-/* Format the prefix at the first read, because many streams never print. Format a prefix with the time again at each
- * read. */
+/* Format the prefix. The caller does so only at the first read, because many streams never print, or at every read if the prefix contains the time. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;

@@ -108,8 +108,7 @@ static void find_interpreter(const struct reader *r, char out[ELF_INTERPRETER_MA
             copy_interpreter(r, table + i * size, out);
 }
 
-/* Return true for two names of one family of processors. The wider processor may or may not run the other's
- * programs. */
+/* Return true if `a` and `b` are the 32-bit and the 64-bit machine of one family: i386 and x86-64, or ARM and AArch64. A 64-bit processor may not support the 32-bit programs of its family. */
 static bool same_family(int a, int b)
 {
     return (a == EM_386 && b == EM_X86_64) || (a == EM_X86_64 && b == EM_386) ||

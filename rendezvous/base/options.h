@@ -78,7 +78,7 @@ struct option_table {
 ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
                          int *rest, struct ddp_err *err);
 
-/* The state of the same parser, for steps of one option. `spelled` is the latest option, as errors show it. */
+/* The state of the parser, for callers that read one option at a time with options_next(). `spelled` is the latest option, as errors show it. */
 struct option_reader {
     const struct option_table *table;
     char *const *at;     /* the next word */

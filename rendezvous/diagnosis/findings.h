@@ -116,8 +116,8 @@
     X(ADDRESS_TRANSLATED, WARNING,                                                                          \
       "${subject} has the address ${own}, but connects to the store from ${seen}: its address is "          \
       "translated on the way (NAT)",                                                                        \
-      "the store works; workers that connect to each other (libddp, Gloo, NCCL) do not: use a "             \
-      "network without NAT (containers: --network=host)",                                                   \
+      "use a network without NAT (containers: --network=host): the store is reachable, but workers cannot "  \
+      "connect to each other (libddp, Gloo, NCCL)",                                                          \
       "node 1 (n1, pid 80) has the address 172.17.0.2, but connects to the store from 10.0.0.9: its "       \
       "address is translated on the way (NAT)",                                                             \
       "The address that the node reported differs from the sender's address on its connection. "            \
@@ -232,9 +232,9 @@
       "a router between n1 and 10.0.0.1:29500 has no route to it",                                          \
       "connect failed with ENETUNREACH although this host has a route: a router sent an ICMP message.")     \
     X(CONNECT_PROHIBITED, ERROR,                                                                            \
-      "${here} may not connect to ${at}",                                                                   \
+      "${here} is not permitted to connect to ${at}",                                                                   \
       "check routes, the output rules of the firewall, and the container's policy on ${here}",              \
-      "n1 may not connect to 10.0.0.1:29500",                                                               \
+      "n1 is not permitted to connect to 10.0.0.1:29500",                                                               \
       "connect failed with EPERM or EACCES. Typical causes: an output rule of iptables, or a "              \
       "security policy of the container.")                                                                  \
     X(NO_DESCRIPTORS, ERROR,                                                                                \

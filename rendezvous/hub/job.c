@@ -382,8 +382,7 @@ struct job *job_claim(struct hub *hub, const struct session *s, const char *name
     return job;
 }
 
-/* Returns true if the job runs this attempt with this world size. For the ranks, a different world size is a
- * different job. */
+/* Return true if the job's name, attempt and world size equal those in `name`. The world size is compared, too, because ranks that expect another world size do not belong to this job. */
 bool job_is_at(const struct job *job, const struct job_name *name)
 {
     return job->members.known && strcmp(job->name, name->job) == 0 && job->members.attempt == name->attempt &&

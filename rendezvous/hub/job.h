@@ -175,7 +175,7 @@ void events_free(struct job_events *events);
 
 /* Keeps the ranks of each node for the event of the round that begins. */
 void events_members(struct job *job, const struct rdzv_round *world);
-/* Record events: rdzv_env.record, barrier_env.opened and .ended. `job` is a struct job. */
+/* Record an event. These functions are called for rdzv_env.record, barrier_env.opened and barrier_env.ended. `job` points to a struct job. */
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);

@@ -40,8 +40,7 @@ struct ddp_ctx {
 ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err);
 
 /* Wait until the communication thread has finished its jobs, and return the error that broke the context, if any.
- * Call this before using the communicator or `broken`, so that only one thread at a time is in a collective, in the
- * order of the program. */
+ * Call this before using the communicator or `broken`. Then only one thread at a time runs a collective, and the collectives run in the program's order. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 
 /* Keep `err`, with "rank N: " in front, as this thread's last error; return its code. */

@@ -376,7 +376,7 @@ const struct comm_ops staged_comm_ops = {
 
 /* --- the one function that libddp_cuda exports ------------------------------------------------------------- */
 
-/* libddp loads the library at run time and needs no other symbol. */
+/* libddp opens libddp_cuda at run time and looks up only ddp_cuda_entry(). */
 
 static ddp_status count_devices(const struct comm_paths *paths, int *count, struct ddp_err *err)
 {

@@ -67,6 +67,7 @@ struct remote_answer {
     int port;         /* on which it answers probes, after LISTEN; 0 = none. ENDED: the exit code */
     char token[REMOTE_TOKEN_MAX];    /* the answer to a probe, random; "-" = none */
     char addresses[REMOTE_LINE_MAX]; /* HERE: its own; REACHED: those that it reached; between blanks */
+    size_t before; /* bytes of the line before the answer: the unfinished line of a login shell or worker */
 };
 
 /* Append the line. False: out of memory. */

@@ -66,12 +66,14 @@ bool remote_parse_answer(struct slice line, struct remote_answer *out)
 {
     char text[REMOTE_LINE_MAX], word[8], port[8];
     const size_t mark = strlen(REMOTE_ANSWER);
+    const char *begin = line.data, *end = begin + line.len, *at = memrchr(begin, REMOTE_ANSWER[0], line.len);
     int used = 0;
     *out = (struct remote_answer){ 0 };
-    if (line.len <= mark || line.len >= sizeof(text) || memcmp(line.data, REMOTE_ANSWER, mark) != 0 ||
-        memchr(line.data, '\0', line.len) != NULL)
+    if (at == NULL || (size_t)(end - at) <= mark || (size_t)(end - at) >= sizeof(text) ||
+        memcmp(at, REMOTE_ANSWER, mark) != 0 || memchr(at, '\0', (size_t)(end - at)) != NULL)
         return false;
-    snprintf(text, sizeof(text), "%.*s", (int)(line.len - mark), (const char *)line.data + mark);
+    out->before = (size_t)(at - begin);
+    snprintf(text, sizeof(text), "%.*s", (int)((size_t)(end - at) - mark), at + mark);
     if (sscanf(text, "%7s %31s %7s %32s %n", word, out->version, port, out->token, &used) != 4 || used == 0)
         return false;
     while (out->news < REMOTE_NEWS && strcmp(word, news_words[out->news]) != 0)

@@ -24,12 +24,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 #include <uv.h>
 
-/* START_MS: until a host answers, longer than ssh's ConnectTimeout. LAST_MS: until a host that was told to end has ended. */
-enum { AT_ONCE = 32, START_MS = 60000, LAST_MS = 30000, STDERR_KEPT = 8192 };
+/* START_MS: until a host answers, longer than ssh's ConnectTimeout. PROBED_MS: until it answers the probe, for which it needs 2 s.
+ * LAST_MS: until a host that was told to end has ended. DRAIN_MS: how long the streams of a remote shell that has exited may stay
+ * open without a byte. */
+enum {
+    AT_ONCE = 32,
+    START_MS = 60000,
+    PROBED_MS = 15000,
+    LAST_MS = 30000,
+    DRAIN_MS = 2000,
+    STDERR_KEPT = 8192,
+    FDS_OF_OURS = 64,
+    FDS_PER_HOST = 3
+};
 
 enum peer_state {
     PEER_WAITING,
@@ -57,9 +70,10 @@ struct peer {
     struct peer_stream out, err;
     struct buf head; /* stdout before `here`, stderr before the job runs */
     struct remote_answer answer;
-    char *reached; /* addresses of the first host; NULL = not probed yet */
-    uint64_t deadline_ms;
-    int exit_code; /* of the remote shell, when ENDED */
+    char *reached;        /* addresses of the first host; NULL = not probed yet */
+    uint64_t deadline_ms; /* until the answer to the last question */
+    uint64_t active_ms;   /* when the streams had their last byte, or the remote shell exited */
+    int exit_code;        /* of the remote shell, when ENDED */
     bool has_exited;
     int said_code; /* exit code that the relay has reported; -1 = none. A remote shell that was killed has another one */
 };
@@ -72,14 +86,14 @@ struct starter {
     uv_loop_t loop;
     uv_timer_t beat;
     uv_poll_t lifeline, signals;
-    uv_pipe_t input;
+    uv_poll_t input;
     struct wakeup written; /* the sinks have made progress */
     struct sinks *sinks;
     bool paused;               /* the console is behind */
     uv_handle_type input_type; /* of the user's stdin; unknown = it has ended, or is not read */
     uv_fs_t file;
-    char file_bytes[32768];
-    int signals_fd, lifeline_fd;
+    char input_bytes[32768];
+    int signals_fd, lifeline_fd, input_fd;
     int exit_code;    /* -1 = no host has failed */
     uint64_t kill_ms; /* when remote shells that are left are killed; 0 = not yet decided */
     int stops;        /* requests of the user to stop */
@@ -124,7 +138,8 @@ static void on_sent(uv_write_t *request, int status)
 static void send_message(struct peer *p, enum remote_message kind, struct slice body, uv_write_cb sent)
 {
     struct send *send = calloc(1, sizeof(*send));
-    if (send == NULL || !remote_put(&send->bytes, kind, body) || p->state == PEER_WAITING || p->has_exited) {
+    if (send == NULL || !remote_put(&send->bytes, kind, body) || p->state == PEER_WAITING ||
+        p->state == PEER_ENDED || p->has_exited) {
         if (send != NULL)
             buf_free(&send->bytes);
         free(send);
@@ -222,13 +237,15 @@ static void send_input(struct starter *s, const char *bytes, size_t len)
     send_message(&s->peers[0], REMOTE_INPUT, slice_of(bytes, len), len > 0 ? on_input_sent : on_sent);
 }
 
-static void on_pipe_input(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
+static void on_input_ready(uv_poll_t *poll, int status, int events)
 {
-    if (n != 0) {
-        uv_read_stop(stream);
-        send_input(stream->data, bytes->base, n > 0 ? (size_t)n : 0);
-    }
-    free(bytes->base);
+    struct starter *s = poll->data;
+    (void)status, (void)events;
+    const ssize_t n = read(STDIN_FILENO, s->input_bytes, sizeof(s->input_bytes));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    uv_poll_stop(poll);
+    send_input(s, s->input_bytes, n > 0 ? (size_t)n : 0);
 }
 
 static void on_file_input(uv_fs_t *request)
@@ -236,28 +253,37 @@ static void on_file_input(uv_fs_t *request)
     struct starter *s = request->data;
     const ssize_t n = request->result;
     uv_fs_req_cleanup(request);
-    send_input(s, s->file_bytes, n > 0 ? (size_t)n : 0);
+    send_input(s, s->input_bytes, n > 0 ? (size_t)n : 0);
 }
 
 static void read_input(struct starter *s)
 {
     if (s->input_type == UV_NAMED_PIPE) {
-        uv_read_start((uv_stream_t *)&s->input, give_room, on_pipe_input);
+        uv_poll_start(&s->input, UV_READABLE, on_input_ready);
     } else if (s->input_type == UV_FILE) {
-        const uv_buf_t room = uv_buf_init(s->file_bytes, sizeof(s->file_bytes));
+        const uv_buf_t room = uv_buf_init(s->input_bytes, sizeof(s->input_bytes));
         s->file.data = s;
         uv_fs_read(&s->loop, &s->file, STDIN_FILENO, &room, 1, -1, on_file_input);
     }
+}
+
+/* libuv makes each descriptor that it watches non-blocking, which the user's other programs would see at a shared pipe. So it
+ * watches an epoll descriptor instead. */
+static bool open_pipe_input(struct starter *s)
+{
+    struct epoll_event readable = { .events = EPOLLIN };
+    s->input_fd = epoll_create1(EPOLL_CLOEXEC);
+    s->input.data = s;
+    return s->input_fd >= 0 && epoll_ctl(s->input_fd, EPOLL_CTL_ADD, STDIN_FILENO, &readable) == 0 &&
+           uv_poll_init(&s->loop, &s->input, s->input_fd) == 0;
 }
 
 /* A terminal is not read: a read in the background would stop this process, and Ctrl-C comes as a signal. */
 static void open_input(struct starter *s)
 {
     s->input_type = uv_guess_handle(STDIN_FILENO);
-    if (s->input_type == UV_NAMED_PIPE &&
-        (uv_pipe_init(&s->loop, &s->input, 0) != 0 || uv_pipe_open(&s->input, STDIN_FILENO) != 0))
+    if (s->input_type == UV_NAMED_PIPE && !open_pipe_input(s))
         s->input_type = UV_UNKNOWN_HANDLE;
-    s->input.data = s;
     if (s->input_type == UV_NAMED_PIPE || s->input_type == UV_FILE)
         read_input(s);
     else
@@ -319,6 +345,7 @@ static void advance(struct starter *s)
             p->state = PEER_READY;
         } else if (p->state == PEER_HERE && first->answer.port > 0 && first->state == PEER_READY) {
             p->state = PEER_PROBING;
+            p->deadline_ms = clock_ms() + PROBED_MS;
             if (buf_printf(&body, "%d %s %s", first->answer.port, first->answer.token,
                            first->answer.addresses))
                 send_message(p, REMOTE_PROBE, buf_slice(&body), on_sent);
@@ -377,7 +404,7 @@ static void take_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Remove the relay's last line from the output of the job. */
+/* Remove the relay's last answer from the output of the job. The job's last line may have no newline of its own. */
 static void take_last_answer(struct peer *p, struct buf *lines)
 {
     struct remote_answer answer;
@@ -389,7 +416,9 @@ static void take_last_answer(struct peer *p, struct buf *lines)
         !remote_parse_answer(slice_of((const uint8_t *)lines->data + at, lines->len - at - 1), &answer))
         return;
     p->said_code = answer.news == REMOTE_ENDED ? answer.port : p->said_code;
-    lines->len = at;
+    lines->len = at + answer.before;
+    if (answer.before > 0 && p->starter->n > 1)
+        buf_append(lines, "\n", 1); /* another host's line may follow */
 }
 
 static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
@@ -418,6 +447,7 @@ static void on_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
     struct peer *p = stream->data;
     const bool is_err = stream == (uv_stream_t *)&p->err.pipe;
     struct peer_stream *which = is_err ? &p->err : &p->out;
+    p->active_ms = clock_ms();
     if (n > 0)
         take_bytes(p, is_err, slice_of(bytes->base, (size_t)n));
     free(bytes->base);
@@ -483,6 +513,7 @@ static void on_exit_of_shell(uv_process_t *process, int64_t status, int signal)
 {
     struct peer *p = process->data;
     p->has_exited = true;
+    p->active_ms = clock_ms();
     p->exit_code = signal != 0 ? 255 : (int)status;
     close_handle((uv_handle_t *)process, NULL);
     close_handle((uv_handle_t *)&p->in, NULL);
@@ -594,14 +625,35 @@ static void on_signals(uv_poll_t *poll, int status, int events)
             take_signal(s, (int)info.ssi_signo);
 }
 
+/* Close the streams of a remote shell that has exited, if a process that the shell has left holds them open, such as a master
+ * connection of ssh. While the console is behind, nothing is read, so bytes may still be there. */
+static void drain_peer(struct peer *p, uint64_t now)
+{
+    struct peer_stream *streams[] = { &p->out, &p->err };
+    const bool is_late = p->starter->kill_ms != 0 && now >= p->starter->kill_ms;
+    if (p->starter->paused)
+        p->active_ms = now;
+    if (!p->has_exited || p->state == PEER_ENDED || (now < p->active_ms + DRAIN_MS && !is_late))
+        return;
+    for (int i = 0; i < 2; i++)
+        if (streams[i]->open) {
+            streams[i]->open = false;
+            uv_close((uv_handle_t *)&streams[i]->pipe, NULL);
+        }
+    end_peer(p);
+}
+
 static void check_deadlines(struct starter *s)
 {
     const uint64_t now = clock_ms();
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
+        const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;
         struct finding f;
-        if (p->state == PEER_STARTING && now >= p->deadline_ms && s->exit_code < 0) {
-            finding_make(&f, FINDING_HOST_NOT_REACHED, p->host->name, "words", "no answer within 60 s",
+        if (asked && !p->has_exited && now >= p->deadline_ms && s->exit_code < 0) {
+            finding_make(&f, FINDING_HOST_NOT_REACHED, p->host->name, "words",
+                         p->state == PEER_STARTING ? "no answer within 60 s"
+                                                   : "no answer to the probe within 15 s",
                          "shell", s->facts->cli->remote_shell, NULL);
             fail(s, &f);
             uv_process_kill(&p->process, SIGTERM);
@@ -612,6 +664,7 @@ static void check_deadlines(struct starter *s)
                 p->host->name);
             uv_process_kill(&p->process, SIGKILL);
         }
+        drain_peer(p, now);
     }
 }
 
@@ -637,9 +690,21 @@ static void ring(void *user)
 
 /* --- from start to end ------------------------------------------------------------------------------------------ */
 
+/* Raise the limit of descriptors as far as the hard limit allows. Each remote shell needs three. */
+static void raise_fd_limit(int hosts)
+{
+    struct rlimit limit;
+    const rlim_t need = FDS_OF_OURS + FDS_PER_HOST * (rlim_t)hosts;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need)
+        return;
+    limit.rlim_cur = need < limit.rlim_max ? need : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static bool open_starter(struct starter *s, int lifeline)
 {
     sigset_t watched;
+    raise_fd_limit(s->n);
     sigemptyset(&watched);
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].act != SIGNAL_NONE && signal_rows[i].act != SIGNAL_CHILD)
@@ -676,12 +741,14 @@ static void close_starter(struct starter *s)
     }
     free(s->peers);
     close(s->signals_fd);
+    if (s->input_fd >= 0)
+        close(s->input_fd);
 }
 
 int starter_run(void *arg, int lifeline)
 {
     const struct starter_job *job = arg;
-    struct starter s = { .facts = job->facts, .n = job->n, .exit_code = -1 };
+    struct starter s = { .facts = job->facts, .n = job->n, .exit_code = -1, .input_fd = -1 };
     struct ddp_err err;
     if (secret_make(&s.secret, &err) != DDP_OK) {
         log_error("%s", err.msg);

@@ -1,5 +1,6 @@
 /* ddprun --hosts: one command, one console and no process left. A script stands in for ssh and starts all hosts here; the last
  * tests use a real sshd. */
+#include "ddp/context.h"
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -29,6 +30,9 @@ static const char script[] =
     "old) printf '\\036ddprun here 9.9.0 0 - 10.0.0.1\\n'; exec cat ;;\n"
     "moved) mv \"$PWD\" \"$PWD.moved\" ;;\n"
     "noisy) echo Welcome; echo 'Last login: today' >&2 ;;\n"
+    "title) printf '\\033]0;title\\007' ;;\n"
+    "holder) sleep 1000 & ;;\n"
+    "mute) printf '\\036ddprun here " DDP_VERSION " 0 - 10.0.0.1\\n'; exec cat >/dev/null ;;\n"
     "esac\n"
     "exec sh -c \"$*\"\n";
 
@@ -120,6 +124,28 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     run_free(&r);
 }
 
+/* The login shell prints a terminal's title, and the workers end within a line. */
+HOSTS_TEST(lines_without_an_end_hide_no_answer)
+{
+    struct run_result r = JOB("--hosts=title", shell, "--no_prefix", "sh", "-c", "printf abc");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "abc");
+    run_free(&r);
+    r = JOB("--hosts=a,b", shell, "--no_prefix", "sh", "-c", "printf abc");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "abc\nabc\n");
+    run_free(&r);
+}
+
+/* The remote shell leaves a process that holds its streams, as a master connection of ssh does. */
+HOSTS_TEST(a_process_that_holds_the_streams_holds_no_job)
+{
+    struct run_result r = JOB("--hosts=holder,b", shell, "sh", "-c", "echo rank $RANK");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[holder:0] rank 0"), 1, "%s", r.out);
+    run_free(&r);
+}
+
 HOSTS_TEST(rank_0_reads_the_input)
 {
     static char text[200001];
@@ -131,6 +157,30 @@ HOSTS_TEST(rank_0_reads_the_input)
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "[a:0] 200000"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+HOSTS_TEST(a_low_soft_limit_of_descriptors_is_raised)
+{
+    char command[800];
+    snprintf(command, sizeof(command), "ulimit -S -n 40; exec %s --hosts='n[1-10]' '%s' true", bin("ddprun"),
+             shell);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 0);
+    run_free(&r);
+}
+
+/* Another program may read the same pipe later, so its flags stay. */
+HOSTS_TEST(a_shared_pipe_stays_blocking)
+{
+    char command[800];
+    snprintf(command, sizeof(command),
+             "sleep 1 | { %s --hosts=a '%s' true; grep -c '^flags:.*4000$' /proc/self/fdinfo/0; }",
+             bin("ddprun"), shell);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
     run_free(&r);
 }
 
@@ -162,6 +212,7 @@ ParameterizedTestParameters(hosts, a_host_that_cannot_start_is_one_finding)
         { "--hosts=a,changed", "HOST_KEY_DIFFERS", "changed has a host key" },
         { "--hosts=a,bare,c", "HOST_HAS_NO_DDPRUN", "bare has no ddprun" },
         { "--hosts=a,old", "HOST_NOT_READY", "its ddprun is version 9.9.0" },
+        { "--hosts=a,mute", "HOST_NOT_REACHED", "mute was not reached: no answer to the probe" },
         { "--hosts=moved:1", "HOST_NOT_READY", "No such file or directory" },
     };
     return cr_make_param_array(struct bad_host, bad, sizeof(bad) / sizeof(bad[0]));

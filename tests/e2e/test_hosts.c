@@ -118,7 +118,10 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     usleep(300 * 1000);
     struct run_result r = run_wait(p);
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "\n"), 200000);
+    int lines = 0; /* AddressSanitizer's strstr reads the whole text each time */
+    for (const char *c = r.out; *c != '\0'; c++)
+        lines += *c == '\n';
+    cr_expect_eq(lines, 200000);
     cr_expect_eq(job_count(r.out, "[a:0] 100000"), 1);
     cr_expect_eq(job_count(r.out, "[b:1] 77777"), 1);
     run_free(&r);

@@ -123,6 +123,8 @@ fi
 DDP_OPERATIONS=100000 step_with test test make test
 step_with test purity make purity
 if [ "$quick" = no ]; then
+    echo
+    echo "== waiting for the compilation of the sanitizers' programs (build/sanitizer-builds.log)"
     [ -z "$ahead" ] || wait "$ahead" || true
     ahead=
     step_with test asan-ubsan make -j"$jobs" asan-ubsan

@@ -268,4 +268,7 @@ extern const struct option_table cli_table;
 /* Return the option's default as it would be typed, or NULL. Under the name torchrun, that is torchrun's default. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
+/* Check a value of --nproc_per_node. DDP_ERR_ARG: `err` has what is expected. */
+ddp_status cli_check_nproc(const char *text, struct ddp_err *err);
+
 #endif

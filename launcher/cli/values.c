@@ -195,6 +195,12 @@ static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to %d, 'gpu', 'cpu' or 'auto'", CLI_NPROC_MAX);
 }
 
+ddp_status cli_check_nproc(const char *text, struct ddp_err *err)
+{
+    struct cli_nproc unused;
+    return value_NPROC(text, &unused, err);
+}
+
 /* Parse a node rank. Whether it is less than --nnodes is checked later, when both options are read. */
 static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 {

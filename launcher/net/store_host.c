@@ -82,11 +82,15 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
 
 /* Binds like PyTorch's server: to IPv6, which also accepts IPv4, or only to IPv4 if this machine has no IPv6. */
 
-static bool bind_any(int fd, int family)
+static bool bind_any(int fd, int family, int port)
 {
     const int yes = 1, no = 0;
-    const struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT };
-    const struct sockaddr_in four = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY) };
+    const struct sockaddr_in6 six = { .sin6_family = AF_INET6,
+                                      .sin6_port = htons((uint16_t)port),
+                                      .sin6_addr = IN6ADDR_ANY_INIT };
+    const struct sockaddr_in four = { .sin_family = AF_INET,
+                                      .sin_port = htons((uint16_t)port),
+                                      .sin_addr.s_addr = htonl(INADDR_ANY) };
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0)
         return false;
     if (family == AF_INET)
@@ -111,7 +115,7 @@ static int hold(int family, int *port)
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    if (bind_any(fd, family) && port_of(fd, port))
+    if (bind_any(fd, family, *port) && port_of(fd, port))
         return fd;
     close(fd);
     return -1;

@@ -26,8 +26,8 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
 /* A port that is reserved for a worker to listen on later. If ddprun only searched for a free port and closed it
  * again, another connection of this machine could get the port before the worker needs it, seconds later. */
 
-/* Bind a socket on every address without listening, and return the socket, which the caller owns. The kernel assigns
- * the port of this socket to no other process. A process that requests this port with SO_REUSEADDR, as PyTorch's
+/* Bind a socket to *port on every address without listening, and return the socket, which the caller owns. With *port 0,
+ * the kernel chooses a port, which is stored there. The kernel assigns the port of this socket to no other process. A process that requests this port with SO_REUSEADDR, as PyTorch's
  * store does, may listen on it. Return -1 and set errno on failure. */
 int port_hold(int *port);
 

@@ -4,6 +4,8 @@
  * name of host k is computed from k like the digits of a number, with the last bracket as the lowest digit. */
 #include "plan/hosts.h"
 
+#include "cli/cli.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,22 +245,17 @@ int host_list_tasks(const char *text, int node)
 
 /* --- lists of users ------------------------------------------------------------------------------------- */
 
-enum { COUNT_MAX = 4096 };
-
 struct specs {
     struct host_spec *list;
     int n, cap;
 };
 
-static bool is_count(const char *text)
+static ddp_status check_count(const char *name, const char *count, struct ddp_err *err)
 {
-    static const char *const words[] = { "gpu", "cpu", "auto" };
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strcmp(text, words[i]) == 0)
-            return true;
-    const size_t len = strlen(text);
-    return len > 0 && len <= 4 && strspn(text, "0123456789") == len && atoi(text) >= 1 &&
-           atoi(text) <= COUNT_MAX;
+    struct ddp_err expected = { .msg = "fewer digits" };
+    if (cli_check_nproc(count, &expected) == DDP_OK && strlen(count) < HOST_COUNT_SIZE)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'%.64s', count '%.64s': expected %s", name, count, expected.msg);
 }
 
 /* Check a name: letters, digits and ". - _ : @ %", and no '-' at the beginning of the user or host. */
@@ -288,10 +285,10 @@ static ddp_status add_spec(struct specs *s, const char *name, const char *count,
     struct host_spec *known = find_spec(s, name);
     if (!is_name(name))
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not the name of a host", name);
-    if (known != NULL && (count[0] != '\0' || known->slots == 0 || known->slots == COUNT_MAX))
+    if (known != NULL && (count[0] != '\0' || known->slots == 0 || known->slots == CLI_NPROC_MAX))
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s' stands in the list twice", name);
     if (known != NULL) {
-        snprintf(known->count, sizeof(known->count), "%d", ++known->slots % (COUNT_MAX + 1));
+        snprintf(known->count, sizeof(known->count), "%d", ++known->slots);
         return DDP_OK;
     }
     if (s->n == HOST_WORDS_MAX)
@@ -315,17 +312,14 @@ static ddp_status add_spec(struct specs *s, const char *name, const char *count,
 static ddp_status split_item(char *item, char **name, const char **count, struct ddp_err *err)
 {
     char *last = strrchr(item, ':'), *close = strchr(item, ']');
-    const char *user = strchr(item, '@');
-    char *host = user != NULL ? item + (user - item) + 1 : item;
+    char *user = strchr(item, '@'), *host = user != NULL ? user + 1 : item;
     const bool six = host[0] == '[' && close != NULL && memchr(host, ':', (size_t)(close - host)) != NULL;
     *name = item, *count = "";
     if (last != NULL && (six || close != NULL ? last > close : strchr(item, ':') == last)) {
         *last = '\0';
         *count = last + 1;
-        if (!is_count(*count))
-            return ddp_fail(err, DDP_ERR_ARG,
-                            "'%.64s:%.64s': the count must be a number from 1 to %d, 'gpu', 'cpu' or 'auto'",
-                            item, *count, COUNT_MAX);
+        if (check_count(item, *count, err) != DDP_OK)
+            return DDP_ERR_ARG;
     }
     if (six) {
         const size_t len = strlen(close + 1);
@@ -403,8 +397,8 @@ static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
             count = word + 6;
         else if (strncmp(word, "max_slots=", 10) != 0 && strncmp(word, "max-slots=", 10) != 0)
             return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N", word);
-        if (!is_count(count) && count == word + 6)
-            return ddp_fail(err, DDP_ERR_ARG, "'%.64s': expected a number from 1 to %d", word, COUNT_MAX);
+        if (count == word + 6 && check_count(item, count, err) != DDP_OK)
+            return DDP_ERR_ARG;
     }
     return add_items(s, item, count, err);
 }

@@ -36,7 +36,7 @@ int host_list_tasks(const char *text, int node);
 
 /* --- lists of users: --hosts and --hostfile ----------------------------------------------------------------- */
 
-enum { HOST_COUNT_SIZE = 8 };
+enum { HOST_COUNT_SIZE = 12 };
 
 struct host_spec {
     char name

@@ -34,7 +34,14 @@
 
 /* FIRST_MS: until the job arrives. AT_ONCE_MS: from the first request to end until the second, which kills at once. KILL_MS: until
  * the child, which has not ended, is killed; its agent then kills everything. */
-enum { FIRST_MS = 60000, PROBE_MS = 2000, AT_ONCE_MS = 500, KILL_MS = 10000, INPUT_MAX = 16 << 20 };
+enum {
+    FIRST_MS = 60000,
+    PROBE_MS = 2000,
+    AT_ONCE_MS = 500,
+    KILL_MS = 10000,
+    INPUT_MAX = 16 << 20,
+    PROBES_MAX = 128
+};
 
 struct relay {
     struct buf in;    /* bytes of messages that are not complete */
@@ -117,50 +124,23 @@ static void say_here(struct relay *r, int port)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-static int open_port(int port)
-{
-    const int yes = 1, no = 0;
-    const struct sockaddr_in6 at = { .sin6_family = AF_INET6,
-                                     .sin6_port = htons((uint16_t)port),
-                                     .sin6_addr = IN6ADDR_ANY_INIT };
-    const struct sockaddr_in four = { .sin_family = AF_INET,
-                                      .sin_port = htons((uint16_t)port),
-                                      .sin_addr.s_addr = htonl(INADDR_ANY) };
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const bool six = fd >= 0;
-    if (!six)
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (six)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    if (bind(fd, six ? (const struct sockaddr *)&at : (const struct sockaddr *)&four,
-             six ? sizeof(at) : sizeof(four)) == 0 &&
-        listen(fd, 128) == 0)
-        return fd;
-    close(fd);
-    return -1;
-}
-
 /* Answer probes at a port, which the store of the job gets later. */
 static void take_LISTEN(struct relay *r, struct slice body)
 {
-    char text[16], why[128];
-    struct sockaddr_in6 at = { 0 };
-    socklen_t len = sizeof(at);
+    char text[16];
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
-    r->listener = open_port(atoi(text));
-    if (r->listener < 0 || sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random) ||
-        getsockname(r->listener, (struct sockaddr *)&at, &len) != 0) {
-        snprintf(why, sizeof(why), "%s", strerror(errno));
-        not_ready(r, "cannot listen at the master port", why);
+    int port = atoi(text);
+    r->listener = port_hold(&port);
+    if (r->listener < 0 || listen(r->listener, PROBES_MAX) != 0 ||
+        fcntl(r->listener, F_SETFL, O_NONBLOCK) != 0 ||
+        sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+        not_ready(r, "cannot listen at the master port", strerror(errno));
         return;
     }
     for (size_t i = 0; i < sizeof(random); i++)
         snprintf(r->token + 2 * i, 3, "%02x", random[i]);
-    say_here(r, ntohs(at.sin6_port));
+    say_here(r, port);
 }
 
 static void answer_probe(const struct relay *r)

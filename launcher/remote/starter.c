@@ -30,16 +30,18 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* START_MS: until a host answers, longer than ssh's ConnectTimeout. PROBED_MS: until it answers the probe, for which it needs 2 s.
+/* TELL_MS: from the start, and from one message to the next, about hosts that have not started. START_MS: until a host answers, longer than ssh's ConnectTimeout. PROBED_MS: until it answers the probe, for which it needs 2 s.
  * LAST_MS: until a host that was told to end has ended. DRAIN_MS: how long the streams of a remote shell that has exited may stay
  * open without a byte. */
 enum {
     AT_ONCE = 32,
+    TELL_MS = 5000,
     START_MS = 60000,
     PROBED_MS = 15000,
     LAST_MS = 30000,
     DRAIN_MS = 2000,
     STDERR_KEPT = 8192,
+    NAMES_MAX = 8,
     FDS_OF_OURS = 64,
     FDS_PER_HOST = 3
 };
@@ -95,6 +97,7 @@ struct starter {
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
     int exit_code;    /* -1 = no host has failed */
+    uint64_t tell_ms; /* when the user is told next which hosts have not started */
     uint64_t kill_ms; /* when remote shells that are left are killed; 0 = not yet decided */
     int stops;        /* requests of the user to stop */
     bool closing;
@@ -650,11 +653,13 @@ static void check_deadlines(struct starter *s)
         struct peer *p = &s->peers[i];
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;
         struct finding f;
+        char words[64];
         if (asked && !p->has_exited && now >= p->deadline_ms && s->exit_code < 0) {
-            finding_make(&f, FINDING_HOST_NOT_REACHED, p->host->name, "words",
-                         p->state == PEER_STARTING ? "no answer within 60 s"
-                                                   : "no answer to the probe within 15 s",
-                         "shell", s->facts->cli->remote_shell, NULL);
+            snprintf(words, sizeof(words), "no answer%s within %d s",
+                     p->state == PEER_PROBING ? " to the probe" : "",
+                     (p->state == PEER_PROBING ? PROBED_MS : START_MS) / 1000);
+            finding_make(&f, FINDING_HOST_NOT_REACHED, p->host->name, "words", words, "shell",
+                         s->facts->cli->remote_shell, NULL);
             fail(s, &f);
             uv_process_kill(&p->process, SIGTERM);
         }
@@ -668,10 +673,29 @@ static void check_deadlines(struct starter *s)
     }
 }
 
+/* Tell the user which hosts have not started yet. */
+static void tell_waiting(struct starter *s)
+{
+    struct buf names = { 0 }, out = { 0 };
+    int waits = 0;
+    if (s->facts->cli->quiet || s->n_running > 0 || s->exit_code >= 0 || clock_ms() < s->tell_ms)
+        return;
+    s->tell_ms = clock_ms() + TELL_MS;
+    for (int i = 0; i < s->n; i++)
+        if (s->peers[i].state != PEER_READY && waits++ < NAMES_MAX)
+            buf_printf(&names, " %s", s->peers[i].host->name);
+    if (buf_printf(&out, "ddprun: waiting for %d of %d hosts:%.*s%s\n", waits, s->n, (int)names.len,
+                   names.len > 0 ? (const char *)names.data : "", waits > NAMES_MAX ? " ..." : ""))
+        put(s, SINK_STDERR, &out);
+    buf_free(&names);
+    buf_free(&out);
+}
+
 static void on_beat(uv_timer_t *timer)
 {
     struct starter *s = timer->data;
     send_to_all(s, REMOTE_BEAT, "");
+    tell_waiting(s);
     check_deadlines(s);
     finish_if_done(s);
 }
@@ -748,7 +772,9 @@ static void close_starter(struct starter *s)
 int starter_run(void *arg, int lifeline)
 {
     const struct starter_job *job = arg;
-    struct starter s = { .facts = job->facts, .n = job->n, .exit_code = -1, .input_fd = -1 };
+    struct starter s = {
+        .facts = job->facts, .n = job->n, .exit_code = -1, .tell_ms = clock_ms() + TELL_MS, .input_fd = -1
+    };
     struct ddp_err err;
     if (secret_make(&s.secret, &err) != DDP_OK) {
         log_error("%s", err.msg);

@@ -232,6 +232,8 @@ ParameterizedTest(struct bad_host *bad, hosts, a_host_that_cannot_start_is_one_f
                                   &(struct run_options){ .cwd = cwd });
     EXPECT(r, 125);
     cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
+    if (strstr(bad->hosts, "mute") != NULL)
+        cr_expect_not_null(strstr(r.err, "waiting for 1 of 2 hosts: mute\n"), "%s", r.err);
     cr_expect_not_null(strstr(r.err, finding), "%s", r.err);
     cr_expect_not_null(strstr(r.err, bad->words), "%s", r.err);
     cr_expect_null(strstr(r.out, "ran"), "%s", r.out);

@@ -159,12 +159,13 @@ Test(host_specs, errors_name_the_item_and_the_line)
     cr_expect_str_eq(specs("a,,b", false), "the name of a host is empty");
     cr_expect_str_eq(specs("a:8,a:8", false), "'a' stands in the list twice");
     cr_expect_str_eq(specs("a:0", false),
-                     "'a:0': the count must be a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
+                     "'a', count '0': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
     cr_expect_str_eq(specs("a:9999999999", false),
-                     "'a:9999999999': the count must be a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
+                     "'a', count '9999999999': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
     cr_expect_str_eq(specs("n[1-99999]", false), "'n[1-99999]' is not a list of hosts such as node[01-16]");
     cr_expect_str_eq(specs("n[3-1]", false), "'n[3-1]' is not a list of hosts such as node[01-16]");
     cr_expect_str_eq(specs("a\nb slot=4\n", true), "line 2: unknown word 'slot=4'; expected slots=N");
-    cr_expect_str_eq(specs("a slots=x\n", true), "line 1: 'slots=x': expected a number from 1 to 4096");
+    cr_expect_str_eq(specs("a slots=0\n", true),
+                     "line 1: 'a', count '0': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
     cr_expect_str_eq(specs("# nothing\n", true), "no host in it");
 }

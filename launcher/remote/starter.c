@@ -21,6 +21,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -328,7 +329,7 @@ static void run_job(struct starter *s)
         s->peers[i].state = PEER_RUNNING;
         s->n_running++;
     }
-    explicit_bzero(digits, sizeof(digits));
+    sodium_memzero(digits, sizeof(digits));
     open_input(s);
 }
 

@@ -1,8 +1,9 @@
 /* relay.c -- see remote.h: `ddprun --relay`, which a remote shell runs on each host.
  *
- * The relay is the parent of the host's ddprun, whose stdout and stderr are those of the remote shell. A single loop waits for
- * messages, the child and probes. The relay stays alive until the child has ended, because the remote shell returns its exit
- * status. If the relay dies, the child is killed, and its agent ends all that it has started. */
+ * The relay is the parent of the host's ddprun. The job's stdout and stderr are those of the remote shell. One
+ * loop waits for messages, the child and probes. The relay stays alive until the child has ended, because the
+ * remote shell returns the relay's exit status. If the relay dies, the kernel kills the child, and the child's
+ * agent then ends the workers. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -32,8 +33,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* FIRST_MS: until the job arrives. AT_ONCE_MS: from the first request to end until the second, which kills at once. KILL_MS: until
- * the child, which has not ended, is killed; its agent then kills everything. */
+/* FIRST_MS: until the job must have arrived. AT_ONCE_MS: from the first SIGTERM to the second, which makes ddprun
+ * kill its workers at once. KILL_MS: from the first SIGTERM to SIGKILL. */
 enum {
     FIRST_MS = 60000,
     PROBE_MS = 2000,
@@ -44,22 +45,22 @@ enum {
 };
 
 struct relay {
-    struct buf in;    /* bytes of messages that are not complete */
-    struct buf input; /* for the child's stdin */
+    struct buf in;    /* received bytes that do not form a complete message yet */
+    struct buf input; /* bytes that the child's stdin pipe has not accepted yet */
     bool input_ended;
     int signals, listener; /* -1 = none */
-    int child_in;          /* -1 = closed */
+    int child_in;          /* write end of the child's stdin; -1 = closed */
     char token[REMOTE_TOKEN_MAX];
-    pid_t child;        /* 0 = not started */
-    bool rests;         /* the job is stopped by Ctrl-Z, and so may be the starter */
-    uint64_t silent_ms; /* longest silence of the starter */
-    uint64_t heard_ms;  /* its last message */
-    uint64_t end_ms;    /* when the child was told to end; 0 = it was not */
+    pid_t child; /* pid of the host's ddprun; 0 = not running */
+    bool rests; /* Ctrl-Z has stopped the job; the starter may be stopped too, so its silence is no failure */
+    uint64_t silent_ms; /* end the job if the starter is silent for longer */
+    uint64_t heard_ms;  /* when the starter's last message arrived */
+    uint64_t end_ms;    /* when the relay first told the child to end; 0 = never */
     int terms;          /* how often */
-    int exit_code;      /* -1 = not known yet */
+    int exit_code;      /* the relay's exit code; -1 = not known yet */
 };
 
-/* Report that this host cannot start the job. */
+/* Report that this host cannot start the job, and set the exit code. */
 static void not_ready(struct relay *r, const char *what, const char *why)
 {
     char host[256] = "this host", words[512];
@@ -92,8 +93,8 @@ static void send_answer(struct relay *r, const struct remote_answer *answer)
     buf_free(&out);
 }
 
-/* List this host's addresses: those that are valid on its network, then the loopback ones, which are enough if all hosts of the
- * list are this machine. */
+/* List this host's addresses, separated by blanks: first the network addresses, then the loopback ones. Loopback
+ * addresses suffice if all hosts of --hosts are this machine. */
 static void list_addresses(char *out, size_t size)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -124,7 +125,7 @@ static void say_here(struct relay *r, int port)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* Answer probes at a port, which the store of the job gets later. */
+/* Listen at the master port to answer probes. The store of the job uses this port later. */
 static void take_LISTEN(struct relay *r, struct slice body)
 {
     char text[16];
@@ -154,7 +155,7 @@ static void answer_probe(const struct relay *r)
 
 struct probe {
     const char *address;
-    int fd; /* -1 = ended */
+    int fd; /* -1 = the probe has ended */
     bool connected, good;
     char got[REMOTE_TOKEN_MAX];
     size_t n;
@@ -175,7 +176,7 @@ static void probe_begin(struct probe *p, const char *address, const char *port)
     freeaddrinfo(at);
 }
 
-/* Read the token. A connection that ends, fails, or sends another text is no success. */
+/* Read the token from the probed address. A different or incomplete text means failure. */
 static void probe_read(struct probe *p, const char *token)
 {
     const ssize_t got = read(p->fd, p->got + p->n, sizeof(p->got) - 1 - p->n);
@@ -189,7 +190,7 @@ static void probe_read(struct probe *p, const char *token)
     }
 }
 
-/* Wait until every probe has ended or the time is up. */
+/* Wait until every probe has ended or PROBE_MS is over. */
 static void probe_all(struct probe *probes, int n, const char *token)
 {
     const uint64_t until_ms = clock_ms() + PROBE_MS;
@@ -234,9 +235,9 @@ static void take_PROBE(struct relay *r, struct slice body)
     send_news(r, REMOTE_REACHED, 0, reached);
 }
 
-/* --- the job ------------------------------------------------------------------------------------------------------ */
+/* --- the job -------------------------------------------------------------------------------------------------- */
 
-/* Become the host's ddprun. */
+/* Replace the forked child by the host's ddprun, with `input` as stdin. */
 static void exec_job(pid_t relay, const char *program, char **argv, int input)
 {
     sigset_t none;
@@ -265,7 +266,8 @@ static bool set_environment(const cJSON *env)
     return true;
 }
 
-/* Return the texts of an array, NULL-terminated and borrowed; NULL if one is not a text or memory is short. */
+/* Return the strings of a JSON array, NULL-terminated; `array` owns them. Return NULL if an item is not a string
+ * or memory is short. */
 static char **texts_of(const cJSON *array)
 {
     const int n = cJSON_GetArraySize(array);
@@ -280,7 +282,7 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Start the child. Its stdin begins with the line of the secret, and then has the input of the job. */
+/* Start the host's ddprun. Its stdin receives a line with the secret, then the job's input. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char program[PATH_MAX], line[80];
@@ -302,7 +304,7 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     }
     snprintf(line, sizeof(line), "%.64s\n", secret);
     if (secret[0] != '\0' && write(ends[1], line, strlen(line)) != (ssize_t)strlen(line))
-        not_ready(r, "cannot hand over the secret", strerror(errno));
+        not_ready(r, "cannot write the secret to ddprun's stdin", strerror(errno));
     r->input_ended = !input;
 }
 
@@ -317,7 +319,7 @@ static void take_JOB(struct relay *r, struct slice body)
         close(r->listener);
     r->listener = -1;
     if (r->child != 0 || argv == NULL || directory == NULL || secret == NULL || !cJSON_IsNumber(silent))
-        not_ready(r, "the job", "it has arrived twice or incomplete");
+        not_ready(r, "the job", "its description arrived twice or incomplete");
     else if (chdir(directory) != 0)
         not_ready(r, directory, strerror(errno));
     else if (!set_environment(cJSON_GetObjectItem(o, "env")))
@@ -343,7 +345,8 @@ static void take_SIGNAL(struct relay *r, struct slice body)
         kill(r->child, number);
 }
 
-/* Input that the job does not read is kept here up to a limit, because signals come by the same way. */
+/* Buffer input for the job, at most INPUT_MAX bytes. The relay must keep reading its stdin, because signals arrive
+ * there too. */
 static void take_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
@@ -351,7 +354,7 @@ static void take_INPUT(struct relay *r, struct slice body)
     if (body.len == 0) {
         r->input_ended = true;
     } else if (r->input.len + body.len > INPUT_MAX || !buf_append(&r->input, body.data, body.len)) {
-        log_warn("stdin: the job has left %d MiB unread, so the rest is dropped; let it read a file",
+        log_warn("stdin: the job has left %d MiB unread, and the rest is lost; let the job read a file",
                  INPUT_MAX >> 20);
         r->input_ended = true;
     }
@@ -362,7 +365,7 @@ static void take_BEAT(struct relay *r, struct slice body)
     (void)r, (void)body;
 }
 
-/* --- the loop ------------------------------------------------------------------------------------------------------ */
+/* --- the loop -------------------------------------------------------------------------------------------------- */
 
 static void give_input(struct relay *r)
 {
@@ -376,7 +379,8 @@ static void give_input(struct relay *r)
     }
 }
 
-/* Tell the child to end: at first gracefully, then at once, at last with SIGKILL. */
+/* Tell the child to end: first with SIGTERM, then with a second SIGTERM, which kills the workers, then with
+ * SIGKILL. */
 static void end_child(struct relay *r)
 {
     const uint64_t now = clock_ms();
@@ -411,13 +415,13 @@ static void take_messages(struct relay *r)
         buf_consume(&r->in, size);
     }
     if (got < 0) {
-        log_error("stdin has no message of a ddprun --hosts; --relay is not an option for users");
+        log_error("stdin: not a message of `ddprun --hosts`; --relay is not an option for users");
         r->in.len = 0;
         end_child(r);
     }
 }
 
-/* Read messages. False: the starter is gone. */
+/* Read messages from stdin. Return false if the starter is gone. */
 static bool read_messages(struct relay *r)
 {
     char bytes[65536];
@@ -439,7 +443,7 @@ static void reap(struct relay *r)
     }
 }
 
-/* Return true if a signal tells the relay to end. */
+/* Read the pending signals. Return true if one of them tells the relay to end. */
 static bool read_signals(struct relay *r)
 {
     struct signalfd_siginfo info;

@@ -4,11 +4,12 @@
  *        |-- ssh a --- ddprun --relay --- ddprun --node_rank=0 ...
  *        '-- ssh b --- ddprun --relay --- ddprun --node_rank=1 ...
  *
- * The starter (starter.c) runs a remote shell for each host and carries output and input. A relay (relay.c) reads messages of the
- * starter on its stdin, starts the host's ddprun and passes signals on. When its stdin ends or falls silent, because the starter,
- * the remote shell or the network has died, the relay ends the job there. start.c decides, and is pure.
+ * The starter (starter.c) runs a remote shell for each host and carries output and input. A relay (relay.c) reads
+ * the starter's messages on stdin, starts the host's ddprun and passes signals on. If the starter, the remote
+ * shell or the network dies, the relay's stdin ends or falls silent. The relay then ends the job on its host.
+ * start.c contains the decisions, which are pure.
  *
- * The relays find an address of the first host that all others reach: that of the store. */
+ * The relays find an address of the first host that all other hosts reach. That address becomes the store's. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 
@@ -21,15 +22,16 @@
 
 /* --- messages: starter to relay ------------------------------------------------------------------------------ */
 
-/* A message is its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type, longest body, body. */
-#define REMOTE_MESSAGES(X)                                                                                \
-    X(LISTEN, 'l', 8, "a port: hold it and report it; 0 = any")                                           \
-    X(PROBE, 'p', 8192,                                                                                   \
-      "a port, a token and addresses, between blanks: report those addresses that answer with the token") \
-    X(JOB, 'j', 4 << 20, "the job, as JSON: start it")                                                    \
-    X(SIGNAL, 's', 4, "a number: send this signal to the job")                                            \
-    X(INPUT, 'i', 65536, "bytes for the job's stdin; none = its end")                                     \
-    X(BEAT, 'b', 0, "the starter lives")
+/* A message is its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type,
+ * longest body in bytes, content of the body. */
+#define REMOTE_MESSAGES(X)                                                                            \
+    X(LISTEN, 'l', 8, "a port: listen there and report the port; 0 = any")                            \
+    X(PROBE, 'p', 8192,                                                                               \
+      "port, token, addresses, separated by blanks: report the addresses that answer with the token") \
+    X(JOB, 'j', 4 << 20, "the job, as JSON: start it")                                                \
+    X(SIGNAL, 's', 4, "a number: send this signal to the job")                                        \
+    X(INPUT, 'i', 65536, "bytes for the job's stdin; an empty body ends stdin")                       \
+    X(BEAT, 'b', 0, "heartbeat of the starter")
 
 enum remote_message {
 #define X(id, ...) REMOTE_##id,
@@ -46,43 +48,44 @@ enum {
     REMOTE_TOKEN_MAX = 33
 };
 
-/* Append a message. False: out of memory, or the body is too long. */
+/* Append a message to `out`. Return false if memory is short or the body is too long. */
 bool remote_put(struct buf *out, enum remote_message kind, struct slice body);
 
-/* Take the first message of `in`, whose bytes `body` borrows. 1: *size bytes were used. 0: it is not complete. -1: it is not a
- * message. */
+/* Parse the first message of `in`; `body` points into `in`. Return 1 and store in *size how many bytes the message
+ * has, 0 if the message is incomplete, -1 if the bytes are not a message. */
 int remote_take(struct slice in, enum remote_message *kind, struct slice *body, size_t *size);
 
 /* --- answers: relay to starter ------------------------------------------------------------------------------- */
 
-/* A line on the relay's stdout, before the job writes there. A login shell may print lines of its own before. */
+/* Prefix of an answer, which is a line on the relay's stdout. A login shell may print lines before the first
+ * answer. */
 #define REMOTE_ANSWER "\036ddprun "
 
-/* What a relay reports: HERE when it starts and after LISTEN, REACHED after PROBE, ENDED as its last act. */
+/* What a relay reports: HERE at its start and after LISTEN, REACHED after PROBE, ENDED before it exits. */
 enum remote_news { REMOTE_HERE, REMOTE_REACHED, REMOTE_ENDED, REMOTE_NEWS };
 
 struct remote_answer {
     enum remote_news news;
-    char version[32]; /* of its ddprun */
-    int port;         /* on which it answers probes, after LISTEN; 0 = none. ENDED: the exit code */
-    char token[REMOTE_TOKEN_MAX];    /* the answer to a probe, random; "-" = none */
-    char addresses[REMOTE_LINE_MAX]; /* HERE: its own; REACHED: those that it reached; between blanks */
-    size_t before; /* bytes of the line before the answer: the unfinished line of a login shell or worker */
+    char version[32]; /* of the relay's ddprun */
+    int port; /* HERE after LISTEN: the port that answers probes; 0 = none. ENDED: the relay's exit code */
+    char token[REMOTE_TOKEN_MAX];    /* random text that the port sends to each probe; "-" = none */
+    char addresses[REMOTE_LINE_MAX]; /* HERE: the host's own; REACHED: those that answered; blanks between */
+    size_t before; /* bytes of an unfinished line of a login shell or worker, before the answer */
 };
 
-/* Append the line. False: out of memory. */
+/* Append the answer to `out` as a line. Return false if memory is short. */
 bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 
-/* Parse a line without its end. False: it is not an answer. */
+/* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
 
 /* --- decisions (start.c) -------------------------------------------------------------------------------------- */
 
-/* Facts about the starting host; borrowed. */
+/* Facts about the starting host. The caller owns the strings. */
 struct start_facts {
     const struct cli *cli;
-    char *const *argv;          /* of this ddprun */
-    char *const *environ_block; /* carried by start_job, as far as CARRIED names the variables */
+    char *const *argv;          /* arguments of this ddprun */
+    char *const *environ_block; /* environment of this ddprun; start_job sends a part of it */
     const char *program;        /* path of this ddprun */
     const char *directory;      /* working directory */
     const char *host;           /* name of this host */
@@ -90,35 +93,38 @@ struct start_facts {
     int umask;
 };
 
-/* Build the command that starts the relay of a host: the words of --remote_shell, options of ssh, host, and a line for the shell
- * there; or the relay itself for this host. Store a NULL-terminated array; free it with start_free. DDP_ERR_NOMEM. */
+/* Build the command that starts the relay of a host: --remote_shell, options for ssh, the host's name and a shell
+ * script. For this host the command is the relay itself. Store a NULL-terminated array, which start_free frees.
+ * Return DDP_OK or DDP_ERR_NOMEM. */
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
 void start_free(char **argv);
 
-/* The same for all nodes of the job. */
+/* Where the nodes of a job meet: equal for all nodes. */
 struct start_meeting {
     int nodes;
-    const char *address; /* of the store, numeric or a name of --master_addr */
+    const char *address; /* of the store: a numeric address, or the name from --master_addr */
     int port;
-    const char *secret; /* as 64 digits */
+    const char *secret; /* 64 hexadecimal digits */
 };
 
-/* Append the body of JOB for node `rank`. False: out of memory. */
+/* Append the body of JOB for node `rank` to `out`. Return false if memory is short. */
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank,
                const struct start_meeting *meeting, struct buf *out);
 
-/* Store the first of `own` (between blanks) that all `n` lists of `reached` contain, or "". */
+/* Store in `address` the first address of `own` that all `n` lists of `reached` contain, or "". The lists are
+ * separated by blanks. */
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 
-/* Explain why a relay did not start, from the exit status of its remote shell and the last line on its stderr. */
+/* Explain why a relay did not start. `exit_code` is the exit status of its remote shell, `words` the shell's
+ * stderr. */
 void start_explain(const struct start_facts *facts, const struct host_spec *host, int exit_code,
                    const char *words, struct finding *out);
 
 /* --- shells ----------------------------------------------------------------------------------------------------- */
 
-/* Run `ddprun --relay`. Return the exit code of the job. */
+/* Run `ddprun --relay`. Return its exit code. */
 int relay_run(void);
 
 struct starter_job {
@@ -127,7 +133,8 @@ struct starter_job {
     int n;
 };
 
-/* A guardian_body: start the job on all hosts, carry its output, and return its exit code. `job` is a struct starter_job. */
+/* Start the job on all hosts, carry its output, and return its exit code. This is a guardian_body, whose `job` is
+ * a struct starter_job. */
 int starter_run(void *job, int lifeline);
 
 #endif

@@ -1,6 +1,6 @@
 /* start.c -- see remote.h. Messages, commands and decisions of --hosts, without processes or sockets.
  *
- * A login shell of an unknown kind reads the command line for a host, so the line is one quoted script for sh. */
+ * The login shell of a host may be of any kind, so the command line for a host is one quoted script for sh. */
 #include "remote/remote.h"
 
 #include "base/text.h"
@@ -85,7 +85,7 @@ bool remote_parse_answer(struct slice line, struct remote_answer *out)
 
 /* --- the command for a host --------------------------------------------------------------------------------- */
 
-/* Return the host's name without the user. */
+/* Return the host's name without `USER@`. */
 static const char *bare_name(const struct host_spec *host)
 {
     const char *at = strchr(host->name, '@');
@@ -97,7 +97,8 @@ static bool is_this_host(const struct start_facts *f, const struct host_spec *ho
     return strcmp(host->name, "localhost") == 0 || strcmp(host->name, f->host) == 0;
 }
 
-/* Append the script that finds ddprun on the host: at the path of this one, in the virtual environment, in PATH. */
+/* Append the script that finds ddprun on the host: in the virtual environment, at the path of this ddprun, or in
+ * PATH. */
 static bool put_script(const struct start_facts *f, struct buf *out)
 {
     const char *venv = env_find(f->environ_block, "VIRTUAL_ENV");
@@ -112,7 +113,7 @@ static bool put_script(const struct start_facts *f, struct buf *out)
     return ok;
 }
 
-/* Append a word to a NULL-terminated array of `*n` words. */
+/* Append a word to the NULL-terminated array *argv, which has *n words. */
 static bool add_word(char ***argv, int *n, const char *word)
 {
     char **grown = realloc(*argv, (size_t)(*n + 2) * sizeof(*grown));
@@ -124,7 +125,7 @@ static bool add_word(char ***argv, int *n, const char *word)
     return grown[(*n)++] != NULL;
 }
 
-/* Add the words of --remote_shell, which are separated by blanks. */
+/* Append the words of --remote_shell and, if the program is ssh, options for ssh. */
 static bool add_shell(char ***argv, int *n, const char *shell)
 {
     static const char *const ssh_options[] = {
@@ -175,7 +176,7 @@ void start_free(char **argv)
 
 /* --- the job ------------------------------------------------------------------------------------------------- */
 
-/* Variables that the job has on every host as here. A name that ends in '*' is a prefix. */
+/* Variables that every host receives from the starting host. A name that ends in '*' is a prefix. */
 static const char *const carried[] = { "PATH",       "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX",
                                        "PYTHONPATH", "NCCL_*",          "UCX_*",       "OMP_*",
                                        "TORCH_*",    "DDP_*",           "PET_*" };
@@ -191,7 +192,8 @@ static bool is_carried(const char *variable)
     return false;
 }
 
-/* Options come before those of the user, whose later ones win; main.c has refused those that contradict. */
+/* Append the options that the starter chooses. The user's options follow and override them. main.c has rejected
+ * the user's options that contradict --hosts. */
 static bool add_options(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         const struct start_meeting *m)
 {
@@ -227,7 +229,8 @@ static bool add_texts(cJSON *array, char *const *texts, bool (*wanted)(const cha
     return ok;
 }
 
-/* The job ends on a host that has not heard of the starter for the time after which a node is lost. */
+/* Return how long the starter may be silent before a relay ends the job: the node timeout, at least three
+ * heartbeats. */
 static uint64_t silent_ms(const struct cli *cli)
 {
     return cli->node_timeout_ms > 3 * REMOTE_BEAT_MS ? cli->node_timeout_ms : 3 * REMOTE_BEAT_MS;
@@ -282,7 +285,8 @@ void start_choose_address(const char *own, const char *const *reached, int n, ch
 
 /* --- why a relay did not start ---------------------------------------------------------------------------------- */
 
-/* Texts of OpenSSH. The first row with this exit status and text matches; exit status -1 and "" match any. */
+/* Error texts of OpenSSH. The first row whose exit status and text match decides. Exit status -1 and text "" match
+ * any. */
 static const struct failed_start {
     int exit_code;
     const char *piece;
@@ -298,7 +302,7 @@ static const struct failed_start {
     { -1, "", FINDING_HOST_NOT_READY },
 };
 
-/* Return the last line that is not blank, without its end. */
+/* Return the last line that is not blank, without its newline. */
 static struct slice last_line(const char *text)
 {
     size_t end = strlen(text);

@@ -2,9 +2,9 @@
  *
  *     WAITING -> STARTING -> HERE -> PROBING -> READY -> RUNNING -> ENDED
  *
- * A host waits for its turn, for the relay's answer `here`, for the probe, and until all hosts are ready; then every relay gets the
- * job. The first host holds the store's port and is not probed. A host that fails before it runs ends the start. Afterwards the
- * nodes of the job stop each other through the store, so the starter only waits. */
+ * At most AT_ONCE hosts start at a time. When all hosts are ready, the starter sends the job to every relay. The
+ * first host listens at the store's port, and the other hosts probe that port. A host that fails before RUNNING
+ * ends the start. Later the nodes of the job stop each other through the store, so the starter only waits. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"
@@ -31,9 +31,10 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* TELL_MS: from the start, and from one message to the next, about hosts that have not started. START_MS: until a host answers, longer than ssh's ConnectTimeout. PROBED_MS: until it answers the probe, for which it needs 2 s.
- * LAST_MS: until a host that was told to end has ended. DRAIN_MS: how long the streams of a remote shell that has exited may stay
- * open without a byte. */
+/* TELL_MS: interval between messages about hosts that have not started. START_MS: until a host must have answered;
+ * longer than ssh's ConnectTimeout. PROBED_MS: until a host must have answered the probe, which takes 2 s.
+ * LAST_MS: until a remote shell that must end is killed. DRAIN_MS: how long the streams of an exited remote shell
+ * may stay open without a byte. */
 enum {
     AT_ONCE = 32,
     TELL_MS = 5000,
@@ -57,7 +58,7 @@ enum peer_state {
     PEER_ENDED
 };
 
-/* One of the two streams of a remote shell. */
+/* stdout or stderr of a remote shell. */
 struct peer_stream {
     uv_pipe_t pipe;
     struct merge merge; /* whole lines */
@@ -71,36 +72,36 @@ struct peer {
     uv_process_t process;
     uv_pipe_t in;
     struct peer_stream out, err;
-    struct buf head; /* stdout before `here`, stderr before the job runs */
+    struct buf head; /* the remote shell's stderr before the job runs */
     struct remote_answer answer;
-    char *reached;        /* addresses of the first host; NULL = not probed yet */
-    uint64_t deadline_ms; /* until the answer to the last question */
+    char *reached;        /* addresses of the first host that this host reached; NULL = not probed yet */
+    uint64_t deadline_ms; /* when STARTING or PROBING must have ended */
     uint64_t active_ms;   /* when the streams had their last byte, or the remote shell exited */
-    int exit_code;        /* of the remote shell, when ENDED */
+    int exit_code;        /* of the remote shell, set when it has exited */
     bool has_exited;
-    int said_code; /* exit code that the relay has reported; -1 = none. A remote shell that was killed has another one */
+    int said_code; /* exit code that the relay reported, or -1; differs from exit_code if the shell was killed */
 };
 
 struct starter {
     const struct start_facts *facts;
-    struct secret *secret; /* made here, because a forked child does not get its page */
+    struct secret *secret; /* made after the fork, because a fork does not copy the secret's page */
     struct peer *peers;
     int n, n_running, n_ended, n_starting;
     uv_loop_t loop;
     uv_timer_t beat;
     uv_poll_t lifeline, signals;
     uv_poll_t input;
-    struct wakeup written; /* the sinks have made progress */
+    struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
-    bool paused;               /* the console is behind */
-    uv_handle_type input_type; /* of the user's stdin; unknown = it has ended, or is not read */
+    bool paused;               /* reading has stopped, because the console is slow */
+    uv_handle_type input_type; /* kind of the user's stdin; unknown = ended or not read */
     uv_fs_t file;
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
-    int exit_code;    /* -1 = no host has failed */
-    uint64_t tell_ms; /* when the user is told next which hosts have not started */
-    uint64_t kill_ms; /* when remote shells that are left are killed; 0 = not yet decided */
-    int stops;        /* requests of the user to stop */
+    int exit_code;    /* the starter's exit code; -1 = no host has failed */
+    uint64_t tell_ms; /* when the next message lists the hosts that have not started */
+    uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
+    int stops;        /* how often the user has asked to stop the job */
     bool closing;
 };
 
@@ -112,7 +113,7 @@ static void put(struct starter *s, int sink, const struct buf *bytes)
         sinks_put(s->sinks, sink, buf_slice(bytes));
 }
 
-/* Print a finding like the reports of a node. */
+/* Print a finding in the format of a node's reports. */
 static void print_finding(struct starter *s, const struct finding *f)
 {
     struct buf out = { 0 };
@@ -134,7 +135,7 @@ struct send {
 static void on_sent(uv_write_t *request, int status)
 {
     struct send *send = request->data;
-    (void)status; /* a broken pipe shows as the end of the process */
+    (void)status; /* if the pipe is broken, the remote shell's exit follows */
     buf_free(&send->bytes);
     free(send);
 }
@@ -169,7 +170,7 @@ static void send_to_all(struct starter *s, enum remote_message kind, const char 
 
 /* --- the end -------------------------------------------------------------------------------------------------- */
 
-/* Close the stdin of every relay: each ends its part of the job. */
+/* Close the stdin of every relay. Each relay then ends the job on its host. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -201,7 +202,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
         uv_close(handle, NULL);
 }
 
-/* When every remote shell has ended and everything is written, close all handles: the loop ends. */
+/* Close all handles when every remote shell has ended and all output is written. The loop then ends. */
 static void finish_if_done(struct starter *s)
 {
     const bool waits = s->kill_ms == 0 || clock_ms() < s->kill_ms;
@@ -214,7 +215,8 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* The user's stdin goes to the first host. A chunk is read when the one before was sent, so that a large file takes no memory. */
+/* The user's stdin goes to the first host. Each chunk is read after the chunk before it was sent, so a large file
+ * needs little memory. */
 
 static void give_room(uv_handle_t *handle, size_t size, uv_buf_t *bytes)
 {
@@ -233,7 +235,7 @@ static void on_input_sent(uv_write_t *request, int status)
         read_input(s);
 }
 
-/* 0 bytes: the end. */
+/* Send input to the first host. `len` 0 ends the job's stdin. */
 static void send_input(struct starter *s, const char *bytes, size_t len)
 {
     if (len == 0)
@@ -271,8 +273,8 @@ static void read_input(struct starter *s)
     }
 }
 
-/* libuv makes each descriptor that it watches non-blocking, which the user's other programs would see at a shared pipe. So it
- * watches an epoll descriptor instead. */
+/* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, which would affect
+ * other programs that share the pipe. */
 static bool open_pipe_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
@@ -282,7 +284,8 @@ static bool open_pipe_input(struct starter *s)
            uv_poll_init(&s->loop, &s->input, s->input_fd) == 0;
 }
 
-/* A terminal is not read: a read in the background would stop this process, and Ctrl-C comes as a signal. */
+/* Start reading the user's stdin unless it is a terminal: reading a terminal in the background would stop this
+ * process. */
 static void open_input(struct starter *s)
 {
     s->input_type = uv_guess_handle(STDIN_FILENO);
@@ -294,7 +297,7 @@ static void open_input(struct starter *s)
         send_input(s, "", 0);
 }
 
-/* All hosts are ready: choose the address of the store, and start the job everywhere. */
+/* Choose the address of the store and start the job on all hosts, which are ready. */
 static void run_job(struct starter *s)
 {
     const struct cli *cli = s->facts->cli;
@@ -337,7 +340,7 @@ static void run_job(struct starter *s)
 
 static void start_more(struct starter *s);
 
-/* Move every host on as far as the others allow. */
+/* Move every host to its next state where possible. Start the job when all hosts are ready. */
 static void advance(struct starter *s)
 {
     struct peer *first = &s->peers[0];
@@ -362,7 +365,7 @@ static void advance(struct starter *s)
         run_job(s);
 }
 
-/* A relay with another version would not understand the options of this one. */
+/* Fail the start if the relay has another version, because that version may not accept the options of this ddprun. */
 static bool check_version(struct peer *p, const struct remote_answer *answer)
 {
     char words[128];
@@ -376,7 +379,7 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
     return false;
 }
 
-/* The relay has answered. The first host answers twice: the second time with its port. */
+/* Process an answer of the relay. The first host sends HERE twice; the second HERE contains the port. */
 static void take_answer(struct peer *p, const struct remote_answer *answer)
 {
     struct starter *s = p->starter;
@@ -393,7 +396,8 @@ static void take_answer(struct peer *p, const struct remote_answer *answer)
     advance(s);
 }
 
-/* Lines before the job are answers, or texts of a login shell, which are kept for an error. */
+/* Parse the stdout lines that arrive before the job runs. Lines that are not answers come from a login shell and
+ * are dropped. */
 static void take_head(struct peer *p, struct slice bytes)
 {
     struct remote_answer answer;
@@ -408,7 +412,7 @@ static void take_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Remove the relay's last answer from the output of the job. The job's last line may have no newline of its own. */
+/* Remove the relay's last answer from the job's output. The answer may follow an unfinished line of the job. */
 static void take_last_answer(struct peer *p, struct buf *lines)
 {
     struct remote_answer answer;
@@ -422,7 +426,7 @@ static void take_last_answer(struct peer *p, struct buf *lines)
     p->said_code = answer.news == REMOTE_ENDED ? answer.port : p->said_code;
     lines->len = at + answer.before;
     if (answer.before > 0 && p->starter->n > 1)
-        buf_append(lines, "\n", 1); /* another host's line may follow */
+        buf_append(lines, "\n", 1); /* ends the job's line, because a line of another host may follow */
 }
 
 static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
@@ -462,7 +466,7 @@ static void on_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
     end_peer(p);
 }
 
-/* Stop reading while the console is behind, so that the hosts' workers wait and no memory is taken. */
+/* Stop reading while the console is slow. The workers then block on output, and the starter buffers nothing. */
 static void read_streams(struct starter *s)
 {
     const bool behind = sinks_is_behind(s->sinks, SINK_STDOUT, s->paused) ||
@@ -480,7 +484,7 @@ static void read_streams(struct starter *s)
     }
 }
 
-/* The remote shell has exited and both streams have ended. */
+/* Mark the host as ended after its remote shell has exited and both streams have closed. Report a failure. */
 static void end_peer(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -504,7 +508,7 @@ static void end_peer(struct peer *p)
         fail(s, &f);
     } else if (ran && s->kill_ms == 0 && p->said_code != p->exit_code) {
         snprintf(words, sizeof(words), "exit status %d", p->exit_code);
-        s->exit_code = -1; /* another host may have ended before, as a consequence */
+        s->exit_code = -1; /* forget the code of a host that ended earlier as a consequence */
         finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
         fail(s, &f);
     } else if (ran && s->exit_code < 0 && p->exit_code != 0) {
@@ -543,7 +547,8 @@ static void spawn_shell(struct peer *p)
         stdio[i].flags = UV_CREATE_PIPE | (i == 0 ? UV_READABLE_PIPE : UV_WRITABLE_PIPE);
         stdio[i].data.stream = (uv_stream_t *)pipes[i];
     }
-    /* A session of its own, so that Ctrl-C reaches the job only as a message. */
+    /* A new session, so that Ctrl-C in the terminal does not signal the remote shell; the job gets it as a
+     * message. */
     const uv_process_options_t options = { .file = argv[0],
                                            .args = argv,
                                            .stdio = stdio,
@@ -585,7 +590,7 @@ static void start_more(struct starter *s)
 
 /* --- signals and time ----------------------------------------------------------------------------------------- */
 
-/* The nodes decide what a signal does, as for a job of one node. */
+/* Pass a signal to all hosts. The nodes decide what the signal does. */
 static void take_signal(struct starter *s, int number)
 {
     char text[8];
@@ -611,7 +616,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     (void)status, (void)events;
     while ((got = read(s->lifeline_fd, &heard, sizeof(heard))) == (ssize_t)sizeof(heard))
         take_signal(s, heard.signal);
-    if (got == 0) { /* the guardian was killed */
+    if (got == 0) { /* the guardian has died */
         uv_poll_stop(poll);
         s->exit_code = EXIT_CODE_DDPRUN;
         end_all(s);
@@ -629,8 +634,8 @@ static void on_signals(uv_poll_t *poll, int status, int events)
             take_signal(s, (int)info.ssi_signo);
 }
 
-/* Close the streams of a remote shell that has exited, if a process that the shell has left holds them open, such as a master
- * connection of ssh. While the console is behind, nothing is read, so bytes may still be there. */
+/* Close the streams of an exited remote shell if another process keeps them open, for example a master connection
+ * of ssh. A paused host stays open, because unread bytes may remain. */
 static void drain_peer(struct peer *p, uint64_t now)
 {
     struct peer_stream *streams[] = { &p->out, &p->err };
@@ -665,16 +670,16 @@ static void check_deadlines(struct starter *s)
             uv_process_kill(&p->process, SIGTERM);
         }
         if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !p->has_exited) {
-            log_error(
-                "%s: its remote shell has not ended and is killed; look there for what is left of the job",
-                p->host->name);
+            log_error("%s: the remote shell has not ended and is killed; check this host for remaining "
+                      "processes of the job",
+                      p->host->name);
             uv_process_kill(&p->process, SIGKILL);
         }
         drain_peer(p, now);
     }
 }
 
-/* Tell the user which hosts have not started yet. */
+/* Print which hosts have not started yet, every TELL_MS. */
 static void tell_waiting(struct starter *s)
 {
     struct buf names = { 0 }, out = { 0 };
@@ -715,7 +720,7 @@ static void ring(void *user)
 
 /* --- from start to end ------------------------------------------------------------------------------------------ */
 
-/* Raise the limit of descriptors as far as the hard limit allows. Each remote shell needs three. */
+/* Raise the descriptor limit towards the number that `hosts` hosts need, at most to the hard limit. */
 static void raise_fd_limit(int hosts)
 {
     struct rlimit limit;
@@ -734,7 +739,7 @@ static bool open_starter(struct starter *s, int lifeline)
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].act != SIGNAL_NONE && signal_rows[i].act != SIGNAL_CHILD)
             sigaddset(&watched, signal_rows[i].number);
-    sigset_t child; /* libuv waits for it with a handler */
+    sigset_t child; /* stays unblocked, because libuv catches SIGCHLD with a handler */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);

@@ -1,7 +1,7 @@
 /* console.c -- see console.h.
  *
- * stdout and stderr may be the same terminal. So a row on which a progress bar is drawn belongs to the console, not
- * to a stream: the stream that writes next erases the row first. All lines of one read are queued together. */
+ * stdout and stderr may be the same terminal. So the row of a progress bar belongs to the console, not to a
+ * stream. The stream that prints next erases the bar first. */
 #include "output/console.h"
 
 #include "output/lines.h"
@@ -14,8 +14,8 @@
 
 enum {
     BATCH_KEPT = 1 << 20,  /* a batch buffer is freed if one huge line has grown it above this size */
-    HELD_MAX = 16 << 20,   /* bytes in unfinished lines of all streams together */
-    HELD_FREE = 256 * 1024 /* a line up to this length is never cut for HELD_MAX */
+    HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams together */
+    HELD_FREE = 256 * 1024 /* over HELD_MAX, only a line longer than this is cut */
 };
 
 /* Return true if `fd` is a terminal on which the cursor can be moved. */
@@ -25,14 +25,14 @@ static bool is_screen(const struct plan *plan, int fd)
     return term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
 }
 
-/* Return true if colours are requested and `fd` is a terminal; in a file the codes would be visible. */
+/* Return true if colours are requested and `fd` is a terminal. In a file, colour codes would be visible text. */
 static bool has_colour(const struct plan *plan, int fd)
 {
     return plan_wants_colour(plan) && is_screen(plan, fd);
 }
 
-/* Return the row for a descriptor. Control characters are escaped on every terminal, also on a terminal without a
- * movable cursor. */
+/* Return the row that represents a descriptor. Control characters are escaped on every terminal, even if its
+ * cursor cannot be moved. */
 static struct line_row *console_row(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
@@ -60,14 +60,13 @@ void console_free(struct console *c)
     buf_free(&c->batch);
 }
 
-/* Return the time of an event: since the start of ddprun, so that differences are correct even if a user sets the
- * wall clock. */
+/* Return the time since the start of ddprun. A change of the wall clock does not affect this time. */
 static uint64_t since_start(const struct console *c)
 {
     return clock_ms() - c->started_ms;
 }
 
-/* Read both clocks: the wall clock, to compare with other hosts, and the monotonic clock, which cannot be set. */
+/* Read both clocks. The wall clock allows a comparison with other hosts. The monotonic clock cannot be changed. */
 static struct line_time now(const struct console *c)
 {
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
@@ -82,9 +81,8 @@ static void queue_batch(struct console *c, int sink)
         buf_free(&c->batch);
 }
 
-/* Append a message of ddprun as a line. The text may contain names of files, hosts and foreign processes, which are
- * as untrusted as a worker's line. So all control characters and colours are removed, for terminals and logs
- * alike. */
+/* Append a message of ddprun as a line. The text may contain names from other programs and hosts, which are not
+ * trusted. So control characters and colours are removed, on terminals and in files. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
     bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&
@@ -94,7 +92,7 @@ static void note_line(struct console *c, const char *text, struct buf *out)
     c->midline = c->midline && !ok;
 }
 
-/* Queue `text` after all earlier output of the workers. */
+/* Print `text` after all earlier output of the workers. */
 void console_note(struct console *c, const char *text)
 {
     struct buf out = { 0 };
@@ -110,8 +108,8 @@ void console_note(struct console *c, const char *text)
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
 
-/* Append a line that was folded. The prefix is formatted now, because the ranks were unknown when the line was read.
- * The stream of the line still exists, because waiting lines are written when the last pipe is closed. */
+/* Append a folded line. Its prefix is formatted only now, when all ranks of the line are known. The stream of the
+ * line still exists, because all waiting lines are written when the last pipe is closed. */
 static void on_folded(void *user, const struct fold_line *line)
 {
     struct console_fold *f = user;
@@ -125,7 +123,7 @@ static void on_folded(void *user, const struct fold_line *line)
     line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
 }
 
-/* Start the folding, separately for stdout and stderr, because their lines have no common order. */
+/* Start to fold lines. stdout and stderr are folded separately, because no order exists between their lines. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
 {
     c->waits = waits;
@@ -141,7 +139,7 @@ bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), voi
     return true;
 }
 
-/* Print all due lines, and set the common timer of both streams to the earlier time. */
+/* Print the due lines of stdout and stderr. Set their common timer to the next due time. */
 void console_fold_time(struct console *c)
 {
     const uint64_t at = now(c).since_us;
@@ -155,7 +153,7 @@ void console_fold_time(struct console *c)
         c->waits(c->user, next - at);
 }
 
-/* Print all waiting lines, and erase the last row, because a progress bar would otherwise remain on the row. */
+/* Print all waiting lines. Then erase a progress bar that is still on the last row. */
 void console_fold_finish(struct console *c)
 {
     for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
@@ -167,7 +165,8 @@ void console_fold_finish(struct console *c)
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
 
-/* Format the prefix. The caller does so only at the first read, because many streams never print, or at every read if the prefix contains the time. */
+/* Format the prefix at the first read, because many streams never print. A prefix that contains the time is
+ * formatted at every read. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;
@@ -180,7 +179,7 @@ static void make_prefix(struct console_stream *s)
         line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &s->prefix);
 }
 
-/* Read the clock, once for all lines of a read. */
+/* Read the clock once for all lines of a read. Format the prefix if necessary. */
 static void stamp(struct console_stream *s)
 {
     s->at = now(s->console);
@@ -188,8 +187,8 @@ static void stamp(struct console_stream *s)
         make_prefix(s);
 }
 
-/* Pass a line to the folding, where it waits for equal lines of other ranks. If no other line waits yet, set the
- * timer that limits the wait. */
+/* Pass a line to the fold, where the line waits for equal lines of other ranks. If it is the only waiting line,
+ * set the timer. */
 static void fold_line(struct console_stream *s, struct fold *fold, struct slice text, enum line_kind kind)
 {
     const struct fold_line line = {
@@ -199,8 +198,8 @@ static void fold_line(struct console_stream *s, struct fold *fold, struct slice 
         s->console->waits(s->console->user, FOLD_QUIET_US);
 }
 
-/* Append a line, as text or as an event, to the batch. Writing each line separately would cost a lock and a system
- * call per line, and a fast worker prints thousands of lines. */
+/* Append a line to the batch, as text or as an event. Queueing each line separately would cost a lock and a system
+ * call per line. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct console_stream *s = user;
@@ -214,8 +213,8 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
 
-/* Initialize a stream. With `raw`, the bytes of a single worker without prefixes are passed on unchanged, as if the
- * worker wrote to ddprun's stdout itself. So a prompt without a newline is visible at once. */
+/* Initialize a stream. The stream is `raw` for a single worker without prefix: its bytes are passed on unchanged.
+ * So a prompt without a newline is visible at once. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
 {
     const struct plan *plan = c->plan;
@@ -226,7 +225,7 @@ void console_stream_init(struct console_stream *s, struct console *c, int local_
     lines_init(&s->lines, on_line, s, LINES_LIMIT);
 }
 
-/* Format the prefix again, because it may contain the pid. */
+/* Record the pid. The prefix is formatted again, because it may contain the pid. */
 void console_stream_started(struct console_stream *s, pid_t pid)
 {
     s->pid = pid;
@@ -244,8 +243,7 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* Update how many bytes unfinished lines occupy. The limit applies to the sum of all workers that write without a
- * newline. */
+/* Update the number of bytes in unfinished lines. If all streams together exceed the limit, cut a long line. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -255,7 +253,7 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* Return true while a bar is shown, which the caller must update later. */
+/* Return true while a progress bar is active, because the caller must then call console_stream_update later. */
 bool console_stream_feed(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
@@ -278,8 +276,8 @@ void console_stream_update(struct console_stream *s)
         queue_batch(s->console, s->sink);
 }
 
-/* Print the rest of an unfinished line as a line. With folding, the bar's row is erased later, after the last
- * line. */
+/* Print an unfinished line as a line. Without folding, erase the bar now; with folding, the bar is erased after
+ * the last line. */
 void console_stream_finish(struct console_stream *s)
 {
     struct console *c = s->console;

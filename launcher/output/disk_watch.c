@@ -1,7 +1,7 @@
 /* disk_watch.c -- see disk_watch.h.
  *
- * An operation stores its path, then its start time; the time is 0 after the operation has returned. If a reader
- * finds the same time before and after it copies the path, the copied path belongs to that operation. */
+ * An operation stores its path, then its start time. The time is 0 when no operation runs. A reader copies the
+ * path between two reads of the time. If both times are equal, the path belongs to that operation. */
 #include "output/disk_watch.h"
 
 #include "base/clock.h"
@@ -18,14 +18,14 @@
 struct disk_watch {
     atomic_bool left;
     struct disk_slot {
-        _Atomic uint64_t since_ms; /* 0 = no operation */
+        _Atomic uint64_t since_ms; /* start of the operation; 0 = no operation runs */
         char path[DISK_PATH_MAX];
     } slots[DISK_USERS];
 };
 
 static struct disk_watch own, *watch = &own;
 
-/* Share the slots. After a failure, the guardian cannot read the agent's slots and waits for the agent without a
+/* Share the slots. If mmap fails, the guardian cannot read the agent's slots and waits for the agent without a
  * limit. */
 void disk_watch_share(void)
 {
@@ -74,8 +74,8 @@ bool disk_watch_left(void)
 
 /* --- work that may hang ------------------------------------------------------------------------------------ */
 
-/* The caller and the thread share a job. The first of both to lock the mutex decides whether caller or thread frees
- * `user`. The last of both frees the job. */
+/* The caller and the thread share a job. If `run` ends in time, the caller frees the job. If the caller leaves
+ * first, the thread releases `user` and frees the job. */
 
 struct job {
     struct aside work;
@@ -122,7 +122,7 @@ static void *job_main(void *arg)
     return NULL;
 }
 
-/* Start the thread with all signals blocked, because the main thread handles signals. */
+/* Start the thread. All signals are blocked in the thread, because the main thread processes them. */
 static bool start(struct job *job, pthread_t *thread)
 {
     sigset_t all, before;
@@ -133,8 +133,7 @@ static bool start(struct job *job, pthread_t *thread)
     return ok;
 }
 
-/* Wait for the thread until the limit, then join or detach the thread. The thread is detached only here, because only
- * this function learns whether the thread is late. */
+/* Wait for the thread until the limit. Join the thread and free the job, or detach the thread. */
 static bool wait_for(struct job *job, pthread_t thread, int limit_ms)
 {
     const struct timespec end = clock_after_us((uint64_t)limit_ms * 1000);

@@ -1,8 +1,8 @@
 /* event_log.c -- see event_log.h.
  *
- * Lines are formatted here and written by a thread of log.c, so a slow disk may lose lines but never delays the job.
- * The name of the file may contain the node's rank, which an elastic node receives with its first round. Before that,
- * up to EARLY_BYTES of lines wait in memory. These lines are written first. */
+ * Lines are formatted here. A thread of log.c writes them, so a slow disk may lose lines but never delays the job.
+ * The file's name may contain the node's rank, which an elastic node receives with its first round. Until then up
+ * to EARLY_BYTES of lines wait in memory. */
 #include "output/event_log.h"
 
 #include "agent/agent.h"
@@ -49,8 +49,8 @@ bool event_add_worker(cJSON *o, const struct plan_worker *who)
     return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
 }
 
-/* With `kind` a program can join the parts of a line that was too long for one event, and can draw a progress bar on
- * one row. */
+/* Append a line of a worker. With `kind`, a program can join the parts of a long line, and can draw a progress bar
+ * on one row. */
 bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind)
 {
@@ -74,7 +74,7 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 
 /* --- signals in JSON --------------------------------------------------------------------------------------- */
 
-/* All members are always present, so that a reader needs no check. */
+/* All members are always present, so a reader need not check whether they exist. */
 
 enum { MEMBER_MAX = 64 };
 
@@ -110,16 +110,16 @@ struct event_log {
     const struct plan *plan;
     void (*warn)(void *user, const char *words);
     void *user;
-    char *path;             /* owned; NULL = not known yet */
-    struct line_file *file; /* owned; NULL = not open yet, or opening failed */
-    struct buf early;       /* lines that wait for the name */
+    char *path;             /* owned; NULL = not formatted yet */
+    struct line_file *file; /* owned; NULL = not open */
+    struct buf early;       /* lines that wait until the file is open */
     bool warned;
-    int round;        /* 0 = before the first round */
-    int64_t ahead_ms; /* store's clock minus own clock; only with an instance */
+    int round;        /* current round; 0 = before the first round */
+    int64_t ahead_ms; /* store's clock minus this host's clock; valid if `instance` is set */
     char instance[LIMIT_INSTANCE];
 };
 
-/* Warn once, because further lost lines are not news. */
+/* Warn the user at most once. */
 static void warn(struct event_log *log, int error)
 {
     char words[LOG_PATTERN_MAX + 256];
@@ -134,7 +134,7 @@ static void warn(struct event_log *log, int error)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* Format the name of the file, with the letters of the workers' log files, except letters that describe a worker. */
+/* Format the file's name. The pattern has the letters of --log_file, except the letters that describe a worker. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,
@@ -149,8 +149,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
-/* Open the file. Directories are created only when the open fails because of a missing directory. The file is opened
- * only once. `path` records the attempt. */
+/* Open the file and write the early lines. Create directories only if a directory is missing. The file is opened
+ * only once, because `path` is set from then on. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
@@ -168,15 +168,15 @@ static void open_file(struct event_log *log)
     buf_free(&log->early);
 }
 
-/* Return true while lines must wait for the rank in the name. With --node_rank the rank is known from the start. */
+/* Return true while the file's name needs the node's rank, but no round has begun. With --node_rank the rank is
+ * known from the start. */
 static bool waits_for_name(const struct event_log *log)
 {
     return log->path == NULL && log->round == 0 && log->plan->meeting.node_rank < 0 &&
            strstr(log->plan->cli->events, "%n") != NULL;
 }
 
-/* Write a line, or keep it until the name is known. Lines beyond 256 KiB are dropped, because so many lines about
- * waiting are enough. */
+/* Write a line, or keep the line until the file is open. Lines beyond EARLY_BYTES are dropped. */
 static void event_log_line(struct event_log *log, struct slice line)
 {
     if (log->path == NULL && !waits_for_name(log))
@@ -205,7 +205,8 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void 
     return log;
 }
 
-/* Close the log. A node that never joined a round still writes its lines, under the name without a rank. */
+/* Close the log. If the node never joined a round, the early lines are written now, to a file whose name has no
+ * rank. */
 void event_log_close(struct event_log *log)
 {
     if (log == NULL)
@@ -214,7 +215,7 @@ void event_log_close(struct event_log *log)
         open_file(log);
     disk_begin(DISK_EVENTS, log->path != NULL ? log->path : "");
     const struct line_file_state state = line_file_close(log->file, LINE_FILE_CLOSE_MS);
-    if (state.error != ETIMEDOUT) /* after ETIMEDOUT the thread may still hang in the file system */
+    if (state.error != ETIMEDOUT) /* otherwise the thread may still hang in the file system */
         disk_end(DISK_EVENTS);
     if (state.error != 0)
         warn(log, state.error);
@@ -225,8 +226,7 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Append the wall clock, for people and for programs that do not know the store's clock. Durations are computed from
- * `ms`. */
+/* Append the wall clock, for people and other programs. Readers compute durations from `ms`, not from this time. */
 static bool add_time(struct buf *more)
 {
     char time[EVENT_TIME_MAX];
@@ -234,7 +234,7 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* Write an event. An event without the common members is dropped, because a reader could not sort such an event. */
+/* Write an event. An event whose members could not be added is dropped, because a reader could not sort it. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };
@@ -243,8 +243,8 @@ static void finish(struct event_log *log, struct slice object, const struct buf 
     buf_free(&line);
 }
 
-/* Return true if the object has the member "job". Inside a JSON text, each quote follows a backslash, so `"job":` can
- * only be a member. */
+/* Return true if the object has the member "job". A string cannot contain `"job":`, because JSON escapes its
+ * quotes. */
 static bool names_job(struct slice object)
 {
     static const char member[] = ",\"job\":";

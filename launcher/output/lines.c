@@ -1,16 +1,22 @@
 /* lines.c -- see lines.h.
  *
- * The stream consists of segments, each ended by \n or \r. `text` contains the unfinished segment. `update` contains
- * the last segment that ended with \r. A carriage return only moves the cursor, so the update stays visible until
- * other text overwrites it. This rule covers all cases:
+ * The stream consists of segments, each ended by
+ *  or \r. `text` contains the unfinished segment. `update` contains the last segment that ended with \r. A
+ * carriage return only moves the cursor, so the update stays visible until other text overwrites it. This rule
+ * covers all cases:
  *
  *     bytes                    line
- *     "a\r\n"                  "a"      a text file from Windows
- *     "\r10%\r20%\rdone\n"     "done"   a bar that writes \r in front
- *     "10%\r20%\r\n"           "20%"    a bar that writes \r behind
- *     "a\r\r\n"                "a"      both at once
+ *     "a\r
+ * "                  "a"      a text file from Windows
+ *     "\r10%\r20%\rdone
+ * "     "done"   a bar that writes \r before each update
+ *     "10%\r20%\r
+ * "           "20%"    a bar that writes \r after each update
+ *     "a\r\r
+ * "                "a"      both
  *
- * Lines do not depend on how reads cut the bytes. Only the times of lines_show_update depend on the reads. */
+ * Lines do not depend on how reads cut the bytes. Only lines_show_update depends on the reads, because a timer
+ * calls it. */
 #include "output/lines.h"
 
 #include "tables/text.h"
@@ -25,7 +31,7 @@ void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
-/* Clear the buffer for the next segment. Free a buffer that one huge line has grown. */
+/* Clear the buffer. Free the memory if one huge line has grown it. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -44,7 +50,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
-/* Deliver the text so far as LINE_CUT. The segment continues. */
+/* Deliver the text so far as LINE_CUT. The rest of the line follows later. */
 void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -52,8 +58,7 @@ void lines_cut(struct lines *l)
     empty(&l->text);
 }
 
-/* Append to the unfinished segment. When memory is short, the parts are delivered as they arrive, so nothing is
- * lost. */
+/* Append to the unfinished segment. When memory is short, deliver the bytes as LINE_CUT, so nothing is lost. */
 static void lines_add(struct lines *l, const char *p, size_t len)
 {
     while (len > 0) {
@@ -70,15 +75,15 @@ static void lines_add(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* Drop the update, because after a newline, or after an erase, no text can overwrite it. */
+/* Drop the update, because later text no longer overwrites it. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);
     l->update_shown = false;
 }
 
-/* Handle \r: later text may overwrite the segment. An empty segment overwrites no text. A segment that only erases
- * the row removes the update. */
+/* End a segment with \r: it becomes the update, which later text may overwrite. An empty segment changes nothing.
+ * A segment that only erases the row removes the update. */
 static void end_update(struct lines *l)
 {
     if (slice_equal(buf_slice(&l->text), slice_str(ERASE_ROW))) {
@@ -94,7 +99,7 @@ static void end_update(struct lines *l)
     empty(&l->text);
 }
 
-/* Deliver the line that ends here: its last segment or, if no text has followed the update, the update. */
+/* Deliver the line that ends here: its last segment or, if that segment is empty, the update before it. */
 static void end_line(struct lines *l, enum line_kind kind)
 {
     if (l->text.len > 0 || l->update.len == 0)
@@ -105,7 +110,8 @@ static void end_line(struct lines *l, enum line_kind kind)
     forget_update(l);
 }
 
-/* Handle the part of a line before \n, which may contain \r. */
+/* Add the part of a line before
+ * . The part may contain \r. */
 static void add_segments(struct lines *l, const char *p, size_t len)
 {
     const char *cr;
@@ -119,7 +125,8 @@ static void add_segments(struct lines *l, const char *p, size_t len)
     lines_add(l, p, len);
 }
 
-/* Return true for a line that is complete in these bytes and has no \r: the usual case, which needs no copy. */
+/* Return true for the usual case: the bytes are a complete line without \r. Such a line is delivered without a
+ * copy. */
 static bool is_plain(const struct lines *l, const char *p, size_t len)
 {
     return l->text.len == 0 && l->update.len == 0 && len <= l->limit && memchr(p, '\r', len) == NULL;
@@ -159,18 +166,17 @@ void lines_finish(struct lines *l)
 
 /* --- tail ------------------------------------------------------------------------------------------------- */
 
-/* The ring grows like a plain buffer until it has its full size, and only a full ring wraps. So a worker that writes
- * three lines needs memory for three lines, and 512 silent streams need no memory.
+/* The ring grows until it has TAIL_BYTES, and only a full ring wraps. So a worker that writes three lines needs
+ * memory for three lines, and 512 silent streams need none.
  *
  *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
  *     full:      ring [efgdabcX]  start 4, len 8         new bytes overwrite the oldest
  *
- * The ring contains bytes, not lines, because only the bytes of the worker that failed first are ever cut into
- * lines. */
+ * The ring contains bytes, not lines. Only the bytes of the worker that failed first are ever cut into lines. */
 
 enum { TAIL_MIN = 1024 };
 
-/* Make room for `need` bytes, up to TAIL_BYTES. Call this only while start is 0. */
+/* Grow the ring to `need` bytes, at most to TAIL_BYTES. `start` must be 0. */
 static bool tail_grow(struct tail *t, size_t need)
 {
     size_t cap = t->cap > 0 ? t->cap : TAIL_MIN;
@@ -184,8 +190,8 @@ static bool tail_grow(struct tail *t, size_t need)
     return true;
 }
 
-/* Copy at most twice per call, once to the end of the ring and once from its beginning. If the slice has more bytes
- * than the ring, only the last bytes are copied. */
+/* Append bytes, and overwrite the oldest when the ring is full. If the slice is longer than the ring, only its
+ * last bytes are copied. */
 void tail_feed(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
@@ -214,7 +220,7 @@ static uint8_t byte_at(const struct tail *t, size_t i)
     return t->ring[(t->start + i) % t->cap];
 }
 
-/* Return the length of the text without blank lines at the end. */
+/* Return the length of the tail without blank lines at its end. */
 static size_t text_end(const struct tail *t)
 {
     size_t end = t->len;
@@ -223,7 +229,7 @@ static size_t text_end(const struct tail *t)
     return end;
 }
 
-/* Search backwards from the end of the text, because the oldest line of a full ring may lack its beginning. */
+/* Search backwards from the end, because the oldest line of a full ring may be incomplete. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
 {
     size_t end = text_end(t);
@@ -233,7 +239,7 @@ size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
     while (begin > 0 && lines < max)
         lines += byte_at(t, --begin) == '\n';
     if (lines == max)
-        begin++; /* after the newline of the previous line */
+        begin++; /* skip the newline of the line before */
     else
         lines++;
     uint8_t *to = buf_reserve(out, end - begin + 1);
@@ -254,14 +260,14 @@ void tail_free(struct tail *t)
 
 /* --- merge ------------------------------------------------------------------------------------------------ */
 
-/* Append one line or a piece of a line, with the prefix if the line begins here. */
+/* Append a line or a piece of a line. At the start of a line append the prefix first. */
 static bool merge_put(struct merge *m, const void *data, size_t len, struct buf *out)
 {
     const bool begins = !m->midline && m->rest.len == 0;
     return (!begins || buf_append(out, m->prefix, strlen(m->prefix))) && buf_append(out, data, len);
 }
 
-/* Append the beginning of the unfinished line. */
+/* Append the rest, which is the beginning of the unfinished line. */
 static bool merge_put_rest(struct merge *m, struct buf *out)
 {
     struct buf rest = m->rest;
@@ -304,11 +310,11 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* Numbers are formatted here and not in prefix.c, so that prefix.c need not distinguish a single rank from a set. */
+/* Ranks are formatted here, so prefix.c need not distinguish a single rank from a set of ranks. */
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
-/* A set of local ranks (from 0) and the rank that belongs to local rank 0. */
+/* Local ranks, and the global rank of local rank 0. */
 struct numbered {
     const struct rank_set *local_ranks;
     int base;
@@ -320,7 +326,7 @@ static int rank_at(const void *user, int i)
     return rank_set_has(n->local_ranks, i) ? n->base + i : -1;
 }
 
-/* Append "3", or "0,2-5" for a set, and a NUL. */
+/* Append "3" for a single rank or "0,2-5" for a set, and a NUL. */
 static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
 {
     const struct numbered n = { from->ranks, base };
@@ -329,7 +335,7 @@ static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
     return ok && buf_append(out, "", 1);
 }
 
-/* Append the prefix. `values` already has the values of the ranks. Add the other values. */
+/* Append the prefix. The caller has set the ranks in `values`; this function sets the other values. */
 static bool put_prefix(const struct plan *plan, const struct line_origin *from, struct prefix_values *values,
                        int colour, struct buf *out)
 {
@@ -380,18 +386,19 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 /*     rank 0 prints A, B        waiting lines: A{0} B{0}
  *     rank 1 prints B, A        waiting lines: A{0} B{0,1} A{1}
  *
- * Rank 1 joins the waiting B. Its A must not join the waiting A, which precedes that B, so its A is a new line.
+ * Rank 1 joins the waiting B. The A of rank 1 must not join the waiting A, because the waiting A comes before B.
+ * So rank 1 adds a new A.
  *
- * Waiting lines are numbered and written in that order. For each rank the number of its last line is recorded, and the
- * rank joins only later lines. When a line is due, all earlier lines are written first. So each line is written at the
- * latest when it is due, even if ranks still join an earlier line.
+ * Waiting lines are numbered in their order, and are written in this order. The fold records the number of each
+ * rank's last line. A rank joins only lines with a higher number. When a line is due, it is written together with
+ * all earlier lines, even if ranks still join these.
  *
- * Equal lines are found by their hash, from the newest line back to the rank's last line, so a line of a rank that
- * repeats its lines is compared with only one waiting line. A progress bar's update or a piece of a longer line is
- * never joined, but keeps its place in the order. */
+ * Equal lines are found by their hash. The search goes from the newest line back to the rank's last line, so it is
+ * short if a rank repeats its lines. An update of a progress bar and a piece of a longer line are never joined,
+ * but keep their place in the order. */
 
-/* Every line gets the prefix, whatever it contains, so that no line of a worker looks like a line of ddprun or of
- * another worker. */
+/* Every line gets the prefix, whatever the line contains. So a worker cannot print a line that looks like a line
+ * of ddprun or of another worker. */
 
 static bool fold_put_line(struct buf *out, const struct line_row *row, struct slice prefix, struct slice text,
                           enum line_kind kind)
@@ -431,11 +438,11 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
 enum { BUCKETS = 4096 };
 
 struct waiting {
-    struct fold_line line;         /* the line; its text is stored after this struct */
-    struct waiting *next;          /* the next in the order */
-    struct waiting *older, *newer; /* neighbours in the same bucket */
+    struct fold_line line;         /* `text` of the line is stored after this struct */
+    struct waiting *next;          /* next line in the order */
+    struct waiting *older, *newer; /* neighbours in the same hash bucket */
     uint64_t number, hash, joined_us;
-    struct rank_set ranks; /* empty while only one rank has printed the line */
+    struct rank_set ranks; /* ranks that have printed the line; empty while only one rank has printed it */
     int count;
     char text[];
 };
@@ -444,7 +451,7 @@ struct fold {
     fold_fn line;
     void *user;
     int ranks;
-    uint64_t *last; /* for each rank the number of its last line; 0 = none */
+    uint64_t *last; /* number of each rank's last line; 0 = none */
     uint64_t number;
     struct waiting *first, **end;
     struct waiting *newest[BUCKETS];
@@ -486,7 +493,7 @@ static void add_newest(struct fold *f, struct waiting *w)
     f->bytes += w->line.text.len;
 }
 
-/* Append a waiting line. Return false when memory is short. */
+/* Append a line to the waiting lines. Return false when memory is short. */
 static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     const size_t len = line->text.len;
@@ -504,7 +511,7 @@ static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
     return true;
 }
 
-/* Remove and return the first line, which is also the oldest of its bucket. */
+/* Remove and return the first waiting line, which is also the oldest of its bucket. */
 static struct waiting *take_first(struct fold *f)
 {
     struct waiting *w = f->first;
@@ -528,7 +535,7 @@ static void deliver_first(struct fold *f)
     free_waiting(w);
 }
 
-/* Deliver all lines up to this number. */
+/* Deliver all waiting lines up to this number. */
 static void deliver_through(struct fold *f, uint64_t number)
 {
     while (f->first != NULL && f->first->number <= number)
@@ -552,7 +559,7 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* Return the oldest line with this text among the lines after the rank's last line, or NULL if no line matches. */
+/* Return the oldest waiting line with this text that came after the rank's last line, or NULL. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];
@@ -562,8 +569,8 @@ static struct waiting *fold_find(const struct fold *f, const struct fold_line *l
     return found;
 }
 
-/* Record that another rank has printed the line `w`, which waits for more ranks. When all ranks have printed the
- * line, it is delivered at once. Return false when memory is short. */
+/* Record that another rank has printed the waiting line `w`. If all ranks have printed it, deliver it at once.
+ * Return false when memory is short. */
 static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {
     if (w->count == 1) {
@@ -584,7 +591,7 @@ bool fold_put(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* A worker that causes collisions only slows down the console of its own job. */
+    /* A worker that provokes collisions slows down only the console of its own job. */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))

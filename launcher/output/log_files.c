@@ -1,11 +1,11 @@
 /* log_files.c -- see log_files.h.
  *
- * Part numbers increase, and a part keeps its name, so a part can be copied away at any time, and a rotation is one
- * rename. If a newline is within NEAR_BYTES before the limit, a part ends after this newline, so that no line is cut
+ * Part numbers increase, and a part keeps its name. So a user can copy a part away at any time, and a rotation is
+ * one rename. A part ends after a newline if the last NEAR_BYTES before the limit contain one, so no line is cut
  * in two.
  *
- * A failed rotation must not lose a byte. The file keeps growing, and the next attempt follows after as many bytes as
- * the limit. */
+ * A failed rotation loses no byte: the file keeps growing, and the next rotation follows after rotate.bytes more
+ * bytes. */
 #include "output/log_files.h"
 
 #include "base/clock.h"
@@ -24,24 +24,23 @@
 #include <unistd.h>
 
 enum {
-    NEAR_BYTES = 64 * 1024, /* how far from the limit to look for a newline */
-    LOOK_MS = 1000          /* how often to check that the file still exists */
+    NEAR_BYTES = 64 * 1024, /* how far before the limit a newline is searched */
+    LOOK_MS = 1000          /* interval between checks that the file still exists */
 };
 
 struct log_file {
     int fd;
     struct log_rotate rotate;
-    uint64_t size;   /* size of the current file */
-    uint64_t full;   /* rotate at this size; increased when a rotation fails */
-    int part;        /* number of the latest part, 0 = no part yet */
-    bool line_ended; /* the last byte written was a newline, or the file is empty */
+    uint64_t size;   /* bytes in the current file */
+    uint64_t full;   /* size at which the file is rotated; increased when a rotation fails */
+    int part;        /* number of the latest part; 0 = no part yet */
+    bool line_ended; /* the file is empty or ends with a newline */
     uint64_t look_ms;
-    atomic_int news; /* enum log_news, not reported yet */
+    atomic_int news; /* an enum log_news that the user does not know yet */
     char path[];
 };
 
-/* A limit of 0 means no limit. Without a limit, `full` is never reached, so the code that writes needs no special
- * case. */
+/* Create the file. With a limit of 0, `full` is never reached, so the other functions need no special case. */
 struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
@@ -65,8 +64,8 @@ struct log_file *log_file_create(const char *path, struct log_rotate rotate, str
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* Return how many of the next bytes belong to this part: up to the last newline near the limit, otherwise up to the
- * limit. */
+/* Return how many of the next bytes the current file still takes: up to the last newline near the limit, or up to
+ * the limit. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -85,7 +84,7 @@ static bool part_name(char out[PATH_MAX], const struct log_file *f, int part)
     return snprintf(out, PATH_MAX, "%s.%d", f->path, part) < PATH_MAX;
 }
 
-/* Rename the file to its part name. Never overwrite an existing file: use the next free number. */
+/* Rename the file to the name of its part. If a file with that name exists, use the next free number. */
 static bool move_away(struct log_file *f)
 {
     char name[PATH_MAX];
@@ -93,7 +92,7 @@ static bool move_away(struct log_file *f)
         if (!part_name(name, f, f->part + 1))
             return false;
         int error = sys_renameat2(AT_FDCWD, f->path, AT_FDCWD, name, RENAME_NOREPLACE) == 0 ? 0 : errno;
-        if (error == EINVAL || error == ENOSYS) /* a file system without that flag */
+        if (error == EINVAL || error == ENOSYS) /* the file system does not support RENAME_NOREPLACE */
             error = link(f->path, name) == 0 && unlink(f->path) == 0 ? 0 : errno;
         if (error == 0 || error == EEXIST)
             f->part++;
@@ -103,7 +102,7 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* Rename the old file back, because the new file could not be created and the user expects the old name. */
+/* Rename the part back, because the new file could not be created. The user expects output under the old name. */
 static void take_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -111,7 +110,7 @@ static void take_back(const struct log_file *f)
         sys_renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
 }
 
-/* Create a new file under the name, which is now free. The old file stays open until the new file exists. */
+/* Create a new file at `path`, where no file exists now. The old file stays open until the new file exists. */
 static bool open_anew(struct log_file *f)
 {
     struct ddp_err err;
@@ -125,7 +124,7 @@ static bool open_anew(struct log_file *f)
     return true;
 }
 
-/* Remove one part for each part added, so that their number stays the same. A missing part is not an error. */
+/* Remove the oldest part if there are more than `keep` parts. A missing part is not an error. */
 static void forget_oldest(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -149,8 +148,8 @@ static void rotate(struct log_file *f)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Create the file again if it was deleted, perhaps with its directory: the user has removed the old content, but new
- * output must be kept. */
+/* Create the file again if the user has deleted it, perhaps with its directory. The old content is gone, but new
+ * output must not be lost. */
 static void look_if_deleted(struct log_file *f)
 {
     struct stat st;
@@ -162,13 +161,14 @@ static void look_if_deleted(struct log_file *f)
         atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
 }
 
-/* Return the news and reset them. Atomic, because the writer's thread stores the news and the loop reads them. */
+/* Return the news and reset them. They are atomic, because the writer's thread stores them and the event loop
+ * reads them. */
 enum log_news log_file_news(struct log_file *f)
 {
     return atomic_exchange(&f->news, LOG_NO_NEWS);
 }
 
-/* Write up to `len` bytes into the current file. Return the number of written bytes. */
+/* Write up to `len` bytes to the current file. Return the number of written bytes. */
 static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, int *error)
 {
     size_t done = 0;
@@ -185,7 +185,7 @@ static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, in
     return done;
 }
 
-/* Write part by part, because one write fills several parts when a worker prints more than the limit at once. */
+/* Write the bytes, and rotate after each full part. One call may fill several parts. */
 static size_t target_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     struct log_file *f = user;
@@ -219,9 +219,8 @@ struct writer_target log_file_target(struct log_file *f)
 
 /* --- logdir ----------------------------------------------------------------------------------------------- */
 
-/* Other users may be able to write to the directory above the job's (/tmp). So existing files are not trusted. The
- * job's own directory must be new and private to its owner. Files are created exclusively and never through a
- * link. */
+/* Existing files are not trusted, because other users may be able to write to the parent directory (/tmp). The
+ * job's own directory must be new and private. Files are created exclusively and never through a link. */
 
 enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700 };
 
@@ -241,7 +240,7 @@ int logdir_parents(const char *path)
     return 0;
 }
 
-/* Create a directory. A rank's directory may exist already, because the job's directory above is private. */
+/* Create a directory. A worker's directory may exist already, because the job's directory above it is private. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     int error = logdir_parents(path);
@@ -252,8 +251,8 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     return DDP_OK;
 }
 
-/* Create the link under another name and rename it, so that the link is never missing. A user's directory or file
- * named "latest" stays, because the link is not necessary. */
+/* Create the link "latest" under a temporary name and rename it, so a link always exists. If the user has a file
+ * or directory named "latest", create no link. */
 static void link_latest(const char *root)
 {
     char link[PATH_MAX], temporary[PATH_MAX];
@@ -298,7 +297,7 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
         fd = open(path, flags, (mode_t)mode);
     if (fd < 0 && errno == EEXIST)
         ddp_fail(err, DDP_ERR_IO,
-                 "the log file %s exists already, and ddprun does not overwrite files; move that file away, "
+                 "the log file %s exists already, and ddprun does not overwrite files; move the file away, "
                  "or put %%j (job "
                  "id) or %%t (time) into --log_file",
                  path);
@@ -310,10 +309,10 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
 
 /* --- filtered --------------------------------------------------------------------------------------------- */
 
-/* Bytes are cut into lines a second time here, because the console has other rules for lines (bars, folding, JSON).
- * Only users who request such a file pay for the second cut. */
+/* This file receives its own copy of the lines, because the console treats lines in another way (bars, folding,
+ * JSON). Only users who request such a file pay for this. */
 
-/* Return true if the line contains one of the words. As in Python, every line contains an empty word. */
+/* Return true if the line contains one of the words. As in Python, every line contains the empty word. */
 static bool contains_one(const struct cli_filters *words, struct slice line)
 {
     for (size_t i = 0; i < words->n; i++)
@@ -322,8 +321,7 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* Append a matching line. When memory is short, the line is left out, but the stream's own log file contains the
- * line. */
+/* Append a matching line. When memory is short, drop the line; the stream's own log file contains it. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;
@@ -393,40 +391,39 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* One thread is not enough, because a terminal that the user has paused (Ctrl-S) must not stop the log files. One
- * thread per file would be too many, because 256 workers would need 512 threads, and files rarely block.
+/* One thread for all sinks is not enough, because a terminal that the user has paused (Ctrl-S) must not block the
+ * log files. One thread per file would be 512 threads for 256 workers.
  *
- * Memory: all queues together stay near QUEUED_BYTES, and each sink has a share. A blocked sink fills only its own
- * share and stops only the streams that write to it. */
+ * All queues together need about QUEUED_BYTES of memory, and each sink has a share of them. A blocked sink fills
+ * only its own share and blocks only the streams that write to it. */
 
 enum {
-    QUEUED_BYTES = 16 << 20, /* in all sinks */
-    SHARE_MAX = 1 << 20,     /* a longer queue would only delay output */
-    SHARE_MIN = 64 * 1024,   /* the bytes of one read */
-    LOW_PART = 4             /* reading continues when a share is filled to this part */
+    QUEUED_BYTES = 16 << 20, /* limit for the queues of all sinks together */
+    SHARE_MAX = 1 << 20,     /* limit of a share; a longer queue would only delay output */
+    SHARE_MIN = 64 * 1024,   /* at least the bytes of one read */
+    LOW_PART = 4             /* reading continues when the queue is below 1/LOW_PART of the share */
 };
 
 struct sink {
-    struct writer *writer; /* one of the writers below; NULL = not in use */
+    struct writer *writer; /* one of the three writers of struct sinks; NULL = not in use */
     int slot;
-    char *name; /* owned */
-    struct log_file
-        *file; /* owned by the writer, used here only for the news of the file; NULL for stdout and stderr */
+    char *name;            /* owned */
+    struct log_file *file; /* for log_file_news, owned by the writer; NULL for stdout and stderr */
     bool ended;
     bool told_failed, told_recovered;
 };
 
 struct sinks {
-    struct writer *out, *err, *files; /* stderr may be disabled */
+    struct writer *out, *err, *files; /* `err` equals `out` if stdout and stderr are the same file */
     enum writer_policy policy;
     struct sink *list;
     int n, files_open;
-    struct loss *past; /* losses of closed files; the names are owned */
+    struct loss *past; /* losses of files that are closed; this struct owns their names */
     size_t n_past;
 };
 
-/* Return true for "2>&1", or if both are one terminal. Two threads that write there would tear lines, because a pipe
- * keeps only short writes in one piece. */
+/* Return true if both descriptors are the same file, for example after "2>&1". Two threads must not write to the
+ * same file, because their lines would mix. */
 static bool same_file(int a, int b)
 {
     struct stat x, y;
@@ -435,14 +432,14 @@ static bool same_file(int a, int b)
 
 /* --- opening -------------------------------------------------------------------------------------------- */
 
-/* Return how many bytes may be queued for one sink. */
+/* Return the share of a sink: how many bytes may be queued for it. */
 static uint64_t share(const struct sinks *s)
 {
     const uint64_t each = QUEUED_BYTES / (uint64_t)(SINK_FILES + s->files_open);
     return each > SHARE_MAX ? SHARE_MAX : each < SHARE_MIN ? SHARE_MIN : each;
 }
 
-/* Set the share of each sink, which becomes smaller with each new file. */
+/* Set the share of each sink. More open files make the share smaller. */
 static void set_policy(struct sinks *s)
 {
     writer_set_policy(s->out, s->policy, share(s));
@@ -450,7 +447,7 @@ static void set_policy(struct sinks *s)
     writer_set_policy(s->files, s->policy, share(s));
 }
 
-/* Return a free place in the list, or -1 when memory is short. */
+/* Return an unused index of `list`, or -1 when memory is short. */
 static int free_place(struct sinks *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -464,8 +461,8 @@ static int free_place(struct sinks *s)
     return s->n++;
 }
 
-/* Add a sink for `file`, or for `fd` when `file` is NULL. Return its number. Return -1 when memory is short; the
- * caller then still owns `file`. */
+/* Add a sink for `file`, or for `fd` if `file` is NULL. Return the sink's number. When memory is short, return -1;
+ * the caller then still owns `file`. */
 static int add(struct sinks *s, struct writer *writer, int fd, struct log_file *file, const char *name)
 {
     const int place = free_place(s);
@@ -519,7 +516,7 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
 }
 
 /* Find an open log file by its path, because the pattern may give two workers the same file. With two descriptors,
- * both workers would overwrite each other's output. */
+ * the workers would overwrite each other's output. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)
@@ -528,8 +525,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* End all log files. The thread closes a file after it has written the pending bytes. After this call the file's news
- * must not be read, because the thread may free the file at any moment. */
+/* End all log files. The writer's thread closes each file after its last byte, and frees it. So this function
+ * forgets `file`, and its news can no longer be read. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -551,8 +548,8 @@ void sinks_put(struct sinks *s, int sink, struct slice bytes)
         writer_put(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Return true if the caller should wait. Two limits are far apart, because with a single limit every read would stop
- * and start the stream. A stream that may lose bytes never waits. */
+/* Return true if the caller should wait. The limit to stop is much higher than the limit to resume; otherwise a
+ * stream would stop and resume with every read. A stream that may lose bytes never waits. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -577,8 +574,7 @@ uint64_t sinks_written(struct sinks *s)
            writer_written(s->files);
 }
 
-/* Stop waiting. The thread still writes the queued bytes if the disk accepts them, but does not repeat a failed
- * write. */
+/* Stop waiting for sinks. The threads still write queued bytes, but do not retry a failed write. */
 void sinks_wait_no_more(struct sinks *s)
 {
     s->policy = WRITER_DROP;
@@ -589,7 +585,7 @@ void sinks_wait_no_more(struct sinks *s)
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
-/* Release the slot of a finished file. Keep its loss, because the slot's numbers are reset for the next file. */
+/* Free a sink whose file is closed. Keep its loss, because the next file resets the counters of the slot. */
 static void bury(struct sinks *s, struct sink *sink, const struct writer_state *state)
 {
     if (state->dropped > 0) {
@@ -606,7 +602,7 @@ static void bury(struct sinks *s, struct sink *sink, const struct writer_state *
     *sink = (struct sink){ 0 };
 }
 
-/* Get the news of a file. The news are reported before the state of its slot, because a deletion explains a later
+/* Get the news of a file. They are reported before the state of its slot, because a deletion may explain a
  * failure. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
@@ -618,8 +614,8 @@ static bool file_news(struct sink *sink, struct sink_event *event)
     return seen != LOG_NO_NEWS;
 }
 
-/* Report only the first failure and the first recovery, because a disk whose files are removed now and then may fail
- * and recover a thousand times. The total loss is reported at the end. */
+/* Report only the first failure and the first recovery of a sink, because a nearly full disk may fail and recover
+ * a thousand times. The total loss is reported at the end. */
 static bool state_news(struct sink *sink, const struct writer_state *state, struct sink_event *event)
 {
     bool *told = state->dropping ? &sink->told_failed : &sink->told_recovered;
@@ -648,8 +644,8 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
     return false;
 }
 
-/* Get the i-th loss. Pending bytes are included, because the caller no longer waits for them. Files of earlier
- * attempts are first. */
+/* Get the i-th loss; files of earlier attempts come first. Pending bytes count as lost, because the caller no
+ * longer waits for them. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {

@@ -1,11 +1,14 @@
 /* output.c -- see output.h.
  *
- * Normal path: output_round creates the files -> output_open creates pipes -> streams are read, lines queued -> the
- * writer's thread writes, wakes the loop (on_progress) -> end of file -> output_drain -> idle.
+ * Normal path: output_round creates the files, output_open creates the pipes. Streams are read, and their lines
+ * are queued. The writer's thread writes them and wakes the loop (on_progress). After the end of all pipes,
+ * output_drain calls `idle`.
  *
- * Failures: a sink is slower than the workers (their streams wait); the reader of stdout or stderr closes it (ddprun
- * closes the workers' pipes, so workers get SIGPIPE, as if their own reader were gone); a disk is full (reported
- * once, the job continues); a process outside the job holds a pipe open (abandoned after the drain time). */
+ * Failures:
+ * - A sink is slower than the workers: their streams wait.
+ * - The reader of stdout or stderr closes it: ddprun closes the workers' pipes, so the workers get SIGPIPE.
+ * - A disk is full: the user is warned once, and the job continues.
+ * - A process outside the job keeps a pipe open: the pipe is abandoned after the drain time. */
 #include "output/output.h"
 
 #include "base/clock.h"
@@ -22,9 +25,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* An eventfd is used instead of uv_async: uv_async_send marks its handle, wakes the loop and marks the handle again,
- * and a loop that wakes before the second mark spins until the second mark. With a real-time priority (chrt), ddprun
- * would take the processor from the sender and spin for a second. */
+/* An eventfd wakes the loop, not a uv_async. A loop that wakes in the middle of uv_async_send spins until that
+ * call ends. If ddprun has a real-time priority (chrt), it would take the processor from the sender and spin for a
+ * second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -32,7 +35,7 @@ static void on_ring(uv_poll_t *poll, int status, int events)
     uint64_t rings;
     (void)status;
     (void)events;
-    /* without a full read, no thread has called wakeup_ring */
+    /* if the read fails, no thread has called wakeup_ring */
     if (read(bell->fd, &rings, sizeof(rings)) == sizeof(rings))
         bell->rung(poll->data);
 }
@@ -51,7 +54,7 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
     return true;
 }
 
-/* The write fails only when the counter is full. A full counter also wakes the loop. */
+/* Wake the loop. The write fails only if the counter is full, and then the loop wakes anyway. */
 void wakeup_ring(const struct wakeup *bell)
 {
     const uint64_t one = 1;
@@ -59,7 +62,7 @@ void wakeup_ring(const struct wakeup *bell)
     (void)ignored;
 }
 
-/* Close the handle, then the descriptor, because libuv no longer polls it after uv_close. */
+/* Close the handle before the descriptor, because libuv polls the descriptor until uv_close. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 {
     uv_close((uv_handle_t *)&bell->poll, closed);
@@ -69,27 +72,27 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 
 /* --- stream ----------------------------------------------------------------------------------------------- */
 
-/* Three consumers get the same bytes: the report (the last bytes, even if the console is not read), the log file
- * (unchanged, including \r) and the console (whole lines).
+/* The bytes of a stream go to three places: the report (only the last bytes), the log file (unchanged) and the
+ * console (whole lines).
  *
- * Normal path: open_pipe creates a pipe -> the worker writes -> on_readable -> tail, file, console -> end of file ->
- * stream_end. For a slow sink, reading stops until its queue is short again. Meanwhile the pipe fills up and the
- * worker blocks in its write, as it would on a slow terminal.
+ * Normal path: open_pipe creates a pipe, and the worker writes to it. on_readable passes the bytes to tail, file
+ * and console. At the end of the pipe stream_end closes it. If a sink is slow, reading stops until its queue is
+ * short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
- * This file and not libuv reads the pipes, because a turn (one pass of the loop) must read one piece from each
- * stream. Otherwise a worker that writes without pause would delay the other workers. The handle is not part of the
- * stream, because libuv needs it until it is closed, while the next attempt opens the stream again at once. */
+ * Pipes are read here and not by libuv. So each pass of the loop (a turn) reads only one piece from each stream,
+ * and a worker that writes without pause does not delay the others. libuv needs the poll handle until its close
+ * callback, but the next attempt opens the stream before that. So the handle is allocated separately. */
 
 enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
-    TURN_BYTES = 1 << 20, /* bytes that all streams together may read in one turn of the loop */
-    BITE_MIN = 8 * 1024,  /* bytes that each stream may read in a turn in any case */
+    TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
+    BITE_MIN = 8 * 1024,  /* lower limit of each stream's part of TURN_BYTES */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20 /* limit at the end: more than a full pipe; stops a daemon that writes without end */
+    REST_BYTES = 1 << 20  /* limit for the last read, because a daemon may write without end */
 };
 
-/* The end of a pipe that ddprun reads. */
+/* ddprun's end of a pipe. */
 struct stream_pipe {
     uv_poll_t poll;
     int fd;
@@ -101,26 +104,25 @@ struct stream_group {
     const struct plan *plan;
     struct sinks *sinks;
     struct console *console;
-    char *chunk;           /* buffer of STREAM_READ_BYTES for one read, used only within a callback */
-    struct buf merged;     /* lines for a shared file, made from one read */
-    int open;              /* pipes that are still read */
+    char *chunk;           /* buffer for one read, STREAM_READ_BYTES long; its content is used at once */
+    struct buf merged;     /* lines of one read for a shared log file */
+    int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
-    void (*bar)(void *, bool screen); /* called when a progress bar must be shown later */
-    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* NULL = not wanted */
+    void (*bar)(void *, bool screen); /* called when console_stream_update must be called later */
+    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* for each read; may be NULL */
     void *printed_user;
     void *user;
 };
 
-/* One of a worker's two streams. Both always exist, with or without a pipe, because the report reads the tail of
- * each. */
+/* stdout or stderr of one worker. Both exist even without a pipe, because the report reads their tails. */
 struct stream {
     struct stream_group *group;
-    struct stream_pipe *pipe; /* NULL without a pipe to read from */
-    bool paused;              /* reading is stopped, because a sink is behind */
+    struct stream_pipe *pipe; /* NULL = no pipe to read */
+    bool paused;              /* reading has stopped, because a sink is behind */
     int local_rank, which;    /* STD_OUT or STD_ERR */
     bool to_console;
-    int file;    /* sink of the stream's log file; STREAM_NO_SINK = no log file */
-    bool shared; /* other streams also write to that file */
+    int file;    /* sink number of the stream's log file; STREAM_NO_SINK = none */
+    bool shared; /* other streams write to the same file */
     struct merge merge;
     struct console_stream console;
     struct filtered filtered;
@@ -133,7 +135,8 @@ static const struct plan_stream *planned(const struct stream *s)
     return s->which == STD_OUT ? &w->out : &w->err;
 }
 
-/* Open the log file of a stream, or find the open file if the pattern gives several streams the same name. */
+/* Open the log file of a stream. If the pattern gives several streams the same file, use the file that is already
+ * open. */
 static ddp_status open_file(struct stream *s, const struct plan_stream *to, struct ddp_err *err)
 {
     const struct cli *cli = s->group->plan->cli;
@@ -149,7 +152,7 @@ static ddp_status open_file(struct stream *s, const struct plan_stream *to, stru
     return s->file >= 0 ? DDP_OK : err->code;
 }
 
-/* Start a stream of a new attempt, with its log file. Call stream_free even after an error. */
+/* Initialize a stream for an attempt, and open its log file. Call stream_free even after an error. */
 static ddp_status stream_init(struct stream *s, struct stream_group *group, int local_rank, int which,
                               struct ddp_err *err)
 {
@@ -173,15 +176,15 @@ static void stream_free(struct stream *s)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Queue the merged lines. `merged` is empty between two reads, so one buffer is enough for all streams. */
+/* Queue the lines in `merged`. The buffer is empty after each read, so all streams can share it. */
 static void put_merged(struct stream *s)
 {
     sinks_put(s->group->sinks, s->file, buf_slice(&s->group->merged));
     s->group->merged.len = 0;
 }
 
-/* Pass bytes to all consumers. The tail is first, because the report needs the tail, and the tail never waits for a
- * sink. The console precedes the filtered lines, which use the time that the console has read. */
+/* Pass bytes to all consumers. The tail is first, because it never waits for a sink. The console comes before the
+ * filtered lines, because it reads the clock for both. */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
@@ -203,8 +206,8 @@ static void pipe_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Close the pipe. Do nothing on a stream that is not open. `ended` is called last, after all bytes of the stream were
- * passed on, because `ended` checks whether all streams have ended. */
+/* Close the stream's pipe, if open, and print the unfinished line. `ended` is called last, because it may free the
+ * stream. */
 static void stream_end(struct stream *s)
 {
     struct stream_pipe *pipe = s->pipe;
@@ -225,8 +228,8 @@ static void stream_end(struct stream *s)
     s->group->ended(s->group->user);
 }
 
-/* Read the bytes in the pipe, up to `most` bytes, because a daemon that the worker started may write without end. The
- * descriptor is non-blocking (libuv sets that), so reading stops when the pipe is empty. */
+/* Read at most `most` bytes that are in the pipe now. The limit is necessary, because a daemon of the worker may
+ * write without end. libuv has made the descriptor non-blocking, so an empty pipe ends the loop. */
 static void take_rest(struct stream *s, size_t most)
 {
     size_t done = 0;
@@ -238,14 +241,14 @@ static void take_rest(struct stream *s, size_t most)
     }
 }
 
-/* Read the bytes that have arrived, without waiting. Then close the pipe. */
+/* Read the bytes that are in the pipe now, without waiting. Then close the pipe. */
 static void stream_end_with_rest(struct stream *s)
 {
     take_rest(s, REST_BYTES);
     stream_end(s);
 }
 
-/* Read the bytes that have arrived, without waiting, and continue. */
+/* Read the bytes that are in the pipe now, without waiting. */
 static void stream_catch_up(struct stream *s)
 {
     take_rest(s, PIPE_BYTES);
@@ -260,17 +263,17 @@ static bool is_behind(const struct stream *s, bool resume)
            filtered_is_behind(&s->filtered, resume);
 }
 
-/* Return how many bytes to read at once. The number is smaller when many streams are open. */
+/* Return how many bytes on_readable reads at once: fewer if many streams are open. */
 static size_t bite(const struct stream *s)
 {
     const size_t each = TURN_BYTES / (size_t)s->group->open;
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Read once. A stream is paused only after its read, because bytes that were read must be used. */
+/* Read once. Pause the stream afterwards if a sink is behind; the bytes that were read are queued in any case. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-    (void)status; /* read returns the error */
+    (void)status; /* read() reports the error */
     (void)events;
     struct stream *s = poll->data;
     ssize_t n = read(s->pipe->fd, s->group->chunk, bite(s));
@@ -285,8 +288,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Read again if the stream was paused and its sinks are no longer behind. Called for all streams whenever a sink has
- * made progress. Most streams are not paused, so `paused` is checked first. */
+/* Resume a paused stream if its sinks are no longer behind. This function is called for every stream after every
+ * write, so the cheap checks come first. */
 static void stream_resume(struct stream *s)
 {
     if (s->pipe == NULL || !s->paused || is_behind(s, true))
@@ -297,7 +300,7 @@ static void stream_resume(struct stream *s)
 
 /* --- starting ------------------------------------------------------------------------------------------- */
 
-/* Create a pipe that ddprun reads. Return the worker's end, or -1 when descriptors or memory are short. */
+/* Create a pipe and read it. Return the worker's end, or -1 when descriptors or memory are short. */
 static int open_pipe(struct stream *s)
 {
     int ends[2];
@@ -322,7 +325,7 @@ static int open_pipe(struct stream *s)
 }
 
 /* Return the worker's descriptor, or -1 with the reason in `err`. A single worker may get ddprun's own stdout, so
- * that it detects a terminal. Its stderr always passes through ddprun, because the report quotes stderr. */
+ * that the worker detects a terminal. stderr always passes through ddprun, because the report quotes it. */
 static int stream_open(struct stream *s, struct ddp_err *err)
 {
     if (s->to_console && s->console.raw && s->which == STD_OUT && s->file == STREAM_NO_SINK)
@@ -335,11 +338,11 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 }
 
 enum {
-    UPDATE_MS = 1000,    /* how often a progress bar becomes a line of a log */
-    REDRAW_MS = 100,     /* how often a progress bar is redrawn on a terminal */
-    UNREAD_MS = 5000,    /* how long a sink may accept nothing after the workers' end */
-    WATCH_MS = 250,      /* how often to check this limit */
-    DISK_TOLD_MS = 5000, /* a disk is reported after not answering for this long */
+    UPDATE_MS = 1000,    /* interval between updates of a progress bar in a file or pipe */
+    REDRAW_MS = 100,     /* interval between updates of a progress bar on a terminal */
+    UNREAD_MS = 5000,    /* after the workers' end, how long a sink may accept nothing */
+    WATCH_MS = 250,      /* interval between checks of UNREAD_MS */
+    DISK_TOLD_MS = 5000, /* a disk that has not answered for this time is reported */
     DISK_LOOK_MS = 2000,
     TOLD_FILES_MAX = 4
 };
@@ -349,18 +352,18 @@ struct output {
     struct sinks *sinks;
     struct console console;
     struct stream_group group;
-    struct stream *streams; /* two for each worker */
-    struct tail *tails;     /* filled by output_tails */
+    struct stream *streams; /* stdout and stderr of each worker */
+    struct tail *tails;     /* result of output_tails */
     struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
-    int told_files;                /* warnings about log files */
-    bool draining, given_up;       /* given_up: the remaining bytes are dropped */
+    int told_files;                /* number of warnings about log files */
+    bool draining, given_up;       /* given_up: unwritten bytes will be dropped */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
-    bool told_hung;             /* a message about the hanging disk was printed */
-    bool looking;               /* true while look_for_failures runs, when `idle` must not be called */
-    uint64_t written, moved_ms; /* bytes written by the sinks, and the time of the last change */
+    bool told_hung;             /* the user was warned about a hanging disk */
+    bool looking;               /* look_for_failures runs, so `idle` must not be called */
+    uint64_t written, moved_ms; /* number of bytes written by all sinks, and when that number last changed */
 };
 
 static int n_streams(const struct output *o)
@@ -375,8 +378,8 @@ static struct stream *stream_of(struct output *o, int local_rank, int which)
 
 /* --- progress bars -------------------------------------------------------------------------------------- */
 
-/* Show the latest updates. A progress bar writes many updates per second and no newline. One update per second is
- * enough for a log. The timer runs only while a bar is active. */
+/* Print the latest updates of progress bars. A bar writes many updates per second; a log needs only one of them
+ * per second. The timer runs only while a bar is active. */
 static void on_update_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -400,8 +403,8 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Set the timer. The time is rounded up, because a timer that is too early would have to run twice. The timer may be
- * set already for earlier lines of the other stream. */
+/* Set the timer unless it expires earlier. Round up, because a timer that expires too early would have to run
+ * twice. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;
@@ -412,8 +415,8 @@ static void on_fold_waits(void *user, uint64_t us)
 
 /* --- sinks ---------------------------------------------------------------------------------------------- */
 
-/* End the streams of a sink whose reader is gone, because the workers must notice. Streams that also have a file are
- * still read. */
+/* End the streams of a sink whose reader is gone, so that the workers get SIGPIPE. Streams that also have a log
+ * file stay open. */
 static void console_is_closed(struct output *o, int sink)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -423,20 +426,20 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
-/* Print a message about a sink. With many files on one full disk, print only the first few messages. */
+/* Print a message about a sink. If many log files fail, print only the first few messages. */
 static void output_report_loss(struct output *o, const struct sink_event *e)
 {
     static const char *const what[] = {
         [SINK_RECOVERED] = "can be written again",
         [SINK_MADE_AGAIN] = "was deleted, and was created again as an empty file",
-        [SINK_DELETED] = "was deleted and cannot be created again; further output for it is lost",
+        [SINK_DELETED] = "was deleted and cannot be created again; further output is lost",
         [SINK_NOT_ROTATED] = "cannot be renamed for the rotation; the file keeps growing"
     };
     const bool waits = o->options.plan->cli->log_policy == LOG_BLOCK &&
                        (e->error == ENOSPC || e->error == EDQUOT) && !o->draining;
     if (e->sink >= SINK_FILES && ++o->told_files > TOLD_FILES_MAX) {
         if (o->told_files == TOLD_FILES_MAX + 1)
-            output_note(o, "warning: more log files have such errors; these are not listed");
+            output_note(o, "warning: further errors of log files are not reported");
     } else if (e->news != SINK_FAILED) {
         output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
     } else if (e->sink != SINK_STDERR || e->error == 0) {
@@ -448,8 +451,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
     }
 }
 
-/* Report the events of the sinks. The close of a stream may be the last event, after which `idle` frees this object.
- * So `looking` delays `idle` until all sinks are reported. */
+/* Report the events of the sinks. console_is_closed may end the last stream, after which `idle` would free this
+ * object. So `looking` prevents `idle` until all sinks are reported. */
 static void look_for_failures(struct output *o)
 {
     struct sink_event e;
@@ -462,14 +465,14 @@ static void look_for_failures(struct output *o)
     o->looking = false;
 }
 
-/* Return true when no more bytes can arrive (all pipes are closed), and all bytes are written or given up. */
+/* Return true if the drain is complete: all pipes are closed, and all bytes are written or given up. */
 static bool is_idle(const struct output *o)
 {
     return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
-/* Call `idle` once, after the last event: the end of a pipe, or of writing. A failed write may be that event, so the
- * sinks are checked once more, and messages about the sinks are also written. */
+/* Call `idle` once, when the drain is complete. Before that check the sinks once more, because their last write
+ * may have failed. The messages about such a failure must be written too. */
 static void look_for_idle(struct output *o)
 {
     if (is_idle(o))
@@ -489,7 +492,7 @@ static void on_stream_ended(void *user)
     look_for_idle(o);
 }
 
-/* Check all sinks, because several wake-ups may be merged and do not name a sink. */
+/* Check all sinks and streams. A wake-up does not name its sink, and several wake-ups may be merged. */
 static void on_progress(void *user)
 {
     struct output *o = user;
@@ -499,14 +502,14 @@ static void on_progress(void *user)
     look_for_idle(o);
 }
 
-/* Wake the loop; called on the writer's thread. */
+/* Wake the loop. The writer's thread calls this function. */
 static void wake_loop(void *user)
 {
     const struct output *o = user;
     wakeup_ring(&o->progress);
 }
 
-/* Report once that a log file's disk does not answer, and once that it answers again. */
+/* Warn once if the disk of a log file does not answer, and report once that it answers again. */
 static void on_disk_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -514,12 +517,12 @@ static void on_disk_time(uv_timer_t *timer)
     const bool hung = disk_hangs(DISK_TOLD_MS, path);
     if (hung && !o->told_hung)
         output_note(o,
-                    "warning: %s: the file system has not answered for %d s; output for it waits in "
-                    "memory%s; press Ctrl-C twice to end the job without it",
+                    "warning: %s: the file system has not answered for %d s; output waits in "
+                    "memory%s; press Ctrl-C twice to end the job and lose this output",
                     path, DISK_TOLD_MS / 1000,
                     o->options.plan->cli->log_policy == LOG_BLOCK
                         ? ", then the workers wait (--log_policy=block)"
-                        : ", then it is lost (--log_policy=drop)");
+                        : ", later output is lost (--log_policy=drop)");
     else if (!hung && o->told_hung)
         output_note(o, "%s: the file system responds again",
                     o->options.plan->log_root != NULL ? o->options.plan->log_root : "log files");
@@ -528,8 +531,7 @@ static void on_disk_time(uv_timer_t *timer)
 
 /* --- the object ----------------------------------------------------------------------------------------- */
 
-/* Free the object when the last handle is closed, because no callback can follow. No other function frees the
- * object. */
+/* Free the object when the last handle is closed, because no callback follows. No other function frees it. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -545,7 +547,7 @@ static void handle_closed(uv_handle_t *handle)
     free(o);
 }
 
-/* Initialize the handles before any step that can fail, so that output_close() can close a half-opened object. */
+/* Initialize the handles before any step that can fail. So output_close() can close them in any case. */
 static bool init_handles(struct output *o)
 {
     uv_loop_t *loop = o->options.loop;
@@ -559,8 +561,8 @@ static bool init_handles(struct output *o)
     return has_bell;
 }
 
-/* Fill the group. All reads share one buffer, because streams are read one after the other; 512 separate buffers
- * would need 32 MiB. */
+/* Initialize the group. All streams share one read buffer, because they are read one after the other. 512 separate
+ * buffers would need 32 MiB. */
 static void init_group(struct output *o)
 {
     o->group = (struct stream_group){ .loop = o->options.loop,
@@ -575,8 +577,7 @@ static void init_group(struct output *o)
                                       .user = o };
 }
 
-/* Start the folding of lines. Events are not folded, because a program needs each event. Lines of a single worker are
- * not folded either. */
+/* Start to fold lines if the user wants it. Events are not folded, because a program needs each event. */
 static bool fold_lines(struct output *o)
 {
     const struct cli *cli = o->options.plan->cli;
@@ -611,8 +612,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
                     has_bell ? "out of memory" : "no file descriptor left; raise the limit with 'ulimit -n'");
 }
 
-/* End and reset all streams. A process outside the job may still hold a pipe of the attempt that is over; such a pipe
- * is abandoned. */
+/* End and reset all streams. If a process outside the job still holds a pipe of the last attempt, abandon the
+ * pipe. */
 static void forget_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -634,7 +635,7 @@ ddp_status output_round(struct output *o, const struct plan_round *round, struct
     return status;
 }
 
-/* Open both pipes or none. After an error, close the pipe that is already open, as after a failed start. */
+/* Open both descriptors or none. After an error, close the descriptor that is already open. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err)
 {
     fds[1] = -1;
@@ -647,8 +648,8 @@ ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_
     return err->code;
 }
 
-/* Close ddprun's copies of the worker's descriptors, without which the end of the pipe would never arrive.
- * Descriptors up to 2 are ddprun's own. */
+/* Close ddprun's copies of the worker's descriptors. Otherwise the end of the pipe would never arrive. Descriptors
+ * 0 to 2 are ddprun's own and stay open. */
 void output_spawned(int fds[2])
 {
     for (int i = 0; i < 2; i++)
@@ -679,17 +680,17 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* End all streams: streams whose pipe a process outside the job keeps open, and streams that are paused for a slow
- * sink. Their pipes are read first, because the last lines of a worker must reach the report. */
+/* End all streams that are still open: their pipe is held by a process outside the job, or a slow sink has paused
+ * them. Each pipe is read first, because the report needs the worker's last lines. */
 static void end_all(struct output *o)
 {
     for (int i = 0; o->streams != NULL && i < n_streams(o); i++)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* Check whether the sinks still accept bytes. A successful job waits for its reader (a pager) without a limit, and
- * reports this wait. After a failure, and between two attempts, a sink that accepts nothing for a while is abandoned,
- * because the user waits. */
+/* Check whether the sinks still accept bytes. After a successful job, wait for the reader (a pager) without a
+ * limit, and tell the user about it. After a failure, and between two attempts, drop the remaining bytes if the
+ * sinks accept nothing for UNREAD_MS. */
 static void look_for_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);
@@ -703,7 +704,7 @@ static void look_for_progress(struct output *o)
         o->given_up = true;
     else if (!o->told_waiting)
         output_note(o,
-                    "all workers have ended; %llu bytes of their output wait for a reader; press Ctrl-C to "
+                    "all workers have ended, but %llu bytes of output wait for a reader; press Ctrl-C to "
                     "end without them",
                     (unsigned long long)sinks_queued(o->sinks));
     o->told_waiting = true;
@@ -715,7 +716,7 @@ static void on_watch_time(uv_timer_t *timer)
     look_for_progress(timer->data);
 }
 
-/* Stop waiting for open pipes. At the end of the job, also stop waiting for a full disk. */
+/* Stop waiting for pipes that are still open. At the end of the job, also stop waiting for a full disk. */
 static void on_drain_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -733,15 +734,15 @@ static void on_drain_time(uv_timer_t *timer)
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
 }
 
-/* Record how the job has ended, before the drain, because the time to wait depends on the result. */
+/* Record that the job ends, and whether it was successful. The next drain depends on both. */
 void output_finish(struct output *o, bool well)
 {
     o->finishing = true;
     o->finished_well = well;
 }
 
-/* Start the drain. Usually all pipes have ended, and look_for_idle() finishes the drain at once. The timer is for
- * pipes that another process holds open. */
+/* Start the drain. Usually all pipes have ended, and look_for_idle() completes the drain at once. The timer limits
+ * the wait for pipes that another process holds open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;
@@ -765,7 +766,7 @@ const struct tail *output_tails(struct output *o, int which)
     const int nproc = o->options.plan->nproc;
     struct tail *tails = o->tails + (which == STD_ERR ? nproc : 0);
     for (int i = 0; i < nproc; i++)
-        tails[i] = stream_of(o, i, which)->tail; /* a view of the tail; the stream still owns the memory */
+        tails[i] = stream_of(o, i, which)->tail; /* a view of the tail; the stream owns its memory */
     return tails;
 }
 
@@ -776,7 +777,7 @@ const struct tail *output_last_words(struct output *o, int local_rank)
     return &s->tail;
 }
 
-/* End the threads before the handles are closed, because the threads wake the loop through one of the handles. */
+/* Stop the threads before the handles are closed, because the threads wake the loop through a handle. */
 void output_close(struct output *o)
 {
     if (o == NULL)

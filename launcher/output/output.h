@@ -1,12 +1,13 @@
 /* output.h -- what the workers print, from their pipes to the console and to the log files.
  *
- *     pipe -> stream -> console lines -> "[3] text\n" -> writer -> stdout, stderr   (in --json: an event per line)
+ *     pipe -> stream -> console lines -> "[3] text
+ * " -> writer -> stdout, stderr   (in --json: an event per line)
  *                   \-> unchanged -----------------> writer -> log file
  *                   \-> tail, for the report
  *
- * A single worker inherits ddprun's stdout if its output is only for the console and has no prefix. While a console
- * or disk is slow or full, the pipes are not read, so their workers block. With --log_policy=drop bytes are lost and
- * counted instead. Memory is bounded, and the event loop never blocks. */
+ * A single worker whose output goes only to the console, without a prefix, inherits ddprun's stdout. While a
+ * console or disk is slow or full, the pipes are not read, so the workers block. With --log_policy=drop, bytes are
+ * lost and counted instead. Memory is bounded, and the event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H
 
@@ -19,79 +20,83 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* Wakes the loop from another thread. Several calls before the loop runs may cause a single wake-up. */
+/* Wakes the loop from another thread. Several calls of wakeup_ring may cause a single call of `rung`. */
 struct wakeup {
     uv_poll_t poll;
-    int fd; /* -1 = no descriptor */
+    int fd; /* eventfd; -1 = not open */
     void (*rung)(void *user);
 };
 
-/* Open the wakeup. Return false when no descriptor is available. After false the caller closes nothing. */
+/* Open the wakeup. Return false when no descriptor is available; there is then nothing to close. */
 bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user), void *user);
 
-/* Wake the loop, from any thread, until wakeup_close is called. */
+/* Wake the loop. Any thread may call this function until wakeup_close is called. */
 void wakeup_ring(const struct wakeup *bell);
 
-/* Close the wakeup. A later pass of the loop calls `closed` with `poll`, whose data is the `user` of wakeup_open. */
+/* Close the wakeup. The loop calls `closed` later, with `poll` as argument; poll.data is the `user` of
+ * wakeup_open. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed);
 
 struct output;
 
 struct output_options {
     uv_loop_t *loop;
-    struct plan *plan;    /* borrowed; the paths of the plan change for each attempt */
-    uint64_t started_ms;  /* start time, zero of the times in events */
-    void (*idle)(void *); /* called after output_drain, when everything is written */
-    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* NULL = not wanted */
+    struct plan *plan;    /* owned by the caller; output_round changes its paths */
+    uint64_t started_ms;  /* start of ddprun, zero of all event times */
+    void (*idle)(void *); /* called when output_drain is complete */
+    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* for each read; may be NULL */
     void *user;
 };
 
-/* Create the output. After DDP_OK the caller owns *out and frees *out with output_close. */
+/* Create the output. After DDP_OK the caller owns *out, and output_close frees it. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* Begin a round with a plan for it: create its directories and log files, reset lines and tails. The rest of the
- * previous attempt's output is dropped, so call output_drain before. */
+/* Begin a round: update the plan, create directories and log files, and reset lines and tails. Call output_drain
+ * before, because unread output of the previous attempt is dropped. */
 ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err);
 
-/* Get descriptors 1 and 2 for worker `local_rank`. Pass them to output_spawned as soon as the worker is started, or
- * could not be started, because only the worker may keep them open. */
+/* Get descriptors 1 and 2 for worker `local_rank`. Call output_spawned when the worker is started or could not be
+ * started, because only the worker may keep the descriptors open. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err);
 void output_spawned(int fds[2]);
 
 /* Record that worker `local_rank` runs as `pid`. */
 void output_started(struct output *o, int local_rank, pid_t pid);
 
-/* Print a message of ddprun: "ddprun: ..." on stderr, or an event, never within a worker's line. */
+/* Print a message of ddprun: "ddprun: ..." on stderr, or with --json an event. The message never starts within a
+ * worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Print whole lines on stdout: events of user_messages.h. The bytes are copied. */
+/* Print whole lines on stdout, which are events from user_messages.h. The bytes are copied. */
 void output_put(struct output *o, const struct buf *lines);
 
-/* Drain after the last process of an attempt has exited. Read the pipes to their end, for at most `limit_ms` if a
- * process outside the job holds a pipe open. Wait until all bytes are written, then call `idle` once. A sink that
- * accepts nothing for some seconds is abandoned. */
+/* Start to drain, after the last worker of an attempt has exited. Pipes are read to their end, for at most
+ * `limit_ms` if a process outside the job keeps a pipe open. When all bytes are written, `idle` is called once. A
+ * sink that accepts nothing for UNREAD_MS is abandoned. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
-/* Make the next drain the last drain. After a successful job (`well`), the last drain waits for a slow reader without
- * a limit. */
+/* Declare that the next drain is the last. If the job was successful (`well`), this drain waits for a slow reader
+ * without a limit. */
 void output_finish(struct output *o, bool well);
 
-/* Return true if stderr is within a line of a worker, so that ddprun's next text on stderr begins with a newline. */
+/* Return true if the output on stderr does not end with a newline. ddprun then prints a newline before its own
+ * text. */
 bool output_is_midline(const struct output *o);
 
-/* Get the i-th sink that has lost bytes, or will lose bytes at output_close. Return false after the last sink. */
+/* Get the loss of the i-th sink that has lost bytes, or would lose bytes at output_close. Return false after the
+ * last sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
-/* Return the last bytes of each worker, by local rank, also of streams that are written only to a file. The bytes are
- * valid until the next attempt, or output_close. */
+/* Return the last bytes of each worker, by local rank, even of streams that are written only to a file. The result
+ * is valid until the next attempt or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
-/* Return the last bytes on stderr of a worker that has just exited, after reading its pipe. Valid like
- * output_tails. */
+/* Read the stderr pipe of a worker that has just exited, and return its last bytes. The result is valid as long as
+ * that of output_tails. */
 const struct tail *output_last_words(struct output *o, int local_rank);
 
-/* Close all streams and sinks without waiting for pending bytes. The memory is freed after the loop has called its
- * close callbacks. NULL is allowed. */
+/* Close all streams and sinks without waiting for pending bytes. The loop must run afterwards: the last close
+ * callback frees the memory. `o` may be NULL. */
 void output_close(struct output *o);
 
 #endif

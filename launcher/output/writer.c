@@ -1,13 +1,12 @@
 /* writer.c -- see writer.h.
  *
  * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. The
- * thread swaps them, so the lock is never held during a write, and one system call writes many lines.
+ * thread swaps the buffers, so the lock is never held during a write, and one system call writes many lines.
  *
- * A hole is a place in the stream where bytes were lost. A hole can be at one of three places: before `going`, before
- * `waiting`, or after `waiting`. While a hole is after `waiting`, all new bytes are also dropped, until the thread
- * has taken `waiting`. So three counters are enough. If `waiting` is empty, the last place is not used. A line that
- * reports a hole (its mark) is written when the target accepts bytes again. Marks are not counted, so written and
- * dropped bytes add up to the bytes that were passed in. */
+ * A hole is a place in the stream where bytes were lost. Three counters record the holes: before `going`, before
+ * `waiting` and after `waiting`. Three are enough, because all new bytes are dropped while a hole is after
+ * `waiting`. A line that reports the hole (its mark) is written when the target accepts bytes again. Marks are not
+ * counted, so the written and the dropped bytes add up to the bytes of writer_put. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -23,11 +22,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* poll(2) reports a pipe as writable when it has room for PIPE_BUF bytes. A larger write could block, so no write
- * here is larger. */
+/* Each write is at most PIPE_BUF bytes, because poll(2) promises only so much room in a pipe. A larger write could
+ * block. */
 
-/* Write some bytes and return their number. Return 0 if the descriptor accepts no bytes now. Return -1 after an
- * error, or with ETIMEDOUT after the time is over. */
+/* Write some bytes and return their number. Return 0 if the descriptor accepts no bytes now, and -1 after an
+ * error. The errno is ETIMEDOUT if the time is over. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };
@@ -38,7 +37,7 @@ static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
     const ssize_t n = n_ready > 0 ? write(fd, at, len < PIPE_BUF ? len : PIPE_BUF) : -1;
     if (n >= 0 || (errno != EINTR && errno != EAGAIN))
         return n;
-    poll(NULL, 0, 1); /* a terminal can be writable for poll and still return EAGAIN */
+    poll(NULL, 0, 1); /* poll can report a terminal as writable although write returns EAGAIN */
     return 0;
 }
 
@@ -60,28 +59,28 @@ int patient_write(int fd, struct slice bytes, int unread_ms)
 }
 
 enum {
-    KEEP_BYTES = 64 * 1024,   /* a buffer is freed if a burst has grown it above this size */
-    PIECE_BYTES = 128 * 1024, /* bytes written between two checks under the lock */
-    RETRY_MS = 250,           /* delay before a write to a full disk is retried */
-    JOIN_MS = 300             /* a thread that needs longer to end is blocked */
+    KEEP_BYTES = 64 * 1024,   /* an empty buffer is freed if it is larger than this */
+    PIECE_BYTES = 128 * 1024, /* limit of one write without the lock */
+    RETRY_MS = 250,           /* delay before the next write to a full disk */
+    JOIN_MS = 300             /* how long the end of the thread is awaited */
 };
 
-/* One target. The lock protects everything except `going`, which the thread owns. */
+/* A target and its bytes. The lock protects every member except `going`, which the thread owns. */
 struct slot {
     struct writer_target target;
-    int fd;             /* target.user points here when the target is a descriptor */
-    bool ended;         /* close the target after the last byte */
+    int fd;             /* descriptor, to which target.user points; unused for other targets */
+    bool ended;         /* the target must be closed after the last byte */
     bool closed;        /* the target is closed */
-    bool free;          /* the owner no longer reads the state, so the slot may be reused */
-    bool dead;          /* the reader of the target is gone, so no further writes */
-    bool midline;       /* the last byte written was not a newline */
+    bool free;          /* the owner has released the slot, so it may be reused */
+    bool dead;          /* the reader of the target is gone, so bytes are dropped */
+    bool midline;       /* the last written byte was not a newline */
     int error;          /* errno of the latest write */
-    uint64_t retry_ms;  /* no retry before this time */
-    uint64_t dropped;   /* since the start */
-    int why;            /* errno of the latest drop */
+    uint64_t retry_ms;  /* time of the next write after a full disk */
+    uint64_t dropped;   /* bytes lost since the start */
+    int why;            /* errno of the latest loss; 0 = too slow */
     uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after `waiting` */
-    struct buf waiting; /* under the lock */
-    struct buf going;   /* owned by the thread; bytes before `at` are already written */
+    struct buf waiting; /* bytes that the thread has not taken yet */
+    struct buf going;   /* bytes that the thread writes; those before `at` are written */
     size_t at;
 };
 
@@ -89,22 +88,21 @@ enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
     pthread_mutex_t lock;
-    pthread_cond_t work; /* signalled when there is work, on `stopping`, and when the thread ends */
+    pthread_cond_t work; /* signalled for new work, when `stopping` is set, and when the thread ends */
     pthread_t thread;
     bool started, stopping, ended;
     enum writer_policy policy;
-    uint64_t limit; /* limit of bytes in one slot, for WRITER_DROP */
+    uint64_t limit; /* limit of queued bytes per slot, for WRITER_DROP */
     writer_progress progress;
     void *user;
     uint64_t queued, written;
-    struct slot **slots; /* pointers, so that slots stay in place when the table grows */
+    struct slot **slots; /* pointers, because a slot must not move when the table grows */
     int n_slots;
 };
 
 /* --- descriptors ---------------------------------------------------------------------------------------- */
 
-/* Write to a descriptor. Another process may have made the descriptor non-blocking. In this case wait until the
- * descriptor is writable. */
+/* Write to a descriptor. If another process has made the descriptor non-blocking, wait until it is writable. */
 static size_t fd_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     const int fd = *(const int *)user;
@@ -129,7 +127,7 @@ static void fd_close(void *user)
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write, and allow cancellation only here, where the thread holds no lock and has nothing to free. */
+/* Write to the target. The thread can be cancelled only here, where it holds no lock and no memory. */
 static size_t write_all(struct slot *s, struct slice bytes, int *error)
 {
     int old;
@@ -141,7 +139,7 @@ static size_t write_all(struct slot *s, struct slice bytes, int *error)
     return n;
 }
 
-/* Write the line that reports missing bytes. Return 0 or an errno. */
+/* Write the line that reports lost bytes. Return 0 or an errno. */
 static int mark_hole(struct slot *s)
 {
     char text[128];
@@ -151,15 +149,14 @@ static int mark_hole(struct slot *s)
     return error;
 }
 
-/* Return true if the slot has bytes to write or a target to close. The thread closes a target after its last byte. */
+/* Return true if the slot has bytes to write or a target to close. */
 static bool has_work(const struct slot *s)
 {
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot that has work now, or NULL if no slot has work before *wake_ms. The search begins at `from`,
- * so that every slot is served. `from` may wrap around, because the thread searches thousands of times per second,
- * and a job may last for weeks. */
+/* Return the next slot that has work now, or NULL. If NULL, *wake_ms is when a slot will have work. The search
+ * begins at `from`, so that every slot is served. `from` is unsigned, because it wraps around in long jobs. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
@@ -174,8 +171,7 @@ static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *w
     return NULL;
 }
 
-/* Clear `going`, and free a buffer that a burst has grown. Otherwise each of 512 files would keep its largest
- * buffer. */
+/* Clear `going`. Free a large buffer, because each of 512 files could keep one. */
 static void empty(struct slot *s)
 {
     s->at = s->going.len = 0;
@@ -183,8 +179,8 @@ static void empty(struct slot *s)
         buf_free(&s->going);
 }
 
-/* Close the target of a slot in which no bytes wait. The caller holds the lock. The function releases the lock during
- * close(2), which may wait for a file server. */
+/* Close the target of a slot without queued bytes. The caller holds the lock. The lock is released meanwhile,
+ * because close(2) may wait for a file server. */
 static void close_slot(struct writer *w, struct slot *s)
 {
     pthread_mutex_unlock(&w->lock);
@@ -200,8 +196,7 @@ static void close_slot(struct writer *w, struct slot *s)
     s->closed = true;
 }
 
-/* Swap the buffers, and move the holes with them. The emptied buffer is filled next, so no memory is copied or
- * allocated. */
+/* Swap the buffers and move the counters of lost bytes. The swap copies and allocates nothing. */
 static void take_waiting(struct slot *s)
 {
     struct buf empty_one = s->going;
@@ -212,13 +207,13 @@ static void take_waiting(struct slot *s)
     s->hole[BEHIND] = 0;
 }
 
-/* Return true for a full disk, which may have space later. All other errors are permanent. */
+/* Return true for a full disk, because it may have space later. All other errors are permanent. */
 static bool may_pass(int error)
 {
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* Keep the bytes that could not be written, or count them as lost. The caller holds the lock. */
+/* After an error, keep the unwritten bytes for another try, or count them as lost. The caller holds the lock. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;
@@ -234,8 +229,7 @@ static void write_failed(struct writer *w, struct slot *s, int error)
     empty(s);
 }
 
-/* Write one piece and return the errno. The caller holds the lock. The function releases the lock during the
- * write. */
+/* Write one piece and return 0 or an errno. The caller holds the lock. The lock is released during the write. */
 static int write_piece(struct writer *w, struct slot *s)
 {
     int error = 0;
@@ -252,7 +246,7 @@ static int write_piece(struct writer *w, struct slot *s)
     return error;
 }
 
-/* Write all waiting bytes of the slot, before any other slot is served. The caller holds the lock. */
+/* Write all bytes of the slot, before any other slot is served. The caller holds the lock. */
 static void write_slot(struct writer *w, struct slot *s)
 {
     int error = s->dead ? s->error : 0;
@@ -269,7 +263,7 @@ static void write_slot(struct writer *w, struct slot *s)
         empty(s);
 }
 
-/* Wait for new work or for the stop, which signal the condition, or until a write to a full disk must be retried. */
+/* Wait for a signal of `work`, or until `wake_ms`. The caller holds the lock. */
 static void wait_for_work(struct writer *w, uint64_t wake_ms)
 {
     const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
@@ -280,7 +274,7 @@ static void wait_for_work(struct writer *w, uint64_t wake_ms)
         pthread_cond_timedwait(&w->work, &w->lock, &at);
 }
 
-/* Record the end of the thread, which was cancelled or has nothing more to do. Called without the lock. */
+/* Record that the thread has ended or was cancelled. The caller does not hold the lock. */
 static void tell_end(void *arg)
 {
     struct writer *w = arg;
@@ -290,8 +284,7 @@ static void tell_end(void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Run the thread. `progress` may be called with the lock held, because it only wakes the loop, which then reads the
- * current numbers. */
+/* Write until the writer stops. `progress` may be called with the lock held, because it only wakes the loop. */
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -319,7 +312,7 @@ static void *writer_main(void *arg)
 
 /* --- the caller's side ---------------------------------------------------------------------------------- */
 
-/* No thread is started yet, because many jobs write no output. */
+/* The thread is started with the first bytes, because many jobs write no output. */
 struct writer *writer_new(writer_progress progress, void *user)
 {
     pthread_condattr_t monotonic;
@@ -345,8 +338,8 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Return the number of an unused slot, or -1 when memory is short. A slot never moves. Only the table of pointers
- * moves. Called with the lock held. */
+/* Return the number of an unused slot, or -1 when memory is short. Slots never move; only the table of pointers
+ * does. The caller holds the lock. */
 static int free_slot(struct writer *w)
 {
     for (int i = 0; i < w->n_slots; i++)
@@ -360,7 +353,7 @@ static int free_slot(struct writer *w)
     return slots[w->n_slots] != NULL ? w->n_slots++ : -1;
 }
 
-/* Add a slot, perhaps while the thread runs. */
+/* Add a slot. The thread may run already. */
 int writer_add_target(struct writer *w, struct writer_target target)
 {
     pthread_mutex_lock(&w->lock);
@@ -371,7 +364,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
-/* Add a slot for a descriptor. The slot contains the descriptor and never moves, so the target may point into it. */
+/* Add a slot for a descriptor. target.user points into the slot, which never moves. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
@@ -393,7 +386,7 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Release a slot. A closed slot is free only after its owner has read the final state. */
+/* Release a closed slot. The owner calls this after it has read the final state. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -401,29 +394,28 @@ void writer_release(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Start the thread unless the thread runs. Return false if the thread cannot be created. The caller holds the
+/* Start the thread if it does not run yet. Return false if the thread cannot be created. The caller holds the
  * lock. */
 static bool writer_start_thread(struct writer *w)
 {
     sigset_t all, before;
     if (w->started)
         return true;
-    sigfillset(&all); /* the main thread handles signals */
+    sigfillset(&all); /* signals go to the main thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     w->started = pthread_create(&w->thread, NULL, writer_main, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return w->started;
 }
 
-/* Return the bytes that are not written yet. The length and `at` of `going` change only under the lock, so they may
- * be read here while the thread writes from that buffer. */
+/* Return how many bytes are not written yet. The caller holds the lock, under which `at` and the lengths change. */
 static uint64_t slot_queued(const struct slot *s)
 {
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* Record that bytes were lost after the waiting bytes. At the first loss wake the loop, which informs the user.
- * Called with the lock held. */
+/* Record that bytes after `waiting` were lost. At the first loss wake the loop, which warns the user. The caller
+ * holds the lock. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -434,7 +426,7 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Write without a thread. The lock stays held, because no other thread needs it. */
+/* Write in the caller's thread. The lock stays held, because no other thread uses it. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -446,9 +438,8 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
         writer_drop(w, s, bytes.len - n);
 }
 
-/* Queue bytes. The caller is the event loop, so this function never waits for the target, and only briefly for the
- * lock. If no thread can be created (ulimit -u), the function writes to the target itself, because slow output is
- * better than lost output. */
+/* Queue bytes without waiting for the target, because the caller is the event loop. If no thread can be created
+ * (ulimit -u), write the bytes here, because slow output is better than lost output. */
 void writer_put(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);
@@ -480,8 +471,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true while new bytes are lost or wait for a full disk. Bytes that were lost before `waiting` also count,
- * until the older bytes in `going` are written. */
+/* Return true if new bytes are lost now or wait for a full disk. A loss before `waiting` counts until the thread
+ * has written `going`. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);
@@ -501,9 +492,8 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* End the thread. Cancel the thread if bytes are still queued, because the thread may be blocked in write(2). Without
- * queued bytes the thread checks `stopping`. Return false if the thread does not end, because a file system that does
- * not answer blocks it in the kernel. */
+/* End the thread. If bytes are queued, cancel the thread, because it may block in write(2). Return false if the
+ * thread does not end in time, because it hangs in the kernel in a file system that does not answer. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);
@@ -527,7 +517,7 @@ void writer_free(struct writer *w)
     if (w == NULL)
         return;
     if (w->started && !stop_thread(w)) {
-        pthread_detach(w->thread); /* the thread keeps its data until the process ends */
+        pthread_detach(w->thread); /* the thread uses this memory until the process ends */
         return;
     }
     for (int i = 0; i < w->n_slots; i++) {

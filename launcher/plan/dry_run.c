@@ -1,4 +1,5 @@
-/* dry_run.c -- --explain and --dry_run, as text and as JSON. Lines of --dry_run can be pasted into a shell:
+/* dry_run.c -- --explain and --dry_run, as text and as JSON. Commands and variables that --dry_run prints can be
+ * pasted into a shell:
  *
  *     job j: 2 workers on n1, store at 127.0.0.1:29500
  *     GPUs: 2 visible of 4
@@ -8,8 +9,8 @@
  *         environment:
  *             RANK=0
  *
- * A real start builds the environment with the same function, so the output of a dry run cannot differ from the real
- * environment. Inherited variables are not printed. */
+ * A dry run and a real start build the environment with the same function, so both environments are equal.
+ * Inherited variables are not printed. */
 #include "base/text.h"
 #include "cli/cli.h"
 #include "plan/plan.h"
@@ -21,7 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Print an argument as a user would type it, with quotes only where a shell needs them. */
+/* Print a command line. Quote an argument only if a shell needs the quotes. */
 static bool print_command(struct buf *out, char *const *argv)
 {
     bool ok = buf_printf(out, "    command:");
@@ -39,7 +40,7 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Return true if the rendezvous assigns the ranks. In a static job, the node ranks determine them. */
+/* Return true if only the rendezvous knows the ranks. In a static job, the user gives the node ranks. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;
@@ -51,7 +52,7 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* Return the meaning of a printed value whose real value is not known yet, or NULL if the printed value is real. */
+/* If the real value of a printed variable is not known yet, return what the value will be. Otherwise return NULL. */
 static const char *stands_for(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -66,15 +67,15 @@ static const char *stands_for(const struct plan *plan, const char *entry)
     return NULL;
 }
 
-/* Print a variable. Its meaning follows as a shell comment, so that the text can be pasted. */
+/* Print a variable. If its value is a placeholder, a shell comment says so; the line can still be pasted. */
 static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
     const char *meaning = stands_for(plan, entry);
     return buf_printf(out, "        ") && shell_word(out, entry) &&
-           (meaning != NULL ? buf_printf(out, "  # stands for %s\n", meaning) : buf_printf(out, "\n"));
+           (meaning != NULL ? buf_printf(out, "  # placeholder for %s\n", meaning) : buf_printf(out, "\n"));
 }
 
-/* Print only variables that ddprun sets, because inherited variables are many and known to the user. */
+/* Print the variables that ddprun sets. Inherited variables are too many and known to the user. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
@@ -104,7 +105,7 @@ static bool print_worker(struct buf *out, const struct plan *plan, const struct 
            print_stream(out, "stderr", &w->err) && print_environment(out, plan, w->local_rank);
 }
 
-/* Print "nodes: static, this is node 1 of 2; 15 min to join (--timeout)". */
+/* Print, for example, "nodes: static, this is node 1 of 2; 15 min to join (--timeout)". */
 static bool print_nodes(struct buf *out, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -116,13 +117,13 @@ static bool print_nodes(struct buf *out, const struct plan *plan)
     return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to join (%s)\n", m->join_knob);
 }
 
-/* Return the chosen Python, or NULL if the program is neither a script nor a module. */
+/* Return the chosen Python, or NULL if PROGRAM is neither a script nor a module. */
 static const struct python_choice *chosen_python(const struct plan *plan)
 {
     return program_needs_python(plan->cli) ? plan->facts->python : NULL;
 }
 
-/* Print the values that all workers share. Port 0 means that the port is unknown until the store listens. */
+/* Print what all workers share. Port 0 means that the store will choose a port when it starts. */
 static bool print_head(struct buf *out, const struct plan *plan)
 {
     bool ok = buf_printf(out, "job %s: %d worker%s on %s, store at %s:", plan->job, plan->nproc,
@@ -153,7 +154,7 @@ bool plan_print(const struct plan *plan, struct buf *out)
 
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
-/* Add an argument. JSON requires UTF-8, but an argument may contain any bytes. */
+/* Add an argument. Bytes that are not UTF-8 are replaced, because JSON requires UTF-8. */
 static bool add_to_array(cJSON *array, const char *text)
 {
     struct buf clean = { 0 };
@@ -166,7 +167,7 @@ static bool add_to_array(cJSON *array, const char *text)
     return false;
 }
 
-/* Add the chosen Python, or null if the program is neither a script nor a module. */
+/* Add the chosen Python, or null if PROGRAM is neither a script nor a module. */
 static bool add_python(cJSON *o, const struct python_choice *python)
 {
     cJSON *member = python != NULL ? cJSON_AddObjectToObject(o, "python") : NULL;
@@ -182,7 +183,7 @@ static bool add_stream(cJSON *worker, const char *name, const struct plan_stream
            json_add_text(o, "file", stream->file);
 }
 
-/* Add one "KEY=VALUE" as a member, with null for a value that is not known yet. */
+/* Add a "KEY=VALUE" as a member. The member is null if the value is not known yet. */
 static bool add_variable(cJSON *object, const struct plan *plan, const char *entry)
 {
     size_t len = strcspn(entry, "=");
@@ -207,7 +208,7 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
     return ok;
 }
 
-/* Add a rank, or null if the rendezvous assigns the rank. */
+/* Add a rank, or null if only the rendezvous knows the rank. */
 static bool add_rank(cJSON *o, const struct plan *plan, const char *name, int value)
 {
     return has_open_ranks(plan) ? json_add_text(o, name, NULL) : json_add_number(o, name, value);
@@ -282,7 +283,7 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 
 /* --- --explain: what was decided before the plan, and why ------------------------------------------------------- */
 
-/* The values are the values in effect, read from the command line after the options were completed from all sources.
+/* --explain prints the value in effect for each option, after all sources were read, and the value's origin:
  *
  *     scheduler       Slurm: SLURM_JOB_ID is set
  *     task            1 of 2; on this node 0 of 1; node 1 of 2
@@ -292,13 +293,13 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 
 enum { FROM_MAX = 2 * SCHEDULER_TEXT_MAX + 100, WIDTH_MIN = 19, WIDTH_MAX = 40 };
 
-/* One value as text. */
+/* A line of --explain: the option, its value and the origin of the value. */
 struct shown {
     const char *name;
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
 };
 
-/* Print the value as a user would type the value, so that it can be copied to a command line. */
+/* Print --nnodes in the form of the command line, so that the user can copy it. */
 static void print_nnodes(const struct cli *cli, char *out, size_t size)
 {
     const struct cli_nnodes *n = &cli->nnodes;
@@ -320,8 +321,7 @@ static void print_nproc(const struct cli *cli, char *out, size_t size)
         snprintf(out, size, "%s", words[cli->nproc.kind]);
 }
 
-/* Print the value in effect. If an option overrides the scheduler's value, the overridden value would mislead the
- * user. */
+/* Print the value in effect, which an option may have set in place of the scheduler's value. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
     switch (id) {
@@ -350,8 +350,8 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
     }
 }
 
-/* Print the origin of a value, and the scheduler's value. --rdzv_endpoint on the command line overrides address and
- * port, although neither --master_addr nor --master_port was given. */
+/* Print the origin of a value. If the scheduler provides another value, print that value too. --rdzv_endpoint on
+ * the command line overrides address and port. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {
@@ -390,7 +390,7 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
-/* Print the tasks, numbered from 0 like all numbers in a worker's environment. */
+/* Print the scheduler's tasks. They are numbered from 0, like the variables of a worker. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -405,8 +405,8 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
     return ok;
 }
 
-/* Print all values. The column is as wide as its widest value, at most WIDTH_MAX, so that a very long host name
- * shifts only its own line. */
+/* Print all values in columns. The column of values is at most WIDTH_MAX wide, so a very long host name shifts
+ * only its own line. */
 static bool print_values(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     struct shown shown[SCHEDULER_VALUE_COUNT];

@@ -1,18 +1,17 @@
 /* gpus.c -- see gpus.h.
  *
- * This module follows CUDA's rules for CUDA_VISIBLE_DEVICES. On a machine with 4 GPUs:
+ * CUDA_VISIBLE_DEVICES is interpreted by CUDA's rules. On a machine with 4 GPUs:
  *
  *     value         visible
  *     not set       0 1 2 3
  *     3,0           3 0        LOCAL_RANK 0 gets GPU 3
- *     1,9,0         1          the list ends before the first entry that names no GPU
+ *     1,9,0         1          the first entry without a GPU ends the list
  *     0,-1,2        0          -1 names no GPU
  *     1,1           none       a repeated entry makes the whole list empty
- *     1gpu,2        1 2        each entry is read by strtol
- *     GPU-8f,1      GPU-8f     the list ends before an entry of another kind (number, GPU-<uuid>, MIG-<uuid>)
+ *     1gpu,2        1 2        strtol reads each entry
+ *     GPU-8f,1      GPU-8f     the first entry of another kind (number, GPU-<uuid>, MIG-<uuid>) ends the list
  *
- * If ddprun counted GPUs differently, a worker would fail minutes after the start, because the worker finds no
- * device. */
+ * With other rules, ddprun could start a worker that finds no GPU, and this worker would fail only minutes later. */
 #include "plan/gpus.h"
 
 #include <ctype.h>
@@ -20,13 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A list that is being parsed. */
+/* A value of CUDA_VISIBLE_DEVICES that is being parsed. */
 struct entries {
     const char *at;
     const char *kind; /* "GPU-", "MIG-", or "" for numbers */
 };
 
-/* List all GPUs by number from 0, as CUDA does without a restriction. */
+/* List all GPUs as "0", "1" ..., which is CUDA's default. */
 static void all_gpus(struct gpu_list *list)
 {
     list->n = list->physical < GPUS_MAX ? list->physical : GPUS_MAX;
@@ -34,7 +33,7 @@ static void all_gpus(struct gpu_list *list)
         snprintf(list->names[i], GPU_NAME_MAX, "%d", i);
 }
 
-/* Copy the next entry without the blanks around it. Return false at the end of the list. */
+/* Copy the next entry without blanks. Return false at the end of the list. */
 static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
 {
     if (e->at == NULL)
@@ -50,7 +49,7 @@ static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
     return true;
 }
 
-/* Reduce an entry to the number at its beginning: "01gpu" -> "1". Return false if the entry has no number, or if no
+/* Replace an entry by the number at its beginning: "01gpu" -> "1". Return false if the entry has no number or no
  * GPU has this number. */
 static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
 {
@@ -70,7 +69,7 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
     return true;
 }
 
-/* Return true if the list already contains `entry`. */
+/* Return true if the list contains `entry`. */
 static bool is_listed(const struct gpu_list *list, const char *entry)
 {
     for (int i = 0; i < list->n; i++)
@@ -79,7 +78,7 @@ static bool is_listed(const struct gpu_list *list, const char *entry)
     return false;
 }
 
-/* List GPUs by UUID. The UUIDs are not checked, because only the driver knows them. */
+/* List the GPUs of CUDA_VISIBLE_DEVICES. UUIDs are not checked, because only the driver knows them. */
 static void named_gpus(struct gpu_list *list, const char *visible)
 {
     struct entries e = { .at = visible, .kind = "" };
@@ -108,7 +107,7 @@ void gpus_list(struct gpu_list *list, const char *visible, int physical)
     list->restricted = visible != NULL;
     list->hidden = false;
     list->n = 0;
-    list->note[0] = '\0'; /* without GPUs, leave the 24 KB of names uninitialized */
+    list->note[0] = '\0'; /* `names` stays uninitialized (24 KB), because only n entries are read */
     if (visible == NULL) {
         all_gpus(list);
         return;
@@ -119,7 +118,7 @@ void gpus_list(struct gpu_list *list, const char *visible, int physical)
         named_gpus(list, visible);
 }
 
-/* Check a number of workers that the user gave. */
+/* Reject a number of workers that exceeds the number of GPUs. */
 static ddp_status check_number(const struct gpu_list *list, int count, struct ddp_err *err)
 {
     if (list->physical == 0 || list->hidden || count <= list->n)
@@ -128,7 +127,7 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
         return ddp_fail(
             err, DDP_ERR_ARG,
             "--nproc_per_node=%d is more than the %d GPU%s that CUDA_VISIBLE_DEVICES shows (the machine has "
-            "%d); set it to \"\" for a job on CPUs, or add --share_gpu for a test",
+            "%d); set CUDA_VISIBLE_DEVICES=\"\" for a job on CPUs, or add --share_gpu for a test",
             count, list->n, list->n == 1 ? "" : "s", list->physical);
     return ddp_fail(
         err, DDP_ERR_ARG,
@@ -137,7 +136,7 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
         count, list->n, list->n == 1 ? "" : "s");
 }
 
-/* Report why --nproc_per_node=gpu finds no visible GPU. */
+/* Explain why --nproc_per_node=gpu finds no GPU. */
 static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
 {
     if (list->physical == 0)

@@ -1,7 +1,8 @@
 /* hosts.c -- see hosts.h.
  *
- * A list in Slurm's form is never expanded. The number of hosts of an item is the product of its brackets' sizes. The
- * name of host k is computed from k like the digits of a number, with the last bracket as the lowest digit. */
+ * A list in Slurm's form is never expanded. An item such as "r[1-4]n[01-16]" has as many hosts as the product of
+ * its brackets' sizes. The name of host k is computed like the digits of a number: the last bracket is the lowest
+ * digit. */
 #include "plan/hosts.h"
 
 #include "cli/cli.h"
@@ -15,8 +16,8 @@ enum { DIGITS_MAX = 9 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
-/* Parse a number of at most DIGITS_MAX (nine) digits, which always fits an int. Store its number of digits in *width,
- * because "01" and "1" are different hosts in Slurm. */
+/* Parse a number of at most DIGITS_MAX (nine) digits, so that it fits an int. Store how many digits it has in
+ * *width, because "01" and "1" are different hosts in Slurm. */
 static bool take_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
@@ -27,12 +28,12 @@ static bool take_number(const char **at, const char *end, int *value, int *width
     return *width > 0;
 }
 
-/* A range such as "01-16" or "20" inside brackets: first and last number, and the digits to pad them to. */
+/* A range inside brackets, such as "01-16" or "20": first number, last number, and the minimum of digits. */
 struct range {
     int from, to, width;
 };
 
-/* Parse a range. The first number determines the digits of all numbers, as in Slurm. */
+/* Parse a range. All its numbers have at least as many digits as the first, as in Slurm. */
 static bool take_range(const char **at, const char *end, struct range *r)
 {
     int width;
@@ -49,8 +50,8 @@ static bool take_range(const char **at, const char *end, struct range *r)
     return r->from <= r->to;
 }
 
-/* Return how many numbers the text between brackets has, or 0 if the text is invalid. Compute the size of a range
- * without a loop, because a range such as "[1-999999999]" must not take a second. */
+/* Return how many numbers the text between brackets describes, or 0 if the text is invalid. The numbers of a range
+ * are not visited, because "[1-999999999]" would take a second. */
 static long count_ranges(const char *at, const char *end)
 {
     struct range r;
@@ -63,7 +64,8 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* Format number `index` of the ranges with its leading zeros, or write "" if the ranges have fewer numbers. */
+/* Format number `index` of the text between brackets, with leading zeros. Write "" if the text describes fewer
+ * numbers. */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -77,7 +79,7 @@ static void print_number(const char *at, const char *end, long index, char *out,
     }
 }
 
-/* Return the end of the item at `text`: a comma outside brackets, or the end of the text. */
+/* Return the end of the item at `text`: the first comma outside brackets, or the end of the text. */
 static const char *item_end(const char *text)
 {
     bool inside = false;
@@ -88,8 +90,8 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are multiplied
- * ("r[1-4]n[01-16]"). The product is compared with its limit after each bracket, so a long is large enough. */
+/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are
+ * multiplied, as in "r[1-4]n[01-16]". The loop stops above HOST_LIST_MAX, so the product cannot overflow. */
 static long item_hosts(const char *at, const char *end)
 {
     long n = at < end ? 1 : 0;
@@ -103,7 +105,7 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return how many hosts follow for each number of the brackets at `at`: the product of the later brackets' sizes. */
+/* Return the product of the sizes of the brackets after the one at `at`: how many hosts share one of its numbers. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));
@@ -132,7 +134,7 @@ static bool item_name(const char *at, const char *end, long index, char name[HOS
     return used > 0;
 }
 
-/* Skip items by their number of hosts, without building names. */
+/* Find the item that contains host `index`, and format only this host's name. */
 bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
 {
     long left = index;
@@ -167,15 +169,15 @@ bool host_list_slurm(const char *text, struct host_list *out)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Return true if two names mean the same host. Compare only the part before the first dot, because schedulers write
- * short names and machines often use their long name. */
+/* Return true if both names mean the same host. Only the parts before the first dot are compared, because
+ * schedulers often write short names and machines long names. */
 static bool same_host(const char *a, const char *b)
 {
     const size_t len = strcspn(a, ".");
     return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
 }
 
-/* Find the next word of `text`, and truncate a word that is too long. Return false if no word is left. */
+/* Find the next word of `text`. Cut a word that is too long. Return false if no word is left. */
 static bool take_word(const char **text, const char **word, size_t *len)
 {
     *word = *text + strspn(*text, " \t\r\n");
@@ -194,8 +196,8 @@ static bool is_before(const char *text, const char *word, size_t len)
     return false;
 }
 
-/* Parse a list of words. A repeated name means another slot of the same host. Repeated names are usually adjacent, so
- * compare with the previous name first. */
+/* Parse a list of words. A name may be repeated, once for each slot of the host. Most repeated names are adjacent,
+ * so compare with the last name first. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out)
 {
     const char *at = text, *word, *last = "";
@@ -220,8 +222,7 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
     return out->n > 0;
 }
 
-/* Parse "4(x2),3", which means four tasks on each of the first two nodes and three on the third. Return 0 for any
- * other form. */
+/* Parse "4(x2),3": four tasks on each of the first two nodes and three on the third. Return 0 for another form. */
 int host_list_tasks(const char *text, int node)
 {
     const char *const end = text + strlen(text);
@@ -258,7 +259,8 @@ static ddp_status check_count(const char *name, const char *count, struct ddp_er
     return ddp_fail(err, DDP_ERR_ARG, "'%.64s', count '%.64s': expected %s", name, count, expected.msg);
 }
 
-/* Check a name: letters, digits and ". - _ : @ %", and no '-' at the beginning of the user or host. */
+/* Return true for a valid name: letters, digits and ". - _ : @ %". Neither the user nor the host may begin with
+ * '-'. */
 static bool is_name(const char *name)
 {
     const char *at = strchr(name, '@');
@@ -279,14 +281,14 @@ static struct host_spec *find_spec(const struct specs *s, const char *name)
     return NULL;
 }
 
-/* Add a host, or one more slot of a host that is already in the list. */
+/* Add a host. If the list contains the host already, add a slot to that host. */
 static ddp_status add_spec(struct specs *s, const char *name, const char *count, struct ddp_err *err)
 {
     struct host_spec *known = find_spec(s, name);
     if (!is_name(name))
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not the name of a host", name);
     if (known != NULL && (count[0] != '\0' || known->slots == 0 || known->slots == CLI_NPROC_MAX))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' stands in the list twice", name);
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is in the list twice", name);
     if (known != NULL) {
         snprintf(known->count, sizeof(known->count), "%d", ++known->slots);
         return DDP_OK;
@@ -307,8 +309,8 @@ static ddp_status add_spec(struct specs *s, const char *name, const char *count,
     return DDP_OK;
 }
 
-/* Split "NAME:COUNT" at the colon. A text with several colons outside brackets is an IPv6 address. The brackets
- * around an IPv6 address are removed. The brackets of a range stay. */
+/* Split "NAME:COUNT" at the colon. If the text has several colons outside brackets, it is an IPv6 address without
+ * a count. Remove the brackets around an IPv6 address, but not those of a range. */
 static ddp_status split_item(char *item, char **name, const char **count, struct ddp_err *err)
 {
     char *last = strrchr(item, ':'), *close = strchr(item, ']');
@@ -329,8 +331,8 @@ static ddp_status split_item(char *item, char **name, const char **count, struct
     return DDP_OK;
 }
 
-/* Add the hosts of an item, which may have ranges in brackets. `count` replaces the count of the item, unless `count`
- * is "". */
+/* Add the hosts of an item, which may contain ranges in brackets. If `count` is not "", use it instead of the
+ * item's own count. */
 static ddp_status add_item(struct specs *s, const char *text, size_t len, const char *count,
                            struct ddp_err *err)
 {
@@ -350,7 +352,7 @@ static ddp_status add_item(struct specs *s, const char *text, size_t len, const 
         char one[HOST_NAME_SIZE];
         status = host_list_slurm_at(name, i, one)
                      ? add_spec(s, one, count, err)
-                     : ddp_fail(err, DDP_ERR_ARG, "'%.64s' has a name that is too long", name);
+                     : ddp_fail(err, DDP_ERR_ARG, "'%.64s' contains a name that is too long", name);
     }
     return status;
 }
@@ -369,7 +371,7 @@ static ddp_status add_items(struct specs *s, const char *list, const char *count
     return status;
 }
 
-/* Give the list to the caller, or free the list after an error. */
+/* Pass the list to the caller, or free the list after an error. */
 static ddp_status give_specs(struct specs *s, ddp_status status, struct host_spec **out, int *n)
 {
     if (status != DDP_OK)
@@ -385,7 +387,7 @@ ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, st
     return give_specs(&s, add_items(&s, list, "", err), out, n);
 }
 
-/* Parse a line without its comment: an item, then "slots=N". Other words of Open MPI, such as max_slots=N, are skipped. */
+/* Parse a line without its comment: an item, then "slots=N". Ignore max_slots=N of Open MPI. */
 static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
 {
     char *rest, *item = strtok_r(line, " \t\r", &rest), *word;
@@ -424,6 +426,6 @@ ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *
     }
     free(copy);
     if (status == DDP_OK && s.n == 0)
-        status = ddp_fail(err, DDP_ERR_ARG, "no host in it");
+        status = ddp_fail(err, DDP_ERR_ARG, "the file names no host");
     return give_specs(&s, status, out, n);
 }

@@ -2,7 +2,7 @@
  *
  *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last bracket varies fastest
  *     LSB_MCPU_HOSTS        hostA 8 hostB 4
- *     LSB_HOSTS, PBS        hostA hostA hostB        a name for each slot, between blanks or newlines */
+ *     LSB_HOSTS, PBS        hostA hostA hostB        a name for each slot, separated by blanks or newlines */
 #ifndef LAUNCHER_PLAN_HOSTS_H
 #define LAUNCHER_PLAN_HOSTS_H
 
@@ -12,25 +12,25 @@
 
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
-/* Facts about a list of hosts. */
+/* What is known about a list of hosts. */
 struct host_list {
     int n; /* number of different hosts */
     char first[HOST_NAME_SIZE];
-    int here; /* position of this host in the list, from 0; -1 = not in the list, or not searched */
+    int here; /* index of this host in the list, from 0; -1 = not found, or not searched */
 };
 
-/* Parse a list in Slurm's form. Return false if `text` is not such a list, or names more than HOST_LIST_MAX hosts. */
+/* Parse a list in Slurm's form. Return false if `text` has another form or more than HOST_LIST_MAX hosts. */
 bool host_list_slurm(const char *text, struct host_list *out);
 
-/* Parse a list of names. With `counted`, a number follows each name. `here` is the name of this host. Names are
- * compared up to the first dot, because schedulers and hosts may use different domains. Return false if the list has
- * no name, or more than HOST_WORDS_MAX names. */
+/* Parse a list of names. With `counted`, a number follows each name. Find `here`, the name of this host. Names are
+ * compared up to the first dot, because schedulers and hosts may use different domains. Return false if the list
+ * has no name or more than HOST_WORDS_MAX names. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out);
 
-/* Format the name of host number `index` of a list in Slurm's form. Return false if the list has fewer hosts. */
+/* Format the name of host `index` of a list in Slurm's form. Return false if the list has fewer hosts. */
 bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE]);
 
-/* Return the number of tasks of node number `node` in Slurm's "4(x3),2". Return 0 if the text has fewer nodes or
+/* Return the number of tasks of node `node` from Slurm's "4(x3),2". Return 0 if the text has fewer nodes or
  * another form. */
 int host_list_tasks(const char *text, int node);
 
@@ -41,17 +41,17 @@ enum { HOST_COUNT_SIZE = 12 };
 struct host_spec {
     char name
         [HOST_NAME_SIZE]; /* HOST or USER@HOST; never begins with '-', because a remote shell would read an option */
-    char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not given */
-    int slots;                   /* how often the list has the name without a count */
+    char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
+    int slots;                   /* how often the list contains the name without a count */
 };
 
-/* Parse --hosts: names between commas, each with an optional ":COUNT", and brackets as in Slurm's form. An IPv6
- * address with a count needs brackets. A name that is repeated without a count means one more worker, as for mpirun
- * and in machine files. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names the item. */
+/* Parse --hosts: names separated by commas, with optional brackets as in Slurm's form and an optional ":COUNT". An
+ * IPv6 address with a count needs brackets. Each repetition of a name without a count means one more worker, as
+ * for mpirun. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names the item. */
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
-/* Parse the text of a --hostfile: items of --hosts on each line, then "slots=N" (Open MPI, DeepSpeed) or no word. '#'
- * begins a comment. Results and errors are as in host_specs_parse, but `err` names the line. */
+/* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI,
+ * DeepSpeed). '#' begins a comment. The results are as for host_specs_parse, but `err` also names the line. */
 ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

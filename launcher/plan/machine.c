@@ -1,8 +1,8 @@
 /* machine.c -- see plan.h.
  *
  * The management library (NVML) is loaded at run time, because it is a part of the driver. NVML is preferred to
- * /proc, because NVML omits GPUs that a container or a batch system has removed. CUDA itself would take a second and
- * would create a context on each GPU. */
+ * /proc, because NVML omits GPUs that a container or a batch system has removed. CUDA itself is not used, because
+ * it needs a second and creates a context on each GPU. */
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
@@ -26,9 +26,9 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return true if this machine or container may have a driver. Without this check, searching for the missing library
- * takes as long as a fork. Three signs are checked besides the driver: nvidia-modprobe loads a driver on request, WSL
- * has /dev/dxg, and a user may have private libraries. */
+/* Return true if a driver may exist. Without this check, a machine without a driver would spend much time on
+ * searching NVML. nvidia-modprobe loads a driver on request, WSL has /dev/dxg, and LD_LIBRARY_PATH may contain a
+ * private library. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -39,7 +39,7 @@ static bool may_have_driver(void)
     return getenv("LD_LIBRARY_PATH") != NULL;
 }
 
-/* Count the GPUs with NVML. Return -1 if the library is missing or does not find a driver. */
+/* Count the GPUs with NVML. Return -1 if NVML is missing or finds no driver. */
 static int count_by_nvml(void)
 {
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -58,8 +58,8 @@ static int count_by_nvml(void)
     return result;
 }
 
-/* Count the GPUs in /proc. The driver has one folder for each GPU of the machine, including GPUs that this process
- * may not use. */
+/* Count the GPUs in /proc. The driver lists each GPU of the machine there, even GPUs that this process may not
+ * use. */
 static int count_in_proc(void)
 {
     int n = 0;
@@ -80,7 +80,7 @@ int gpu_count(void)
 
 int cpu_count(void)
 {
-    cpu_set_t *set = CPU_ALLOC(CPUS_MAX); /* a fixed cpu_set_t is too small on big machines */
+    cpu_set_t *set = CPU_ALLOC(CPUS_MAX); /* a cpu_set_t of fixed size is too small on big machines */
     const size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
     int n = 0;
     if (set != NULL && sched_getaffinity(0, size, set) == 0)
@@ -108,11 +108,11 @@ bool own_prefix(char prefix[PATH_MAX])
     slash -= strlen(bin);
     if (strcmp(slash, bin) != 0)
         return false;
-    slash[slash == prefix] = '\0'; /* keep the "/" of /bin/ddprun */
+    slash[slash == prefix] = '\0'; /* keep the "/" if the program is /bin/ddprun */
     return true;
 }
 
-/* Write PREFIX/bin/python if this file can be executed, else "". */
+/* Write PREFIX/bin/python to `path`, or "" if this file cannot be executed. */
 static bool find_python(const char *prefix, char path[PATH_MAX])
 {
     const bool found =
@@ -121,8 +121,8 @@ static bool find_python(const char *prefix, char path[PATH_MAX])
     return found;
 }
 
-/* Return true if pip has installed ddprun among the packages of this interpreter. The path of the packages contains
- * the version, which is a part of the interpreter's real name. */
+/* Return true if pip has installed ddprun as a package of this interpreter. The path of the packages contains
+ * Python's version, which the interpreter's real name shows. */
 static bool has_package(const char *prefix, const char *python)
 {
     static const char package[] = "ddprun-", record[] = ".dist-info";
@@ -142,8 +142,8 @@ static bool has_package(const char *prefix, const char *python)
     return found;
 }
 
-/* Find the Python of the environment in which ddprun is installed. A python3 that is only in the same directory, as
- * in /usr/bin, does not belong to ddprun. */
+/* Find the Python of the environment in which ddprun is installed. A python3 in the same directory is not enough,
+ * because in /usr/bin ddprun and Python are unrelated. */
 static void find_python_beside(char path[PATH_MAX])
 {
     char prefix[PATH_MAX], settings[PATH_MAX + 16];
@@ -173,28 +173,28 @@ void python_look(struct python_look *look, const struct env_sources *env)
 
 /* --- numa look -------------------------------------------------------------------------------------------- */
 
-/* NVML reports a GPU's PCI address by its index or its UUID. Without NVML, use the names in /proc/driver/nvidia/gpus,
- * which are PCI addresses. In sorted order the names match the indices. */
+/* NVML finds the PCI address of a GPU by its index or UUID. Without NVML, the names in /proc/driver/nvidia/gpus
+ * are the PCI addresses; in sorted order they match the indices. */
 
 enum { FILE_SIZE = 8192 };
 
-/* As in nvml.h, version 3 of the structure. */
+/* Version 3 of this struct in nvml.h. */
 struct nvml_pci {
     char bus_id_legacy[16];
     unsigned domain, bus, device, pci_device, pci_subsystem;
     char bus_id[32];
 };
 
-/* Version 2 of the structure, which the functions _v2 and _v3 write. */
+/* Version 2 of this struct in nvml.h, for the functions _v2 and _v3. */
 struct nvml_process {
     unsigned pid;
-    unsigned long long bytes; /* ULLONG_MAX = not known */
+    unsigned long long bytes; /* GPU memory; ULLONG_MAX = not known */
     unsigned gpu_instance, compute_instance;
 };
 
 struct machine {
     char text[FILE_SIZE];
-    void *nvml; /* NULL = not available */
+    void *nvml; /* handle of the library; NULL = not available */
     int (*by_index)(unsigned index, void **device);
     int (*by_uuid)(const char *uuid, void **device);
     int (*pci_info)(void *device, struct nvml_pci *info);
@@ -327,8 +327,8 @@ void numa_look_close(struct numa_look *look)
 
 enum { GPU_PROCESSES_MAX = 128 };
 
-/* Return true for the server of CUDA's multi-process service, which computes nothing for itself. The kernel cuts its
- * name to 15 characters. */
+/* Return true for the server of CUDA's multi-process service, because this process does not compute itself. The
+ * kernel cuts a process name to 15 characters. */
 static bool is_service(int pid)
 {
     char path[64], name[16] = "";
@@ -340,7 +340,7 @@ static bool is_service(int pid)
     return ok && strcmp(name, "nvidia-cuda-mps") == 0;
 }
 
-/* Write the name of the owner, or the uid if it has no name. The owner of a process that is hidden is unknown. */
+/* Write the owner's name, or the uid if the owner has no name. Write nothing if the process is hidden. */
 static void name_owner(int pid, char out[32])
 {
     char path[64], space[1024];
@@ -391,9 +391,8 @@ void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
 
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
-/* Return the text of a file, or NULL after a read error. Half a list of hosts must not be returned, because half a
- * list would look like a smaller job. If the file has shrunk meanwhile, return the remaining text. If the file has
- * grown, read up to its old end. */
+/* Return the text of a file, or NULL after a read error. A part of a list of hosts would look like a smaller job.
+ * If the file has shrunk since `size` was read, return the shorter text. */
 static char *read_whole(int fd, size_t size)
 {
     char *text = malloc(size + 1);
@@ -409,8 +408,7 @@ static char *read_whole(int fd, size_t size)
     return text;
 }
 
-/* Open only a plain file, without blocking. The path comes from a variable, and opening a FIFO could wait for a
- * writer forever. */
+/* Read a plain file. Opening does not block, because the path comes from a variable and may name a FIFO. */
 char *scheduler_read_file(const char *path)
 {
     struct stat st;

@@ -1,14 +1,15 @@
 /* numa.c -- see numa.h.
  *
- *     GPU -> PCI address -> node -> CPUs of the node. Of the CPUs that this process may use, a worker gets:
+ * A GPU's PCI address determines its node, and the node determines the CPUs. A worker gets these of its usable
+ * CPUs:
  *
  *     node            all CPUs of the node
  *     socket          all CPUs of the node's socket, which may have several nodes
- *     exclusive       an equal share of the node's cores for each GPU of the node, and the remaining cores to the first GPUs
- *     core-complex    one group of CPUs with a common cache, the largest groups first, repeated for more GPUs than groups
+ *     exclusive       an equal share of the node's cores; the first GPUs of the node get the remaining cores
+ *     core-complex    one group of CPUs with a common cache; the largest groups first; if all groups are
+ *                     in use, start again
  *
- * These are torchrun's rules, so each worker gets the same CPUs as with torchrun. A core or a group is identified by
- * its lowest CPU. */
+ * The rules are torchrun's. A core or a group is identified by its lowest CPU. */
 #include "plan/numa.h"
 
 #include <stdio.h>
@@ -17,24 +18,24 @@
 
 enum { PATH_SIZE = 160, CACHE_LEVELS_MAX = 16 };
 
-/* The input for the decision about one GPU. */
+/* What the decision about a GPU needs. */
 struct question {
     const struct numa_look *look;
     const struct gpu_list *gpus;
     struct ddp_err *err;
 };
 
-/* CPUs in groups. key[cpu] is the lowest CPU of its group, -1 if the CPU is unusable. size[key] is the number of
- * usable CPUs of the group. */
+/* CPUs in groups. key[cpu] is the lowest CPU of the group, or -1 if the CPU is unusable. size[key] is how many
+ * usable CPUs the group has. */
 struct groups {
-    int *key, *size; /* one allocation, which begins at `key` */
-    int n;           /* length of each array */
+    int *key, *size; /* one allocation; `key` is its beginning */
+    int n;           /* length of `key` and of `size` */
 };
 
 /* --- reading ------------------------------------------------------------------------------------------------ */
 
-/* Parse a list such as "0-3,8
- * ". An empty list is an empty set, which rank_set_parse would reject. */
+/* Parse the first line of a list such as "0-3,8". An empty line is an empty set, which rank_set_parse would
+ * reject. */
 static ddp_status parse_list(const char *text, int limit, struct rank_set *set)
 {
     char line[4096];
@@ -53,7 +54,7 @@ static ddp_status unreadable(const struct question *q, const char *path)
                     path);
 }
 
-/* Read a file that is a list of numbers below `limit`. */
+/* Read a file that contains a list of numbers below `limit`. */
 static ddp_status read_list(const struct question *q, const char *path, int limit, struct rank_set *set)
 {
     const char *text = q->look->read(q->look->user, path);
@@ -61,7 +62,7 @@ static ddp_status read_list(const struct question *q, const char *path, int limi
     return status == DDP_ERR_ARG ? unreadable(q, path) : status;
 }
 
-/* Read a file that is one number. */
+/* Read a file that contains one number. */
 static ddp_status read_number(const struct question *q, const char *path, int *to)
 {
     const char *text = q->look->read(q->look->user, path);
@@ -83,7 +84,7 @@ static int lowest(const struct rank_set *set)
 
 /* --- the node ----------------------------------------------------------------------------------------------- */
 
-/* Find the node of a GPU. On a machine with one node, the file contains -1, which means node 0. */
+/* Find the NUMA node of a GPU. On a machine with one node the file contains -1, which means node 0. */
 static ddp_status node_of_gpu(const struct question *q, int device, int *node)
 {
     char pci[NUMA_PCI_SIZE], path[PATH_SIZE];
@@ -97,7 +98,7 @@ static ddp_status node_of_gpu(const struct question *q, int device, int *node)
     return status;
 }
 
-/* Add the usable CPUs of a node. */
+/* Add the usable CPUs of a node to `cpus`. */
 static ddp_status add_node(const struct question *q, int node, struct rank_set *cpus)
 {
     char path[PATH_SIZE];
@@ -118,7 +119,7 @@ static ddp_status package_of(const struct question *q, int cpu, int *package)
     return read_number(q, path, package);
 }
 
-/* Add the CPUs of `node` if they are in `package`. A node with only memory has no CPUs. */
+/* Add the CPUs of `node` if the node is in `package`. A node that has only memory adds none. */
 static ddp_status add_if_in_package(const struct question *q, int node, int package, struct rank_set *cpus)
 {
     struct rank_set own = { 0 };
@@ -151,10 +152,10 @@ static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
 
 /* --- groups of CPUs ----------------------------------------------------------------------------------------- */
 
-/* A function that finds the group of a CPU. */
+/* Finds the group of a CPU and stores its key. */
 typedef ddp_status (*key_fn)(const struct question *q, int cpu, int *key);
 
-/* Find the lowest CPU in a file's list. */
+/* Find the lowest CPU of the list in a file. */
 static ddp_status lowest_in(const struct question *q, const char *path, int *key)
 {
     struct rank_set set = { 0 };
@@ -171,8 +172,8 @@ static ddp_status core_of(const struct question *q, int cpu, int *key)
     return lowest_in(q, path, key);
 }
 
-/* Set *level to the level of cache number `i`, or to -1 if the cache does not contain data. Return false if the CPU
- * has no such cache. */
+/* Set *level to the level of cache `i`, or to -1 for an instruction cache. Return false if the CPU has no cache
+ * `i`. */
 static bool cache_level(const struct question *q, int cpu, int i, int *level)
 {
     char path[PATH_SIZE];
@@ -187,7 +188,7 @@ static bool cache_level(const struct question *q, int cpu, int i, int *level)
     return true;
 }
 
-/* Find the group of a CPU: the CPUs that share its cache of the highest level. */
+/* Find the core complex of a CPU: the CPUs that share its cache of the highest level. */
 static ddp_status complex_of(const struct question *q, int cpu, int *key)
 {
     char path[PATH_SIZE];
@@ -202,8 +203,8 @@ static ddp_status complex_of(const struct question *q, int cpu, int *key)
     return best >= 0 ? lowest_in(q, path, key) : unreadable(q, path);
 }
 
-/* Find the group of one CPU. The lowest CPU of a group cannot be higher than a CPU of the group, so a file with a
- * higher number is wrong. */
+/* Find the group of a CPU and count the CPU in it. The key is the lowest CPU of the group, so a key above `cpu`
+ * means that /sys is wrong. */
 static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, struct groups *g)
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);
@@ -214,7 +215,7 @@ static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, st
     return status;
 }
 
-/* Group CPUs. The caller frees g->key, also after an error. */
+/* Group the CPUs. The caller frees g->key even after an error. */
 static ddp_status group(const struct question *q, const struct rank_set *cpus, key_fn key_of,
                         struct groups *g)
 {
@@ -240,7 +241,7 @@ static int count_groups(const struct groups *g)
     return n;
 }
 
-/* Return the number of groups before `own`, in ascending order of their keys. */
+/* Return how many groups have a lower key than `own`. */
 static int place_by_key(const struct groups *g, int own)
 {
     int n = 0;
@@ -249,7 +250,8 @@ static int place_by_key(const struct groups *g, int own)
     return n;
 }
 
-/* Return the number of groups before `own`, in descending order of their sizes. */
+/* Return how many groups are larger than `own`. Of two equally large groups, the group with the lower key counts
+ * as larger. */
 static int place_by_size(const struct groups *g, int own)
 {
     int n = 0;
@@ -258,7 +260,7 @@ static int place_by_size(const struct groups *g, int own)
     return n;
 }
 
-/* Keep in `cpus` only the groups at places `first` to `end` - 1. */
+/* Keep in `cpus` only the groups whose place is at least `first` and below `end`. */
 static void keep_places(const struct groups *g, int (*place)(const struct groups *, int), int first, int end,
                         struct rank_set *cpus)
 {
@@ -273,7 +275,7 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Count the GPUs on `node`, and the GPUs on `node` before `device`. */
+/* Count all GPUs of `node`, and the GPUs of `node` before `device`. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;

@@ -1,7 +1,6 @@
-/* numa.h -- the CPUs that are near a worker's GPU (--numa_binding), from /sys.
+/* numa.h -- the CPUs near a worker's GPU (--numa_binding), from /sys.
  *
- * The caller passes two functions that read files and find GPUs, so that a test can simulate any machine
- * with texts. */
+ * The caller passes the functions that read files and find GPUs. So a test can simulate any machine. */
 #ifndef LAUNCHER_NUMA_H
 #define LAUNCHER_NUMA_H
 
@@ -16,22 +15,21 @@ enum {
 };
 
 struct numa_look {
-    /* Return the text of a file below /sys, or NULL if the file cannot be read. The text is valid until the next
+    /* Return the text of a file in /sys, or NULL if the file cannot be read. The text is valid until the next
      * call. */
     const char *(*read)(void *user, const char *path);
-    /* Write the PCI address, as in /sys, of a GPU. `gpu` is its name in CUDA_VISIBLE_DEVICES. */
+    /* Write the PCI address of a GPU, as in /sys. `gpu` is the GPU's name in CUDA_VISIBLE_DEVICES. */
     bool (*pci_address)(void *user, const char *gpu, char out[NUMA_PCI_SIZE]);
     void *user;
     struct rank_set allowed; /* CPUs that this process may use */
 };
 
-/* Find the CPUs of the worker with GPU number `device` of `gpus`. After DDP_OK the caller frees the CPUs with
- * rank_set_free. Return DDP_ERR_ARG, with the reason in `err`, if the CPUs are unknown. Return DDP_ERR_NOMEM if
- * memory is short. */
+/* Find the CPUs of the worker that uses GPU number `device` of `gpus`. After DDP_OK the caller frees *cpus with
+ * rank_set_free. Return DDP_ERR_ARG with the reason in `err` if the CPUs cannot be found, or DDP_ERR_NOMEM. */
 ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, const struct gpu_list *gpus,
                        int device, struct rank_set *cpus, struct ddp_err *err);
 
-/* Append CPUs as "0-3,8". Return false if memory is short. */
+/* Append CPUs as "0-3,8" to `out`. Return false if memory is short. */
 bool numa_print(const struct rank_set *cpus, struct buf *out);
 
 #endif

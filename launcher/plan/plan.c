@@ -1,13 +1,13 @@
-/* plan.c -- see plan.h. Address and timeouts of the rendezvous depend only on the options. Options without effect
- * result in notes.
+/* plan.c -- see plan.h. The rendezvous' address and timeouts depend only on the options. A note reports each
+ * option without effect.
  *
  *     nodes       backend   port    time to join                    ranks
  *     1           -         29500   -                               known
  *     N           static    29500   --timeout, rdzv_conf, 900 s     by --node_rank
  *     MIN:MAX     c10d      29400   --timeout, rdzv_conf, 600 s     by the rendezvous
  *
- * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. This module resolves no names
- * and opens no files, so --dry_run and the tests get the same results as a real start. */
+ * --rdzv_endpoint replaces the address and the port. The defaults are torchrun's. This module resolves no names
+ * and opens no files, so --dry_run and tests get the same plan as a real start. */
 #include "plan/plan.h"
 
 #include "base/limits.h"
@@ -22,14 +22,14 @@
 
 enum { STATIC_JOIN_MS = 900000, ELASTIC_JOIN_MS = 600000, LAST_CALL_MS = 30000, KEEP_ALIVE_ATTEMPTS = 3 };
 
-/* Return true if --rdzv_endpoint is used. --standalone overrides --rdzv_endpoint, as in torchrun. */
+/* Return true if --rdzv_endpoint has an effect. --standalone overrides it, as in torchrun. */
 static bool has_endpoint(const struct cli *cli)
 {
     return cli->endpoint.host[0] != '\0' && !cli->standalone;
 }
 
-/* Choose address and port. A free port may replace a default port if no other node needs to know the port. If the
- * port that the user chose is in use, the start fails. */
+/* Choose address and port of the store. If a default port is in use and no other node needs it, ddprun may choose
+ * another port. A port that the user has set is never changed. */
 static void choose_place(struct plan_meeting *m, const struct cli *cli)
 {
     const bool endpoint = has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
@@ -44,10 +44,9 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
     m->port_may_change = !port_given && !m->elsewhere;
 }
 
-/* Choose the timeouts. The time to join is --timeout, else torchrun's key in --rdzv_conf, else torchrun's default.
- * The name of the option is stored with the value, because every message about this time names the option that
- * changes it. torchrun has an interval and a number of attempts. The timeout for a lost connection is the product of
- * both. If any free port is used, no other node can know the port, so the job begins at once. */
+/* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default.
+ * `join_knob` names its option for messages. torchrun multiplies an interval and a number of attempts for a lost
+ * connection, and so does node_timeout_ms. With port 0 no other node can join, so the job begins at once. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -66,8 +65,8 @@ static void choose_times(struct plan_meeting *m, const struct cli *cli)
         m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
 }
 
-/* Copy the program's name without directory and arguments, because these may differ between the nodes of a job. A
- * name that is too long is truncated in the same way on every node. */
+/* Copy the program's name without its directory, because the directory may differ between the nodes of a job. A
+ * long name is cut in the same way on every node. */
 static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 {
     const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
@@ -75,8 +74,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     snprintf(text, PLAN_PROGRAM_SIZE, "%s", name != NULL ? name : "");
 }
 
-/* Guess the ranks before the first round. A single node knows its ranks. A node of a static job assumes that all
- * nodes have as many workers as itself. A node of an elastic job assumes that it is the first node. */
+/* Guess the ranks before the first round. A single node knows its ranks. A static job's node assumes that all
+ * nodes have as many workers as itself. An elastic job's node assumes that it is the first. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -88,7 +87,7 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Return the default name of the job. The default name is "none", as in torchrun, unless a single node chooses its
+/* Return the job's default name: "none", as in torchrun, or a random name if the job has one node that chooses its
  * own port. */
 static const char *made_up_name(const struct plan *plan)
 {
@@ -100,8 +99,8 @@ static const char *made_up_name(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* Return true if rank 0 must host the workers' store. torchrun's switch for this store is often set for a whole
- * cluster. So the switch applies only to programs that may use PyTorch. Other programs need the launcher's store. */
+/* Return true if the user's environment asks rank 0 to host the workers' store. torchrun's variable for this is
+ * often set for a whole cluster. So it applies only to programs that may use PyTorch. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -111,8 +110,8 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* Choose which store the workers use. A PyTorch that rejects the launcher's store fails before it sends any byte, so
- * ddprun must decide before the start. */
+/* Choose the store of the workers. Some PyTorch versions reject the launcher's store before they send a byte, so
+ * the choice is made before the start. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_look *torch = plan->facts->torch;
@@ -125,13 +124,12 @@ static void choose_worker_store(struct plan *plan)
         return;
     plan_note(
         plan,
-        "PyTorch %s in %s was built without libuv and rejects the launcher's store, so rank 0 hosts one for "
-        "the workers (--torch_store)",
+        "PyTorch %s in %s was built without libuv and rejects the launcher's store, so rank 0 hosts a store "
+        "for the workers (--torch_store)",
         torch->version, torch->dir);
 }
 
-/* Choose the name of the job, address, port and timeouts. Several nodes need the same default name, which is "none"
- * as in torchrun. A single node gets a random name, so that two jobs of a user on one machine differ. */
+/* Decide everything about the rendezvous: address, port, timeouts, store and the job's name. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -153,10 +151,10 @@ static bool plan_meet(struct plan *plan)
 
 /* --- notes for the user, which do not stop the job -------------------------------------------------------- */
 
-#define FILTERS_NEED "it applies to lines that --tee writes to files"
+#define FILTERS_NEED "the option applies to lines that --tee writes to files"
 
-/* Note that an option on the command line has no effect. PET_LOG_ROTATE as a default of the site is no mistake in a
- * job without log files. */
+/* Note that an option on the command line has no effect. A variable is not reported, because a site may set a
+ * default such as PET_LOG_ROTATE for all jobs. */
 static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
 {
     if (plan->cli->origin[option] == FROM_COMMAND_LINE)
@@ -172,7 +170,7 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_STDERR_FILTERS, "duplicate_stderr_filters", FILTERS_NEED);
     }
     if (plan->cli->log_file == NULL)
-        note_idle(plan, OPT_LOG_MERGE, "log_merge", "it applies to files of --log_file");
+        note_idle(plan, OPT_LOG_MERGE, "log_merge", "the option applies to files of --log_file");
 }
 
 static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
@@ -187,8 +185,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Note ranks that do not exist on this node. Such ranks are no error, because torchrun accepts them, and one command
- * line may be used for nodes of different sizes. */
+/* Note local ranks in options that do not exist on this node. This is no error, because torchrun accepts them, and
+ * nodes of different sizes may share a command line. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -203,7 +201,7 @@ static void note_ranks(struct plan *plan)
             plan_note(plan, "%s", words);
 }
 
-/* Note options of torchrun that are checked but have no effect. One note lists all these options. */
+/* Note options of torchrun that are accepted but have no effect. One note lists all of them. */
 static void note_ignored(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -241,11 +239,11 @@ static void note_nodes(struct plan *plan)
     if (conf->idle != NULL)
         plan_note(plan, "%s in --rdzv_conf has no effect: %s", conf->idle, conf->idle_why);
     if (conf->unknown[0] != '\0')
-        plan_note(plan, "'%s' in --rdzv_conf has no effect: it is not a key of torchrun or ddprun",
+        plan_note(plan, "'%s' in --rdzv_conf has no effect: neither torchrun nor ddprun knows this key",
                   conf->unknown);
 }
 
-/* Note a PET_ variable such as PET_STRATEGY that torchrun would read but this version ignores. */
+/* Note a PET_ variable without effect, such as PET_STRATEGY, which another version of torchrun reads. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;
@@ -257,20 +255,20 @@ static void note_idle_default(struct plan *plan)
         plan_note(plan, "%.*s is set, but this version has no such option", len, entry);
 }
 
-/* Note that a dry run prints ranks which are not assigned yet. */
+/* Note that the ranks of a dry run are a guess. */
 static void note_guess(struct plan *plan)
 {
     if (plan->settled || !plan->cli->dry_run)
         return;
     if (plan->meeting.elastic)
         plan_note(plan,
-                  "the rendezvous assigns ranks and sizes; the values here are those of the first node");
+                  "the rendezvous assigns ranks and sizes; the values shown are those of the first node");
     else
-        plan_note(plan, "the ranks here are correct if each of the %d nodes has %d worker%s",
+        plan_note(plan, "the ranks shown are correct if each of the %d nodes has %d worker%s",
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* Note values of the scheduler that are used, and problems in the way ddprun was started. */
+/* Add the scheduler's notes, and the problem in the way ddprun was started. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -281,8 +279,8 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* Note that a task sees too few GPUs for its local rank. A task that sees one GPU sees this GPU as number 0, whatever
- * its local rank is. A visible GPU per task is a common mistake with one process per GPU. */
+/* Note that a task sees too few GPUs for its LOCAL_RANK. A common mistake is to show each task only its own GPU:
+ * the task then sees this GPU as number 0. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
@@ -294,8 +292,7 @@ static void note_task_gpu(struct plan *plan)
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* Note options without effect. Such options are no errors, because a script that always passes an option need not
- * know whether the option has an effect. */
+/* Note options without effect. They are no errors, because a script may always pass the same options. */
 static void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
@@ -334,7 +331,7 @@ void plan_free(struct plan *plan)
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* Return true if a worker reads ddprun's stdin. --stdin uses ranks of the job. The options about output use local
+/* Return true if a worker reads ddprun's stdin. --stdin names global ranks; the options about output name local
  * ranks, as in torchrun. */
 bool plan_gets_input(const struct plan *plan, int local_rank)
 {
@@ -342,8 +339,7 @@ bool plan_gets_input(const struct plan *plan, int local_rank)
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
 }
 
-/* Return true if the user accepts colours. By the rule of no-color.org, any value of NO_COLOR except "" forbids
- * colours. */
+/* Return true if colours are allowed. By the rule of no-color.org, any NO_COLOR except "" forbids them. */
 bool plan_wants_colour(const struct plan *plan)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
@@ -373,12 +369,12 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
 
 /* --- making a plan ---------------------------------------------------------------------------------------- */
 
-/* The order of decisions is: the number of workers, the job's name, the rendezvous, the output, each worker's
- * command. Impossible requests are rejected before any process starts. */
+/* Decisions are made in this order: the number of workers, the job's name, the rendezvous, the output, each
+ * worker's command. Impossible requests are rejected before any process starts. */
 
 /* --- workers and the rendezvous ------------------------------------------------------------------------- */
 
-/* Decide the number of workers. Every other decision depends on this number. */
+/* Decide the number of workers, on which every other decision depends. */
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 {
     const struct plan_facts *facts = plan->facts;
@@ -398,8 +394,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* Reject a rank in --stdin that does not exist. Such a rank is a typing error, and the input for that rank would be
- * lost. */
+/* Reject a rank in --stdin that does not exist, because the input for it would be lost. */
 static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
     char why[PLAN_RANKS_WORDS];
@@ -408,7 +403,7 @@ static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* Return true if other tasks of the scheduler write to the same console or file. */
+/* Return true if other tasks of the scheduler may write to the same console. */
 static bool shares_console(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -423,7 +418,7 @@ static bool tees(const struct plan *plan)
     return false;
 }
 
-/* Return true if lines need a prefix. If at most one worker writes to the console, lines need no prefix. */
+/* Return true if lines need a prefix, usually because several workers write to the console. */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -431,7 +426,7 @@ static bool needs_prefix(const struct plan *plan)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
     if (plan->cli->prefix != PREFIX_AUTO)
         return plan->cli->prefix == PREFIX_ON;
-    if (plan->cli->torchrun) /* torchrun adds a prefix only to teed streams */
+    if (plan->cli->torchrun) /* torchrun adds a prefix only to streams of --tee */
         return tees(plan);
     return writers > 1 || (writers == 1 && shares_console(plan)) ||
            plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
@@ -444,8 +439,8 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
 }
 
-/* Choose the prefix of lines: the option, else torchrun's variable, else ddprun's default. Reject an invalid prefix
- * now, because the mistake would otherwise appear only in the logs. */
+/* Choose the prefix of lines: from the option, from torchrun's variable, or ddprun's default. An invalid prefix is
+ * rejected before the start, because otherwise only the logs would show the mistake. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -465,14 +460,14 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* Return the GPU of a task's worker. LOCAL_RANK is the index, as for any worker. */
+/* Return the GPU of a task's worker: its index is LOCAL_RANK, as for any worker. */
 static const char *task_gpu(const struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
     return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
 }
 
-/* Return the GPU of a worker. If the node has more workers than GPUs, workers share GPUs or the job runs on CPUs. */
+/* Return the GPU of a worker, or NULL. With --share_gpu, several workers get the same GPU. */
 static const char *worker_gpu(const struct plan *plan, int local_rank)
 {
     const struct gpu_list *gpus = plan->gpus;
@@ -481,9 +476,8 @@ static const char *worker_gpu(const struct plan *plan, int local_rank)
     return plan->nproc <= gpus->n ? gpus->names[local_rank] : NULL;
 }
 
-/* Return the list of GPUs for --virtual_local_rank by torchrun's rule. The list is HIP_VISIBLE_DEVICES if this
- * variable is set, else CUDA_VISIBLE_DEVICES. The text of the list is used without CUDA's interpretation. Without
- * both variables, the local rank is used. */
+/* Return the list of GPUs for --virtual_local_rank, as in torchrun: HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES.
+ * Return NULL if neither is set. */
 static const char *parent_gpus(const struct plan *plan)
 {
     const char *hip = env_find(plan->facts->environ_block, "HIP_VISIBLE_DEVICES");
@@ -505,7 +499,8 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
         plan->nproc, list, entries);
 }
 
-/* Set the worker's entry of the list. check_visible has checked that the list is long enough. */
+/* Set the worker's CUDA_VISIBLE_DEVICES to its entry of the list. check_visible has checked that the list is long
+ * enough. Without a list, the entry is the local rank. */
 static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
 {
     const char *at = parent_gpus(plan);
@@ -533,8 +528,7 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Plan each worker. Commands differ only if an argument contains the local rank. The round is a guess, which is good
- * enough to detect a wrong pattern of file names before the nodes join. */
+/* Plan each worker. The first round is a guess, but it shows a wrong pattern of file names before the nodes join. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const struct python_choice *python = plan->facts->python;
@@ -559,7 +553,7 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Make all decisions. Report usage errors before any decision that needs memory for each worker. */
+/* Make all decisions. Usage errors are found first, before memory for each worker is needed. */
 static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);

@@ -1,10 +1,9 @@
-/* plan.h -- the plan of one node, made before any process starts: the place, command, environment and output of each
- * worker.
+/* plan.h -- the plan of one node, made before any process starts: the place, command, environment and output of
+ * each worker.
  *
- * The plan has two steps. plan_make decides what is known before the nodes join. plan_round adds the results of a
- * round: ranks, and the names and environments that contain ranks. The first round and every later round work in the
- * same way. --dry_run prints the plan. The shell carries out the plan. GPUs, CPUs, host and a random text are
- * arguments, so this module reads no file itself. */
+ * The plan is made in two steps. plan_make decides what is known before the nodes join. plan_round adds the
+ * results of a round: ranks, and the names and environments that contain ranks. --dry_run prints the plan, and the
+ * agent executes it. The caller passes GPUs, CPUs, host and random texts, so this module reads no file. */
 #ifndef LAUNCHER_PLAN_PLAN_H
 #define LAUNCHER_PLAN_PLAN_H
 
@@ -18,29 +17,26 @@
 
 enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64, PLAN_SENTENCE_MAX = 240 };
 
-/* Facts about the machine. All texts are borrowed and must outlive the plan. */
+/* Facts about the machine. The caller owns the texts, which must outlive the plan. */
 struct plan_facts {
     char *const *environ_block;
     int physical_gpus;
-    int cpus; /* number of CPUs that this process may use */
+    int cpus; /* how many CPUs this process may use */
     const char *host;
-    bool terminal;          /* ddprun's stderr is a terminal that can move its cursor */
-    const char *cookie;     /* random, new for each start; NULL = no random numbers are available */
-    const char *nonce;      /* random, valid in a file name; random job ids and log directories end in it */
-    const char *start_time; /* for a file name, to the second */
-    const char *
-        tmp_dir; /* parent of log files if --tee or --redirects are set without --log_dir; NULL = no directory
-                  * is safe */
-    const char *tmp_note;               /* why the user's TMPDIR is not used; NULL = TMPDIR is used */
-    const struct scheduler *scheduler;  /* the scheduler of this process; NULL = not read */
+    bool terminal;          /* ddprun's stderr is a terminal whose cursor can be moved */
+    const char *cookie;     /* random text, new for each start; NULL = no random numbers are available */
+    const char *nonce;      /* random text, valid in a file name, for job ids and log directories */
+    const char *start_time; /* time of the start, valid in a file name */
+    const char *tmp_dir;    /* directory for log files without --log_dir; NULL = no directory is safe */
+    const char *tmp_note;   /* why TMPDIR is not used; NULL = TMPDIR is used */
+    const struct scheduler *scheduler;  /* the scheduler that started this process; NULL = not read */
     const struct numa_look *numa;       /* for --numa_binding; NULL = not requested */
-    const struct python_choice *python; /* see worker.h; NULL = python3 in PATH */
-    const struct torch_look *torch;     /* PyTorch that the program will import; NULL = none was found */
-    const char *error_stem; /* first part of the error files' paths if there is no log directory; NULL
-                             * = none */
+    const struct python_choice *python; /* Python for scripts and modules; NULL = python3 in PATH */
+    const struct torch_look *torch;     /* the PyTorch that the program will import; NULL = not found */
+    const char *error_stem;             /* start of error file paths without a log directory; NULL = none */
 };
 
-/* Target of one stream of a worker. Both console and file = tee. Without both, only the last lines are kept for the
+/* Where a stream of a worker goes. If neither console nor file is set, only the last lines are kept for the
  * report. */
 struct plan_stream {
     bool console;
@@ -50,46 +46,43 @@ struct plan_stream {
 
 struct plan_worker {
     int rank, local_rank;
-    const char *gpu;      /* the GPU's name in CUDA_VISIBLE_DEVICES; NULL = no GPU. Borrowed from the plan. */
-    struct rank_set cpus; /* owned; CPUs that the worker may use, empty = inherited */
-    char *visible;        /* owned; the worker's CUDA_VISIBLE_DEVICES, NULL = inherited */
+    const char *gpu;      /* the GPU's name in CUDA_VISIBLE_DEVICES, owned by the plan; NULL = no GPU */
+    struct rank_set cpus; /* CPUs that the worker may use; empty = inherited */
+    char *visible;        /* owned; CUDA_VISIBLE_DEVICES of the worker; NULL = inherited */
     char **argv;          /* owned, NULL-terminated */
-    char *log_dir;        /* owned; directory of the files below, created by the shell; NULL = none */
+    char *log_dir;        /* owned; directory of the worker's files, created by the agent; NULL = none */
     struct plan_stream out, err;
     char *error_file; /* owned; "" = none */
 };
 
 /* Address and timeouts of the rendezvous. */
 struct plan_meeting {
-    bool elastic; /* true = elastic; false = static, the user gives the node ranks */
-    bool
-        elsewhere; /* another node may host the store: --rdzv_endpoint is set, or the job has several nodes */
-    const char *host;     /* as the user wrote it, an address or a name; borrowed */
-    int port;             /* 0 = any free port (only for one node) */
-    bool port_may_change; /* a default port: if the port is in use, choose and report a free port */
+    bool elastic;         /* true = the rendezvous assigns the node ranks; false = the user does */
+    bool elsewhere;       /* another node may host the store */
+    const char *host;     /* name or address from the options; borrowed */
+    int port;             /* 0 = any free port, only in a job of one node */
+    bool port_may_change; /* if this default port is in use, ddprun may choose a free port */
     int nnodes_min, nnodes_max;
-    int node_rank; /* -1 = assigned by the rendezvous */
+    int node_rank; /* -1 = the rendezvous assigns it */
     enum host_store host_store;
-    uint64_t join_ms;      /* time for all nodes to join */
-    const char *join_knob; /* the option that sets join_ms, for messages; static */
+    uint64_t join_ms;      /* how long to wait for all nodes */
+    const char *join_knob; /* name of the option that sets join_ms, for messages */
     uint64_t last_call_ms, node_timeout_ms;
-    /* The warning LOOPBACK_ADDRESS if other hosts cannot join through `host`, else "". The shell writes it. */
+    /* The warning LOOPBACK_ADDRESS if other hosts cannot join at `host`, else "". The agent sets this text. */
     char local_only[PLAN_SENTENCE_MAX];
-    char program[PLAN_PROGRAM_SIZE]; /* the program's name without directories, to detect nodes of
-                                      * another job */
+    char program[PLAN_PROGRAM_SIZE]; /* its name without directory, to detect nodes of another job */
 };
 
-/* The results of one round of the rendezvous for this node. */
+/* What one round of the rendezvous means for this node. */
 struct plan_round {
-    int attempt;  /* number of rounds before this round; a part of directory names */
-    int restarts; /* number of earlier rounds that ended in a failure: TORCHELASTIC_RESTART_COUNT */
+    int attempt;  /* number of earlier rounds, used in the names of directories */
+    int restarts; /* number of earlier rounds that failed: TORCHELASTIC_RESTART_COUNT */
     int node_rank, nnodes, first_rank, world_size;
-    int role_rank, role_size; /* rank and size among the workers with this node's role */
-    const char *master_addr;  /* numeric; copied. NULL = unchanged */
+    int role_rank, role_size; /* rank and world size among the workers with the same role */
+    const char *master_addr;  /* numeric address, copied; NULL = unchanged */
     int master_port;          /* 0 = unchanged */
-    const char *rank0_addr;   /* host of the workers' store if rank 0 hosts it; copied. NULL = the launcher's
-                             * store is used */
-    int rank0_port;           /* 0 = the workers use the launcher's store */
+    const char *rank0_addr;   /* host of the store that rank 0 hosts, copied; NULL = none */
+    int rank0_port; /* port of the store that rank 0 hosts; 0 = the workers use the launcher's store */
 };
 
 struct secret;
@@ -97,115 +90,110 @@ struct secret;
 struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
-    const struct secret
-        *secret; /* secret of the job, set by the agent, which reads --secret_file; NULL = none */
+    const struct secret *secret;    /* secret of the job, set by the agent; NULL = none */
     char *job;
     struct plan_meeting meeting;
     int nproc;
-    /* The round's values. Before the first round they are a guess, unless `settled`. */
+    /* Values of the round. Before the first round they are a guess, unless `settled` is true. */
     bool settled; /* the rendezvous cannot change the values below */
     char master_addr[ENDPOINT_HOST_MAX];
-    int master_port;  /* 0 = any free port; the shell writes the real port here before the first plan_env */
-    bool rank0_store; /* the workers' PyTorch rejects other stores, so the node offers a port to its rank 0 */
-    int offered_port; /* port offered to rank 0 for its store, 0 = none; set by the shell before the node joins */
-    char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the workers' store if rank 0 hosts it; "" = master_addr */
-    int rank0_port; /* port of the workers' store if rank 0 hosts it; 0 = the workers use the
-                              * launcher's store */
+    int master_port;  /* 0 = any free port; the agent sets the real port before the first plan_env */
+    bool rank0_store; /* this node offers a port where its rank 0 may host the workers' store */
+    int offered_port; /* the offered port, set before the node joins; 0 = none */
+    char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" = master_addr */
+    int rank0_port; /* port of the store that rank 0 hosts; 0 = the workers use the launcher's store */
     int world_size, nnodes, node_rank;
     int role_rank, role_size;
     int attempt, restarts;
     int first_nnodes;            /* number of nodes in the first round; 0 = no round yet */
     struct gpu_list *gpus;       /* owned */
-    char *log_root;              /* the job's own directory below --log_dir; NULL = none */
+    char *log_root;              /* owned; the job's directory below --log_dir; NULL = none */
     bool prefix;                 /* lines on the console have a prefix */
-    struct prefix line_prefix;   /* the prefix, if `prefix` is true; borrowed from cli or the environment */
-    char *filtered[2];           /* owned; files of --duplicate_stdout_filters and _stderr_; NULL = none */
-    struct plan_worker *workers; /* array of `nproc` workers */
-    struct flight_page page;     /* owned; directory of the attempt's flight records, NULL = no log files */
-    char *flight;                /* owned; path for the flight records of the attempt, NULL = no log files */
-    const char *script;          /* borrowed from cli; the file that Python runs, see program_script() */
-    char *timer_file;            /* owned; FIFO of torchrun's file timer, created by the shell; NULL = none */
-    char *stop_signals;          /* owned; names of the signals that stop the job */
-    struct env_base env;         /* the common part of the workers' environments */
-    const char
-        *contained_by; /* description of the containment for --dry_run and --verbose; borrowed, set by the
-                                  * shell */
+    struct prefix line_prefix;   /* the prefix; borrows text of cli or the environment */
+    char *filtered[2];           /* owned; files of filtered stdout and stderr lines; NULL = none */
+    struct plan_worker *workers; /* owned; `nproc` workers */
+    struct flight_page page;     /* where the workers find their flight records in memory; pid 0 = nowhere */
+    char *flight;        /* owned; start of the paths of the attempt's flight records; NULL = no log files */
+    const char *script;  /* see program_script(); borrowed from cli */
+    char *timer_file;    /* owned; FIFO of torchrun's file timer, created by the agent; NULL = none */
+    char *stop_signals;  /* owned; names of the signals that stop the job */
+    struct env_base env; /* common part of all workers' environments */
+    const char *contained_by; /* the containment, for --dry_run and --verbose; borrowed, set by the agent */
     char *notes
-        [PLAN_NOTES_MAX]; /* sentences for the user; NULL after the last sentence, unless the array is full */
+        [PLAN_NOTES_MAX]; /* owned; sentences for the user; NULL after the last, unless the array is full */
 };
 
-/* Make the plan. After DDP_OK the caller frees the plan with plan_free. Return DDP_ERR_ARG for a usage error (exit
- * 2), or DDP_ERR_NOMEM if memory is short. After an error, the caller frees nothing. */
+/* Make the plan. After DDP_OK the caller frees it with plan_free. Return DDP_ERR_ARG for a usage error, or
+ * DDP_ERR_NOMEM. After an error there is nothing to free. */
 ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
                      struct ddp_err *err);
 void plan_free(struct plan *plan);
 
-/* Return true if this worker's lines on the console have a prefix. `which` is STD_OUT or STD_ERR. If ddprun was
- * started as torchrun, streams that --tee does not name have no prefix, even if `plan->prefix` is set. */
+/* Return true if lines of this worker's stream have a prefix on the console. `which` is STD_OUT or STD_ERR. If
+ * ddprun was started as torchrun, only streams of --tee have a prefix. */
 bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which);
 
-/* Compute ranks and paths of the workers for a round. No caller may still borrow the old paths. Return DDP_ERR_ARG if
- * a --log_file pattern gives two workers the same file. */
+/* Set the ranks and the paths of the workers for a round. The old paths become invalid. Return DDP_ERR_ARG if
+ * --log_file gives two workers the same file. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err);
 
-/* Return the current round of this node with another attempt number, for a job of one node. */
+/* Return the current round with another attempt number, for a job of one node. */
 struct plan_round plan_same_round(const struct plan *plan, int attempt);
 
-/* Offer a port of this node at which its rank 0 may host the workers' store. Call this before the node joins. A
- * single node decides at once, without a round. */
+/* Record the port where this node's rank 0 may host the workers' store. Call this before the node joins. In a job
+ * of one node, rank 0 uses the port. */
 void plan_offer_port(struct plan *plan, int port);
 
 /* Return true if this worker reads ddprun's stdin. */
 bool plan_gets_input(const struct plan *plan, int local_rank);
 
-/* Return true if the user accepts colours on a terminal. NO_COLOR (https://no-color.org) and TERM=dumb forbid
- * them. */
+/* Return true if colours are allowed. NO_COLOR (https://no-color.org) and TERM=dumb forbid them. */
 bool plan_wants_colour(const struct plan *plan);
 
-/* Return the path of the workers' flight records for flight_path(), or NULL if the job has none. The path is borrowed
- * from the plan or the environment. */
+/* Return the argument of flight_path() for the workers' flight records, or NULL if there are none. The text is
+ * borrowed. */
 const char *plan_flight(const struct plan *plan);
 
-/* Build the environment of one worker, with the current port. After DDP_OK the caller frees the environment with
- * worker_env_free, before the plan is freed. */
+/* Build the environment of a worker. After DDP_OK the caller frees it with worker_env_free, before the plan is
+ * freed. */
 ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err);
 
-/* Print the plan for --dry_run, as text or as one JSON object. Return false if memory is short. */
+/* Append the plan for --dry_run to `out`, as text or as a JSON object. Return false if memory is short. */
 bool plan_print(const struct plan *plan, struct buf *out);
 bool plan_print_json(const struct plan *plan, struct buf *out);
 
 /* --- facts about this machine (machine.c) ------------------------------------------------------------------- */
 
-/* Return the number of GPUs that the driver shows to this process, or 0 without a driver. */
+/* Return how many GPUs the driver shows to this process; 0 without a driver. */
 int gpu_count(void);
 
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
-    int pid;        /* of the process with the most memory */
-    uint64_t bytes; /* its memory on the GPU; 0 = not known */
-    char user[32];  /* its owner; "" = not known, because the process is hidden */
+    int pid;        /* the process with the most memory */
+    uint64_t bytes; /* memory of this process on the GPU; 0 = not known */
+    char user[32];  /* owner of this process; "" = not known, because the process is hidden */
 };
 
-/* Read the processes on `n` GPUs, by their names in CUDA_VISIBLE_DEVICES. A GPU whose processes cannot be read has
- * count 0. The driver may need seconds, or hang. */
+/* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. If a GPU cannot be read, its count
+ * is 0. The driver may need seconds, or hang. */
 void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out);
 
-/* Write the path of the running program, with links resolved. */
+/* Write the path of the running program, without links. Return false if the path is unknown. */
 bool own_program(char path[PATH_MAX]);
 
-/* Find PREFIX, if the program is PREFIX/bin/ddprun. Return false if the program is not in a directory called bin. */
+/* Write PREFIX if the running program is PREFIX/bin/ddprun. Return false otherwise. */
 bool own_prefix(char prefix[PATH_MAX]);
 
-/* Return the number of CPUs that this process may use, at least 1. */
+/* Return how many CPUs this process may use, at least 1. */
 int cpu_count(void);
 
-/* Prepare reading for --numa_binding. After DDP_OK the caller calls numa_look_close after the last use of `look`. */
+/* Fill `look` for --numa_binding. After DDP_OK the caller calls numa_look_close when `look` is no longer used. */
 ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err);
 void numa_look_close(struct numa_look *look);
 
-/* Return the text of a file, which the caller frees. Return NULL if the file is missing, unreadable, not a plain
- * file, or longer than SCHEDULER_FILE_MAX, or if `path` is NULL. */
+/* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, the file cannot be read or is
+ * not a plain file, or the file is longer than SCHEDULER_FILE_MAX. */
 char *scheduler_read_file(const char *path);
 
 #endif

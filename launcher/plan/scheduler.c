@@ -1,11 +1,11 @@
 /* scheduler.c -- see scheduler.h.
  *
- * Each scheduler is a row of `rows`: the variables that show it, the variables of its tasks and its job, its lists of
- * hosts, and the command that starts one launcher on each node. read_tasks and read_hosts use the row. Only the
- * formats of Slurm and Kubernetes need separate functions.
+ * Each scheduler is a row of `rows`. A row names the variables that identify the scheduler, the variables of its
+ * tasks and its job, its lists of hosts, and the command that starts one ddprun on each node. read_tasks and
+ * read_hosts read these variables. Slurm and Kubernetes need their own functions.
  *
- * The caller passes variables and files as text, so a test needs no installed scheduler. A value that is not a
- * number, or is impossible, is ignored, because a wrong guess would start a job of the wrong size. */
+ * The caller passes variables and files as text, so a test needs no scheduler. A value that is not a plausible
+ * number is ignored, because a wrong value would start a job of the wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -23,26 +23,24 @@ enum scheduler_id {
         IDS
 };
 
-/* How a list of hosts is written (see hosts.h). */
+/* Formats of a list of hosts (see hosts.h). */
 enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* A scheduler. A scheduler started this process if all variables of `all` are set, and also one variable of `one_of`,
- * unless `one_of` is empty. */
+/* A scheduler. It has started this process if all variables in `all` are set, and at least one in `one_of` if that
+ * is not empty. */
 static const struct row {
-    const char *all[4], *one_of[2];
+    const char *all[4], *one_of[2];                    /* names of variables, like the next members */
     const char *launch;                                /* command that starts one ddprun on each node */
-    const char *size, *rank, *local_size, *local_rank; /* variables of tasks; if only `rank` is set, value 1
-                                                        * means the batch script */
-    const char *job, *job_index;                       /* variables of the job's id, and of its number in an
-                                                        * array */
+    const char *size, *rank, *local_size, *local_rank; /* with `rank` alone, 1 = the batch script */
+    const char *job, *job_index;                       /* the job's id, and its index in an array */
     struct list {
         const char *variable;
         enum list_format format;
-    } lists[2];           /* the first list whose variable is set is used */
-    read_scheduler *code; /* for a special format; NULL = the other columns are sufficient */
+    } lists[2];           /* the first whose variable is set is used */
+    read_scheduler *code; /* reads a special format; NULL = the other members are enough */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -99,17 +97,16 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* Return the value of a variable, borrowed, or NULL if the variable is unset or empty. An empty variable is treated
- * as unset, because scripts empty a variable to hide it. */
+/* Return the value of a variable, or NULL if the variable is unset. An empty variable counts as unset, because
+ * scripts empty a variable to hide it. The value is borrowed. */
 static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* Return the value of a variable as a number from 0, or -1 if the variable is missing or not a number. Accept only
- * digits. strtol would also accept blanks, signs and the beginning of "4(x2)", Slurm's form of "4 on each of two
- * nodes". */
+/* Return a variable as a number of at least 0, or -1 if it is not such a number. Only digits are accepted, because
+ * strtol would also accept the beginning of "4(x2)". */
 static int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -129,7 +126,7 @@ __attribute__((format(printf, 4, 0))) static void scheduler_vput(struct schedule
     vsnprintf(v->from, sizeof(v->from), from, ap);
 }
 
-/* Set a value and its origin, which is the name of a variable or a text. */
+/* Set a value and its origin, which is usually the name of a variable. */
 __attribute__((format(printf, 4, 5))) static void
 scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
 {
@@ -150,7 +147,7 @@ scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number
     va_end(ap);
 }
 
-/* Add a sentence for the user. Drop the sentence if the list is full, because notes only explain. */
+/* Add a note for the user. Drop the note if the array is full. */
 __attribute__((format(printf, 2, 3))) static void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
@@ -164,8 +161,8 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* Return the next number in `text`, or 0 if no number follows. A number that is too large overflows, in the same way
- * on every node. */
+/* Return the next number in `text`, or 0 if there is none. A number that is too large wraps around, in the same
+ * way on every node. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -176,10 +173,10 @@ static unsigned long long next_number(const char **text)
     return value;
 }
 
-/* Set the job's name, and the port that is computed from it: 12000 + (a * 31 + b) % 16000. a and b are the first two
- * numbers in the name. All nodes compute the same port, and two jobs that share a node usually get different ports.
- * The factor 31 separates neighbouring tasks of neighbouring arrays. The range ends at 28000, below the kernel's
- * ephemeral ports (from 32768) and torchrun's default ports (29400, 29500). */
+/* Set the job's name, and compute a port from its first two numbers a and b: 12000 + (a * 31 + b) % 16000. So all
+ * nodes compute the same port, and two jobs on one node usually have different ports. The factor 31 separates
+ * neighbouring jobs of an array. The range ends at 28000, below the kernel's ephemeral ports (32768) and
+ * torchrun's defaults (29400, 29500). */
 static void scheduler_put_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
@@ -190,7 +187,7 @@ static void scheduler_put_job(struct scheduler *s, const char *job, const char *
                          PORT_SPAN);
 }
 
-/* Return the number of entries of a list such as "0,1,3". */
+/* Return how many entries a list such as "0,1,3" has. */
 static int scheduler_entries(const char *text)
 {
     int n = 1;
@@ -199,9 +196,8 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* Set the number of GPUs of this node: the smaller of the number in variable `name` and the number of visible GPUs.
- * The variable has the GPUs of the node. CUDA_VISIBLE_DEVICES has the GPUs of this process. Set nothing without the
- * variable, or if CUDA_VISIBLE_DEVICES hides all GPUs on purpose (empty or negative). */
+/* Set the number of workers to the node's number of GPUs in variable `name`, or to the number of visible GPUs if
+ * that is smaller. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
 static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
@@ -210,13 +206,12 @@ static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts
         return;
     if (visible != NULL && scheduler_entries(visible) < given)
         scheduler_put_number(s, SCHEDULER_WORKERS, scheduler_entries(visible),
-                             "CUDA_VISIBLE_DEVICES=%.80s, less than %s=%d", visible, name, given);
+                             "CUDA_VISIBLE_DEVICES=%.80s, fewer GPUs than %s=%d", visible, name, given);
     else
         scheduler_put_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }
 
-/* Use tasks as nodes if tasks are known and --per_task is set. Each ddprun is then a node with one worker in the
- * rendezvous. If all tasks are on one machine, the tasks use loopback. */
+/* Make each task a node of the rendezvous with one worker. If all tasks are on one machine, they use loopback. */
 static void scheduler_per_task(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -228,7 +223,7 @@ static void scheduler_per_task(struct scheduler *s)
         scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
 }
 
-/* Read the hosts of a list. Return false if the list is missing or invalid. */
+/* Parse a list of hosts. Return false if the list is missing or invalid. */
 static bool list_read(const struct list *l, const struct scheduler_facts *f, struct host_list *out)
 {
     const char *text = scheduler_env(f, l->variable);
@@ -240,21 +235,21 @@ static bool list_read(const struct list *l, const struct scheduler_facts *f, str
                                    : host_list_words(text, l->format == LIST_COUNTED, f->host, out);
 }
 
-/* Use the first host of a list as the address. */
+/* Set the address to the first host of a list. Return false if the list is missing or invalid. */
 static bool put_first_host(struct scheduler *s, const struct scheduler_facts *f, const struct list *l)
 {
     struct host_list hosts;
     if (!list_read(l, f, &hosts))
         return false;
     if (l->format == LIST_SLURM)
-        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first of %s=%.120s", l->variable,
+        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s=%.120s", l->variable,
                       scheduler_env(f, l->variable));
     else
-        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first of %s", l->variable);
+        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s", l->variable);
     return true;
 }
 
-/* Return the first list of hosts of a row whose variable is set, or NULL if no variable is set. */
+/* Return the row's first list whose variable is set, or NULL. */
 static const struct list *row_list(const struct row *r, const struct scheduler_facts *f)
 {
     for (int i = 0; i < 2 && r->lists[i].variable != NULL; i++)
@@ -268,19 +263,19 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
 /* Slurm's variables.
  *
  *     started by              SLURM_STEP_ID          source of the values
- *     srun                    0, 1, 2 ...            the step: SLURM_STEP_*, SLURM_PROCID, SLURM_NODEID, SLURM_LOCALID
+ *     srun                    0, 1, 2 ...            the step: SLURM_STEP_*, SLURM_PROCID and others
  *     the batch script        not set                the job: SLURM_JOB_*; ddprun runs only on its first node
  *     a shell of salloc       not set, or huge       the job; ddprun may even run on a login node
  *
- * SLURM_NNODES and SLURM_NTASKS are used last, because a step may inherit both from an outer shell. */
+ * SLURM_NNODES is read last, because a step may inherit it from an outer shell. */
 
-/* Return the name of a variable, which differs between a step and a job. */
+/* Return the name that the variable has in a step or in a job. */
 static const char *of(bool step, const char *in_step, const char *in_job)
 {
     return step ? in_step : in_job;
 }
 
-/* Return true if srun started this process as a step. Other steps (batch script, interactive shell) have numbers near
+/* Return true if srun started this process as a step. The batch script and interactive shells have step ids near
  * 2^32, which scheduler_number rejects. */
 static bool is_step(const struct scheduler_facts *f)
 {
@@ -288,8 +283,8 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job's name. The name contains the restart count, because a requeued job has the same job id, and a launcher
- * of its earlier run must not join. */
+/* Set the job's name. A requeued job keeps its job id. So the name contains the restart count, and launchers of an
+ * earlier run cannot join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -312,7 +307,8 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
         scheduler_note(s, "%s=%.120s: not a list of hosts; set --master_addr", list.variable, text);
 }
 
-/* Note that each component of a heterogeneous job has its own job id, and therefore its own rendezvous. */
+/* Note that this process belongs to a heterogeneous job. Each component has its own job id, and so its own
+ * rendezvous. */
 static void note_components(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int components = scheduler_number(f, "SLURM_HET_SIZE");
@@ -366,12 +362,12 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra).
  *
- * Both programs set the number of a process and the number of processes on its node. No variable has the host of
- * process 0. This host comes from the batch system that runs mpirun, or else from the user.
+ * These programs set the number of the process and how many processes its node has. They set no variable for the
+ * host of process 0, which comes from the batch system around mpirun, or from the user.
  *
- * No variable has the number of the node. With one process per node, the node's number is the number of the process.
- * With several processes, the node's number depends on the order of the processes: node by node (the default), or
- * round robin. The local number shows the order. */
+ * They also set no variable for the node's number. With one process per node, it is the number of the process.
+ * Otherwise processes are placed node by node (the default) or round robin. The local number shows which of these
+ * applies. */
 
 static int node_of(const struct scheduler_tasks *t)
 {
@@ -379,7 +375,7 @@ static int node_of(const struct scheduler_tasks *t)
     return in_turn ? t->task % t->nodes : t->task / t->here;
 }
 
-/* Set the address to the first host of the batch job, because mpirun fills its hosts from the first host. */
+/* Set the address to the first host of the batch job, because mpirun starts process 0 there. */
 static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
 {
     for (int id = 0; id < IDS; id++) {
@@ -390,8 +386,8 @@ static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
     scheduler_note(s, "%s does not report the host of its process 0; set --master_addr", s->title);
 }
 
-/* Set the job's name from mpirun's id, else from the batch job's id. Two runs of mpirun on the same nodes need
- * different names, and all nodes need the same name. */
+/* Set the job's name from mpirun's id, or from the batch job's id. All nodes need the same name, and two runs of
+ * mpirun need different names. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX];
@@ -404,7 +400,7 @@ static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, cons
     snprintf(job, sizeof(job), "mpi-%.100s", id);
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
-            *p = '-'; /* the job's name becomes a file name */
+            *p = '-'; /* a file name may contain the job's name */
     scheduler_put_job(s, job, name);
 }
 
@@ -430,14 +426,15 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- lists of hosts ------------------------------------------------------------------------------------------ */
 
-/* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts. The position of this host in the list is the node
- * rank.
+/* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts. The node rank is the index of this host in the
+ * list.
  *
- * PBS and LSF run a job's script on the first host only. pbsdsh and blaunch start processes on the other hosts.
- * (mpirun also starts such processes, but its row comes first.) In PBS, the script is always task 1. In LSF, a
- * process on the first host may be the script, or a process that blaunch started. */
+ * PBS and LSF run the job's script only on the first host. pbsdsh and blaunch start processes on the other hosts,
+ * and so does mpirun, whose row comes first. In PBS, task 1 is always the script. In LSF, a process on the first
+ * host may be the script, or a process that blaunch started. */
 
-/* Set the job's name to "pbs-1234" or "lsf-1234.7". Leave out the server's name, which may differ between nodes. */
+/* Set the job's name to "pbs-1234" or "lsf-1234.7". The server's name after the first dot is left out, because it
+ * may differ between nodes. */
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     const char *id = scheduler_env(f, r->job);
@@ -451,8 +448,8 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_put_job(s, job, from);
 }
 
-/* Return true if ddprun was started on all hosts. A process on another host than the first was started by pbsdsh or
- * blaunch. */
+/* Return whether ddprun was started on all hosts. This is certain for a process that is not on the first host,
+ * because only pbsdsh or blaunch can have started it. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -469,7 +466,7 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
     batch_job(s, f, r);
     if (list_read(l, f, &hosts)) {
         scheduler_put_number(s, SCHEDULER_NODES, hosts.n, "hosts in %s", name);
-        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first of %s", name);
+        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s", name);
         if (hosts.here >= 0)
             scheduler_put_number(s, SCHEDULER_NODE_RANK, hosts.here, "the position of this host in %s", name);
         else
@@ -485,20 +482,19 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- Kubernetes ------------------------------------------------------------------------------------------- */
 
-/* Pods of indexed Jobs, and of PyTorchJobs of Kubeflow's training operator.
+/* Pods of indexed Jobs, and of PyTorchJobs (Kubeflow's training operator). Each pod has its own address, so the
+ * default port is free.
  *
- * Each pod has its own address, so the default port is free.
- *
- * An indexed Job gives each pod its number and the host name JOB-NUMBER. With a headless service (subdomain: in the
- * pod's template), pod 0 is called JOB-0.SERVICE.NAMESPACE.svc... The kubelet writes the pod's long name to
- * /etc/hosts. This module uses the part of the long name after the first dot. No variable has the number of pods, so
- * the user sets --nnodes.
+ * An indexed Job gives each pod a number and the host name JOB-NUMBER. With a headless service (subdomain: in the
+ * pod's template), pod 0 is called JOB-0.SERVICE.NAMESPACE.svc... /etc/hosts contains the long name of this pod,
+ * whose part after the first dot is the same for pod 0. No variable has the number of pods, so the user sets
+ * --nnodes.
  *
  * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
- * torchrun's PET_* variables, which ddprun reads as options. With PET_* variables, WORLD_SIZE is the number of
- * workers, so WORLD_SIZE is not used as the number of pods. */
+ * torchrun's PET_* variables, which ddprun reads as options. WORLD_SIZE is then the number of workers and not used
+ * here. */
 
-/* Return the length of "job" in "job-3". Return the whole length if the name does not end in a dash and digits. */
+/* Return the length of "job" in "job-3", or the length of the whole name if it does not end in a dash and digits. */
 static int stem_of(const char *host)
 {
     const size_t len = strcspn(host, ".");
@@ -508,8 +504,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`: the part after "HOST." of its first long name in /etc/hosts. Return NULL if /etc/hosts
- * has no long name. */
+/* Return the domain of `host` from its first long name in `hosts` (the text of /etc/hosts), or NULL if there is
+ * none. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -529,7 +525,8 @@ static const char *host_of(const struct scheduler_facts *f)
     return name != NULL ? name : f->host;
 }
 
-/* Set the address of pod 0. With setHostnameAsFQDN, the host name contains the domain, so no file is needed. */
+/* Set the address to the name of pod 0. If the host name contains the domain (setHostnameAsFQDN), /etc/hosts is
+ * not needed. */
 static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *host = host_of(f), *dot = strchr(host, '.'), *domain = dot != NULL ? dot + 1 : NULL;
@@ -605,7 +602,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
     return one;
 }
 
-/* Return the row of a scheduler's name, or -1. */
+/* Return the row of the scheduler called `name`, or IDS if there is none. */
 static int named(const char *name)
 {
     int id = 0;
@@ -614,7 +611,7 @@ static int named(const char *name)
     return id;
 }
 
-/* Report that the requested scheduler did not start this process, or that its name is unknown. */
+/* Report that --scheduler names a scheduler that did not start this process, or an unknown scheduler. */
 static ddp_status not_here(const char *wanted, struct ddp_err *err)
 {
     char list[200] = "";
@@ -628,8 +625,8 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s is not valid; expected: auto, none%s", wanted, list);
 }
 
-/* Return the row of the scheduler, or -1 without a scheduler. s->rule gets the reason. A worker of ddprun inherits
- * all variables of its job, so a ddprun in a worker uses no scheduler. */
+/* Return the row of the scheduler that started this process, or -1. Store the reason in s->rule. A worker of
+ * ddprun inherits the scheduler's variables, so in a worker no scheduler is used. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
@@ -648,7 +645,8 @@ static int scheduler_choose(struct scheduler *s, const char *wanted, const struc
     return -1;
 }
 
-/* Return the path of the one file that a reader needs. The caller reads the file, so that this module stays pure. */
+/* Return the path of the file that scheduler_read needs. The caller reads this file, so that this module stays
+ * pure. */
 const char *scheduler_file(char *const *environ_block)
 {
     const struct scheduler_facts f = { .environ_block = environ_block };
@@ -656,8 +654,8 @@ const char *scheduler_file(char *const *environ_block)
     return nodes == NULL && is_here(ID_KUBERNETES, &f) ? "/etc/hosts" : nodes;
 }
 
-/* Read the scheduler's values. Fail if a scheduler that was requested by name is missing. Apply --per_task last,
- * because --per_task replaces values that the reader has set. */
+/* Read the scheduler's values. Fail if --scheduler names a scheduler that did not start this process. --per_task
+ * is applied last, because it replaces values of the scheduler. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {
@@ -689,18 +687,17 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
 
 /* --- into the command line --------------------------------------------------------------------------------- */
 
-/* These functions copy the scheduler's values to the command line, and check how the job was started.
+/* These functions set options from the scheduler's values, and check how the job was started.
  *
- * The number of nodes comes first. With one node, the scheduler's rank, address and port are not needed, and any free
- * port can be used.
+ * The number of nodes is set first. A job of one node does not need the scheduler's rank, address and port.
  *
- *     finding               when                                                      exit
+ *     finding               when                                                      exit code
  *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
- *     LAUNCHED_ON_ONE_NODE  several nodes, but ddprun runs only on the first one      2; only a warning if this is not certain
- *     STEP_TOO_SMALL       ddprun was not started on all nodes of the job            a warning
+ *     LAUNCHED_ON_ONE_NODE  several nodes, but ddprun runs only on the first          2, or a warning if not certain
+ *     STEP_TOO_SMALL        ddprun was not started on all nodes of the job            a warning
  *     NNODES_NOT_LAUNCHED   ddprun was started on fewer nodes than --nnodes           a warning
  *
- * No finding is reported if the user sets the layout (--standalone, or nodes and ranks by option). */
+ * If the user sets the layout (--standalone, or nodes and ranks), there is no finding. */
 
 static bool says_user(const struct cli *cli, enum cli_option option)
 {
@@ -712,8 +709,8 @@ static int number_of(const struct scheduler *s, enum scheduler_value_id id)
     return atoi(s->values[id].text);
 }
 
-/* Note options that differ from the scheduler's numbers, because a different number may be a mistake. Names,
- * addresses and ports are the user's choice. */
+/* Note options that differ from the scheduler's numbers, because a different number may be a mistake. Addresses
+ * and names are not compared. */
 static void note_conflicts(struct scheduler *s, const struct cli *cli)
 {
     const bool known_nodes = s->values[SCHEDULER_NODES].text[0] != '\0' && !cli->standalone;
@@ -732,7 +729,7 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
-/* Return true if the scheduler's value is needed. */
+/* Return true if the job needs this value of the scheduler. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = says_user(cli, OPT_RDZV_ENDPOINT), meet = cli->nnodes.max > 1 && !cli->standalone;
@@ -752,8 +749,8 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
     return id != SCHEDULER_JOB || !cli->standalone;
 }
 
-/* Set the task's place on the machines for its worker's environment. The place on the machines differs from the place
- * in the rendezvous. */
+/* Store the task's place on the machines for the environment of its worker, because the rendezvous counts each
+ * task as a node. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -776,7 +773,7 @@ static void find_tasks(struct scheduler *s)
     s->finding.fatal = true;
 }
 
-/* Report a finding about the number of nodes, or about the nodes on which ddprun was started. */
+/* Store a finding about the number of nodes on which ddprun was started. */
 static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
 {
     const char *const who = s->reach == REACH_ONE ? "the batch script or shell that started this ddprun runs"
@@ -791,7 +788,7 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes. Each task would start all workers of its node. */
+/* Return true if the job has more tasks than nodes, because each task would start all workers of its node. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -1,11 +1,11 @@
 /* torch_look.c -- see torch_look.h.
  *
- *     python3 -> /usr/bin/python3.13    the real name contains the version, and its directory is in the prefix
- *     pyvenv.cfg                        a virtual environment has its own prefix; this file may allow system packages
- *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so, or if its hash table has uv_listen
+ *     python3 -> /usr/bin/python3.13    the real name contains the version, the real directory the prefix
+ *     pyvenv.cfg                        shows a virtual environment, and whether it uses system packages
+ *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so or defines uv_listen
  *
- * A wrong result costs little, because the report has a hint. An interpreter without a version in its name (pyenv's
- * shims) gives no result. */
+ * A wrong result costs little, because the report then has a hint. No result is found for an interpreter without a
+ * version in its name (pyenv's shims). */
 #include "plan/torch_look.h"
 
 #include <elf.h>
@@ -19,20 +19,20 @@
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
-    char own[PATH_MAX];    /* the virtual environment; "" = none */
-    char prefix[PATH_MAX]; /* prefix of the interpreter; "" = the virtual environment excludes its packages */
+    char own[PATH_MAX];    /* prefix of the virtual environment; "" = none */
+    char prefix[PATH_MAX]; /* prefix of the interpreter; "" = a virtual environment hides its packages */
     char version[16];      /* "3.13" */
 };
 
-/* Open DIR/NAME. Return -1 on failure. Use O_NONBLOCK, because DIR/NAME may be a FIFO. */
+/* Open DIR/NAME without blocking, because it may be a FIFO. Return -1 on failure. */
 static int open_in(const char *dir, const char *name)
 {
-    char path[PATH_MAX + 64]; /* opening a truncated name fails */
+    char path[PATH_MAX + 64]; /* a name that does not fit is cut and cannot be opened */
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Read the beginning of DIR/NAME as text. Write "" on failure. */
+/* Read the first bytes of DIR/NAME as text. Write "" on failure. */
 static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
 {
     const int fd = open_in(dir, name);
@@ -42,7 +42,7 @@ static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
     text[n > 0 ? n : 0] = '\0';
 }
 
-/* Copy the first part of a colon-separated list. Return the next part, or NULL after the last. */
+/* Copy the first part of a colon-separated list. Return the rest of the list, or NULL after the last part. */
 static const char *next_part(const char *at, char part[PATH_MAX])
 {
     const size_t len = strcspn(at, ":");
@@ -65,8 +65,8 @@ bool torch_look_python(const char *name, const struct env_sources *env, char pat
     return false;
 }
 
-/* Get the prefix: "/usr/bin/python3.13" -> "/usr". Resolve links only in the directory, because the program of a
- * virtual environment is a link to a directory outside. */
+/* Get the prefix of a program: "/usr" for "/usr/bin/python3.13". Only links in the directory are resolved, because
+ * the python of a virtual environment is itself a link to another directory. */
 static bool cut_prefix(const char *program, char prefix[PATH_MAX])
 {
     char dir[PATH_MAX + sizeof("/..")];
@@ -74,8 +74,8 @@ static bool cut_prefix(const char *program, char prefix[PATH_MAX])
     return realpath(dir, prefix) != NULL;
 }
 
-/* Find the interpreter's directories. Accept "include-system-site-packages = true" in upper or lower case and with
- * any blanks, as Python does. */
+/* Find the interpreter's version and prefixes. Case and blanks in "include-system-site-packages = true" do not
+ * matter, as in Python. */
 static bool find_python(struct interpreter *s, const char *python, const struct env_sources *env)
 {
     static const char key[] = "include-system-site-packages";
@@ -97,7 +97,7 @@ static bool read_at(int fd, uint64_t at, void *to, size_t n)
     return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Return the file offset of `address` in memory, or UINT64_MAX if the file does not contain the address. */
+/* Return the file offset of a memory address, or UINT64_MAX if the file does not contain it. */
 static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t address)
 {
     for (const Elf64_Phdr *s = segments; s < segments + n; s++)
@@ -106,9 +106,9 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
     return UINT64_MAX;
 }
 
-/* Return true if the GNU hash table at `table` does not contain `name`. Its head has the number of buckets, the first
- * symbol, the size and the shift of the filter. A bucket has the index of its chain's first symbol. The lowest bit of
- * a hash ends the chain. An equal hash is treated as a match. */
+/* Return true if the GNU hash table at file offset `table` does not contain `name`. The table's head contains the
+ * number of buckets, the first symbol and the size of the filter. A bucket contains the first symbol of a chain.
+ * The lowest bit of a hash marks the end of a chain. If a hash is equal, the name counts as found. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
 {
     uint32_t hash = 5381, head[4], index, link;
@@ -130,14 +130,13 @@ static bool hash_table_lacks(int fd, uint64_t table, const char *name)
     return index == 0;
 }
 
-/* Return true if the library needs no libuv.so and defines no uv_listen. Return false if the library cannot be
- * read. */
+/* Return true if the library neither needs libuv.so nor defines uv_listen. Return false if it cannot be read. */
 static bool lacks_libuv(int fd)
 {
     static const char libuv[] = "libuv.so";
     Elf64_Ehdr header;
     Elf64_Phdr segments[SEGMENTS_MAX];
-    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* up to the first DT_NULL */
+    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* the last entry has the tag DT_NULL */
     uint64_t names = UINT64_MAX, table = UINT64_MAX;
     char needed[sizeof(libuv)] = { 0 };
     if (!read_at(fd, 0, &header, sizeof(header)) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
@@ -188,7 +187,7 @@ static bool find_in_prefix(struct torch_look *look, const char *prefix, const ch
     return prefix[0] != '\0' && find_in_list(look, list);
 }
 
-/* Search in the order of sys.path. Search the user's own packages only if system packages are allowed. */
+/* Search the directories in the order of sys.path. The user's own packages count only if system packages do. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look)
 {
     const char *home = env_sources_find(env, "HOME");

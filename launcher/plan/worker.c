@@ -4,8 +4,7 @@
  *     ./train        ./train ARGS
  *     train.py       python3 -u train.py ARGS
  *     -m pkg.mod     python3 -u -m pkg.mod ARGS
- *     --run_path     python3 -u -c '(runpy)' train.py ARGS
- */
+ *     --run_path     python3 -u -c '(runpy)' train.py ARGS */
 #include "plan/worker.h"
 
 #include "plan/plan.h"
@@ -50,16 +49,16 @@ void plan_output_free(struct plan_worker *w)
     w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
 }
 
-static const char rank_name[] = "local_rank"; /* torchrun's macro is ${local_rank} */
+static const char rank_name[] = "local_rank"; /* torchrun replaces ${local_rank} */
 
-/* The shortest program that calls runpy, as in torchrun. This program sets argv as the script expects. */
+/* Calls runpy as torchrun does, with the argv that the script expects. */
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
 enum { FRONT_MAX = 4 };
 
-/* Return true if a Python runs the program. The name of the program decides, because the file may be in PATH or be
- * created later. If ddprun was started as torchrun, a Python runs every program, unless an option forbids it. */
+/* Return true if Python must run PROGRAM. The ending .py decides, because the file may not exist yet. If ddprun
+ * was started as torchrun, Python runs every PROGRAM, unless --no_python is set. */
 bool program_needs_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);
@@ -83,13 +82,14 @@ void python_choose(struct python_choice *choice, const struct python_facts *f)
     choice->program = active ? f->active : beside ? f->beside : exec ? f->python_exec : "python3";
     snprintf(choice->why, sizeof(choice->why), "%s%.160s%s%.160s%s%.160s",
              active               ? "VIRTUAL_ENV is set"
-             : beside             ? "ddprun is installed in its environment"
+             : beside             ? "ddprun is installed in this environment"
              : exec               ? "PYTHON_EXEC is set"
              : is_set(f->in_path) ? "the first in PATH: "
-                                  : "PATH has none",
+                                  : "PATH has no python3",
              active || beside || exec || !is_set(f->in_path) ? "" : f->in_path,
-             stale ? "; VIRTUAL_ENV is ignored, without a bin/python in " : "", stale ? f->virtual_env : "",
-             overruled ? "; PYTHON_EXEC is overruled: " : "", overruled ? f->python_exec : "");
+             stale ? "; VIRTUAL_ENV is ignored, because bin/python is missing in " : "",
+             stale ? f->virtual_env : "", overruled ? "; PYTHON_EXEC is overruled: " : "",
+             overruled ? f->python_exec : "");
 }
 
 static const char *interpreter(const struct python_choice *python)
@@ -116,7 +116,7 @@ const char *program_script(const struct cli *cli, const struct python_choice *py
     return is_file && is_named_python(interpreter(python)) ? cli->program : NULL;
 }
 
-/* Store the words before PROGRAM and return their number. */
+/* Store the words that come before PROGRAM, and return their number. */
 static size_t interpreter_words(const struct cli *cli, const struct python_choice *python,
                                 const char *words[FRONT_MAX])
 {
@@ -124,7 +124,7 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     if (!program_needs_python(cli))
         return 0;
     words[n++] = interpreter(python);
-    words[n++] = "-u"; /* unbuffered, so that a crash does not lose the last output */
+    words[n++] = "-u"; /* unbuffered, so a crash loses no output */
     if (cli->run_path) {
         words[n++] = "-c";
         words[n++] = run_path_code;
@@ -134,7 +134,8 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     return n;
 }
 
-/* Return the length of the macro at `at`, or 0 if `at` is no macro. torchrun also accepts a macro without braces. */
+/* Return the length of the macro "${local_rank}" at `at`, or 0. With `braces_only` false, "$local_rank" is a macro
+ * too. */
 static size_t mark_length(const char *at, bool braces_only)
 {
     const size_t len = sizeof(rank_name) - 1;
@@ -146,8 +147,8 @@ static size_t mark_length(const char *at, bool braces_only)
     return isalnum(next) || next == '_' ? 0 : len + 1;
 }
 
-/* Append `arg` with its macros replaced, and a NUL. torchrun uses Python's Template.safe_substitute, so if ddprun was
- * started as torchrun, "$$" becomes one dollar. */
+/* Append `arg` and a NUL, with macros replaced. If ddprun was started as torchrun, "$$" becomes one dollar,
+ * because torchrun uses Python's Template. */
 static bool add_argument(struct buf *text, const struct cli *cli, const char *arg, int local_rank)
 {
     bool ok = true;
@@ -164,7 +165,7 @@ static bool add_argument(struct buf *text, const struct cli *cli, const char *ar
     return ok && buf_append(text, "", 1);
 }
 
-/* Add the local rank as the script's first argument, as torch.distributed.launch does. */
+/* Append the local rank as the script's first argument, as torch.distributed.launch does. */
 static bool add_rank_argument(struct buf *text, const struct cli *cli, int local_rank, size_t *n)
 {
     if (cli->rank_argument == NULL || cli->use_env)
@@ -173,7 +174,7 @@ static bool add_rank_argument(struct buf *text, const struct cli *cli, int local
     return buf_printf(text, "--%s=%d", cli->rank_argument, local_rank) && buf_append(text, "", 1);
 }
 
-/* Copy the arguments to one allocation: the pointers first, then the texts. */
+/* Copy `n` arguments into one allocation: first the pointers, then the texts. */
 static char **pack(const struct buf *text, size_t n)
 {
     size_t pointers = (n + 1) * sizeof(char *);
@@ -208,9 +209,9 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 
 /* --- plan env --------------------------------------------------------------------------------------------- */
 
-/* The environments of the workers. The common part is built once. The rest is added when a worker starts. */
+/* The environments of the workers. The common part is built once; the rest is added when a worker starts. */
 
-/* Set a task's place on the machines for its worker, as in every other job. In the rendezvous, the task is a node. */
+/* Use the task's place on the machines, because the worker expects it. In the rendezvous the task is a node. */
 static void tell_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;
@@ -218,14 +219,14 @@ static void tell_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts a store. A dry run offers no port, but prints the environment of a node that offers a
- * port. */
+/* Return true if rank 0 hosts the workers' store. A dry run offers no port, but prints what a real start would
+ * set. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
 }
 
-/* Add the store that rank 0 hosts. If rank 0 hosts no store, the workers use the launcher's store. */
+/* Use the store that rank 0 hosts, if there is one. Otherwise the launcher's store stays. */
 static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
@@ -243,7 +244,7 @@ static const char *own_flight(const struct plan *plan)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* Add the variables that differ between the workers of a node. */
+/* Add the facts that differ between the workers of a node. */
 static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
 {
     const struct plan_worker *w = &plan->workers[local_rank];
@@ -263,8 +264,8 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Collect the facts for one environment. This function runs for each worker, because the port is known only after the
- * plan was made. */
+/* Collect the facts for the environment of a worker. This is done at its start, because the port is not known
+ * earlier. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,
@@ -292,8 +293,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* Choose the FIFO of torchrun's file timer, which a variable enables. The FIFO is beside the workers' error files and
- * is removed with these files. */
+/* Choose the FIFO of torchrun's file timer, if the user's environment enables the timer. The FIFO is removed
+ * together with the workers' error files. */
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;
@@ -306,14 +307,14 @@ static bool plan_timer_file(struct plan *plan)
     else if (f->error_stem != NULL)
         plan->timer_file = plan_text_of("%s.timer", f->error_stem);
     else if (f->tmp_dir == NULL)
-        return true; /* no directory is safe, so the workers get no timer */
+        return true; /* no directory is safe, so there is no timer */
     else
         plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
     return plan->timer_file != NULL;
 }
 
-/* Build the common part of the environments. Like torchrun, print a note if OMP_NUM_THREADS is set to 1, because
- * users often blame the launcher for slow CPU work. */
+/* Build the common part of the environments. If OMP_NUM_THREADS is set to 1, print a note as torchrun does,
+ * because slow CPU work surprises users. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -324,12 +325,11 @@ ddp_status plan_environment(struct plan *plan)
     }
     plan->stop_signals = (char *)signals.data;
     struct env_facts facts = facts_of(plan, 0);
-    if (facts.set_omp && plan->cli->task.local_rank == 0) /* only one task of a node prints the note */
-        plan_note(
-            plan,
-            "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to let "
-            "them use more threads",
-            facts.local_world_size);
+    if (facts.set_omp && plan->cli->task.local_rank == 0) /* one task of each node is enough */
+        plan_note(plan,
+                  "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set this "
+                  "variable to use more threads",
+                  facts.local_world_size);
     return env_base_init(&plan->env, &facts, inherited, plan->cli->env.items, plan->cli->env.n)
                ? DDP_OK
                : DDP_ERR_NOMEM;
@@ -341,8 +341,7 @@ const char *plan_flight(const struct plan *plan)
     return own != NULL ? own : plan->flight;
 }
 
-/* Choose the path of the attempt's flight records: beside its logs, unless DDP_FLIGHT_RECORDER names
- * another place. */
+/* Choose where the attempt's flight records are written: in the log directory. */
 static bool plan_set_flight(struct plan *plan)
 {
     free(plan->flight);
@@ -363,38 +362,34 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
 
 /* --- plan output ------------------------------------------------------------------------------------------ */
 
-/* The second step of the plan: apply a round's results to each worker, and choose the targets of its output.
- *
- * The targets of a stream:
+/* The second step of the plan: set the ranks of a round, and choose where each worker's output goes.
  *
  *     options                     console   file
  *     none                        yes       -
  *     --log_dir=D                 yes       D/<job>_<random>/attempt_0/<local rank>/stdout.log
  *     --log_dir=D --redirects=1   -         the same
  *     --redirects=1               -         below $TMPDIR; ddprun prints the path
- *     --log_dir=D --tee=1         yes       only for streams that the map names
+ *     --log_dir=D --tee=1         yes       only for the streams of --tee
  *     --log_dir=/dev/null         yes       none
  *     --log_file=P                yes       named by P; below D/<job>_<random> if --log_dir=D is given
  *
- * The random text prevents two runs of a job from overwriting each other's logs.
- * Names may contain ranks, so they are computed again for each round. */
+ * The random text keeps the logs of two runs apart. Names may contain ranks, so each round computes them again. */
 
-/* Return true if --log_dir is /dev/null. In torchrun this means that no files are written, even if a map names
- * streams. */
+/* Return true if --log_dir is /dev/null. As in torchrun, no files are then written. */
 static bool to_nowhere(const struct cli *cli)
 {
     return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
 }
 
-/* Return true if a worker's output goes to the console. --local_ranks_filter removes ranks from the console but keeps
- * their files. */
+/* Return true if the console shows a worker's output. --local_ranks_filter hides workers but does not affect
+ * files. */
 static bool is_shown(const struct cli *cli, int local_rank)
 {
     return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
 }
 
-/* Get the streams of a worker that go to a file, and the streams that do not go to the console. --log_dir or
- * --log_file alone mean --tee=3, except with torchrun's defaults. */
+/* Get which streams of a worker go to a file and which do not go to the console. --log_dir or --log_file alone
+ * means --tee=3, unless ddprun was started as torchrun. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
@@ -406,7 +401,7 @@ static void streams(const struct cli *cli, int local_rank, int *to_file, int *of
     *off_console = is_shown(cli, local_rank) ? redirect & ~tee : STD_BOTH;
 }
 
-/* Return true if any stream goes to a file. A map of zeros needs no file. */
+/* Return true if any stream goes to a file. --tee=0 and --redirects=0 need none. */
 bool plan_any_file(const struct plan *plan)
 {
     int to_file, off_console;
@@ -418,7 +413,7 @@ bool plan_any_file(const struct plan *plan)
     return false;
 }
 
-/* Return true if the job needs its own directory. --log_file alone needs no directory. */
+/* Return true if the job needs a directory for logs. --log_file alone needs none. */
 static bool needs_log_root(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -437,7 +432,7 @@ ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err)
                     plan->facts->tmp_note);
 }
 
-/* Choose the job's log directory. The name of the directory contains the job's name and differs for each run. */
+/* Choose the job's log directory. Its name contains random text, so each run has a new directory. */
 bool plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -459,8 +454,8 @@ bool plan_log_root(struct plan *plan)
     return true;
 }
 
-/* Build the file name of a stream from the pattern. If the job has its own directory, the file is in that
- * directory. */
+/* Build the name of a stream's log file from --log_file. If the job has a log directory, a relative name is in
+ * that directory. */
 static char *name_by_pattern(const struct plan *plan, const struct plan_worker *w, const char *stream)
 {
     const char *pattern = plan->cli->log_file;
@@ -480,8 +475,8 @@ static char *name_by_pattern(const struct plan *plan, const struct plan_worker *
     return (char *)name.data;
 }
 
-/* Set the targets of a stream. With --log_dir=/dev/null, a stream without console has no target, so its bytes are
- * discarded. */
+/* Set where a stream goes. With --log_dir=/dev/null there is no file, and a stream that is also not on the console
+ * is discarded. */
 static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
                         bool console, struct plan_stream *stream)
 {
@@ -494,7 +489,7 @@ static bool plan_stream(const struct plan *plan, const struct plan_worker *w, co
     return stream->file != NULL;
 }
 
-/* Set a worker's files in torchrun's layout, so that tools for it work: <root>/attempt_0/<local
+/* Set the files of a worker. The layout is torchrun's, for tools that expect it: <root>/attempt_0/<local
  * rank>/stdout.log ... */
 static bool plan_output(const struct plan *plan, struct plan_worker *w)
 {
@@ -517,13 +512,13 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
            plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
-/* A stream with a file, for finding streams that use the same file. */
+/* A stream with a file, to find streams that have the same file. */
 struct named {
     struct plan_stream *stream;
     const struct plan_worker *worker;
 };
 
-/* Sort by file, then by rank, so that an error always names the same two ranks. */
+/* Compare by file, then by rank. So an error always names the same two ranks. */
 static int by_file(const void *a, const void *b)
 {
     const struct named *x = a, *y = b;
@@ -531,8 +526,8 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Share a file between two streams. The streams of one worker may share a file, as with "2>&1". Two workers may share
- * a file only with --log_merge. */
+/* Mark two streams that have the same file as shared. Return DDP_ERR_ARG if they belong to different workers,
+ * unless --log_merge is set. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {
     a->stream->shared = b->stream->shared = true;
@@ -545,7 +540,7 @@ static ddp_status share(const struct plan *plan, struct named *a, struct named *
         plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
 }
 
-/* Find streams that share a file. Only a pattern can give two streams the same file. */
+/* Find streams that have the same file, which only --log_file makes possible. */
 static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
 {
     struct named *all = calloc(2 * (size_t)plan->nproc, sizeof(*all));
@@ -587,7 +582,7 @@ static void take_round(struct plan *plan, const struct plan_round *round)
              round->rank0_addr != NULL ? round->rank0_addr : "");
 }
 
-/* Set the files of filtered lines. They are beside the directories of the workers, as in torchrun. */
+/* Set the files of filtered lines. As in torchrun, they are beside the workers' directories. */
 static bool plan_filtered(struct plan *plan)
 {
     static const char *const names[] = { "stdout", "stderr" };
@@ -604,8 +599,7 @@ static bool plan_filtered(struct plan *plan)
     return ok;
 }
 
-/* Apply a round. File names may contain the attempt or a rank, so they are built again for each round. Decisions that
- * were made once for the job stay. */
+/* Apply a round. File names are built again, because they may contain the attempt or a rank. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
 {
     take_round(plan, round);

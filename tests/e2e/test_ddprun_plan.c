@@ -562,7 +562,7 @@ Test(ddprun_python, is_that_of_the_active_environment)
     expect(
         PYTHONS "export VIRTUAL_ENV=$W/gone; run $D; why $D; VIRTUAL_ENV= why $D", 0,
         "p/bin/python3\n"
-        "python3 (the first in PATH: p/bin/python3; VIRTUAL_ENV is ignored, without a bin/python in gone)\n"
+        "python3 (the first in PATH: p/bin/python3; VIRTUAL_ENV is ignored, because bin/python is missing in gone)\n"
         "python3 (the first in PATH: p/bin/python3)\n",
         NULL);
     expect(PYTHONS "run $D --env=VIRTUAL_ENV=$W/v; $D --env=VIRTUAL_ENV=$W/v --explain | sed -n \"s:$W/::; "
@@ -579,14 +579,14 @@ Test(ddprun_python, is_that_of_the_environment_that_ddprun_is_installed_in)
            0,
            "v/bin/python (PYTHON_EXEC is set)\n"
            "w/bin/python\n"
-           "w/bin/python (ddprun is installed in its environment; PYTHON_EXEC is overruled: v/bin/python)\n"
+           "w/bin/python (ddprun is installed in this environment; PYTHON_EXEC is overruled: v/bin/python)\n"
            "w/bin/python\n",
            NULL);
     expect(PYTHONS "S=w/lib/python3.99/site-packages; mkdir -p $S/ddprun_other-1.dist-info; why $D; "
                    "mkdir $S/ddprun-1.2.dist-info; why $D; rm w/bin/python; why $D",
            0,
            "python3 (the first in PATH: p/bin/python3)\n"
-           "w/bin/python (ddprun is installed in its environment)\n"
+           "w/bin/python (ddprun is installed in this environment)\n"
            "python3 (the first in PATH: p/bin/python3)\n",
            NULL);
 }

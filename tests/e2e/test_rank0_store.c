@@ -20,7 +20,7 @@
 
 enum { ARGS_MAX = 16, LONG_MS = 100000 };
 
-#define NOTE "was built without libuv and rejects the launcher's store, so rank 0 hosts one"
+#define NOTE "was built without libuv and rejects the launcher's store, so rank 0 hosts a store"
 
 static char *dir;
 static char exec_entry[512], train[512];

@@ -87,7 +87,7 @@ check "a job of one node stays on its loopback" said out "rank 1/2 local 1/2 gro
 
 run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --explain
 check "--explain names the rule on both nodes" said out "Slurm: SLURM_JOB_ID is set" 2
-check "--explain names the variable of each value" said out "the first of SLURM_STEP_NODELIST=n[0-1]" 2
+check "--explain names the variable of each value" said out "the first host of SLURM_STEP_NODELIST=n[0-1]" 2
 
 # --- one for each worker ----------------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=2 "$ddprun" --per_task --quiet sh -c "$show; [ \$RANK = \$SLURM_PROCID ] && echo same"

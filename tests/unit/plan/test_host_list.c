@@ -157,7 +157,7 @@ Test(host_specs, errors_name_the_item_and_the_line)
     cr_expect_str_eq(specs("ann@-x", false), "'ann@-x' is not the name of a host");
     cr_expect_str_eq(specs("a;reboot", false), "'a;reboot' is not the name of a host");
     cr_expect_str_eq(specs("a,,b", false), "the name of a host is empty");
-    cr_expect_str_eq(specs("a:8,a:8", false), "'a' stands in the list twice");
+    cr_expect_str_eq(specs("a:8,a:8", false), "'a' is in the list twice");
     cr_expect_str_eq(specs("a:0", false),
                      "'a', count '0': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
     cr_expect_str_eq(specs("a:9999999999", false),
@@ -167,5 +167,5 @@ Test(host_specs, errors_name_the_item_and_the_line)
     cr_expect_str_eq(specs("a\nb slot=4\n", true), "line 2: unknown word 'slot=4'; expected slots=N");
     cr_expect_str_eq(specs("a slots=0\n", true),
                      "line 1: 'a', count '0': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
-    cr_expect_str_eq(specs("# nothing\n", true), "no host in it");
+    cr_expect_str_eq(specs("# nothing\n", true), "the file names no host");
 }

@@ -1,19 +1,14 @@
 /* lines.c -- see lines.h.
  *
- * The stream consists of segments, each ended by
- *  or \r. `text` contains the unfinished segment. `update` contains the last segment that ended with \r. A
- * carriage return only moves the cursor, so the update stays visible until other text overwrites it. This rule
- * covers all cases:
+ * The stream consists of segments, each ended by \n or \r. `text` contains the unfinished segment. `update`
+ * contains the last segment that ended with \r. A carriage return only moves the cursor, so the update stays
+ * visible until other text overwrites it. This rule covers all cases:
  *
  *     bytes                    line
- *     "a\r
- * "                  "a"      a text file from Windows
- *     "\r10%\r20%\rdone
- * "     "done"   a bar that writes \r before each update
- *     "10%\r20%\r
- * "           "20%"    a bar that writes \r after each update
- *     "a\r\r
- * "                "a"      both
+ *     "a\r\n"                  "a"      a text file from Windows
+ *     "\r10%\r20%\rdone\n"     "done"   a bar that writes \r before each update
+ *     "10%\r20%\r\n"           "20%"    a bar that writes \r after each update
+ *     "a\r\r\n"                "a"      a text file from Windows with two \r
  *
  * Lines do not depend on how reads cut the bytes. Only lines_show_update depends on the reads, because a timer
  * calls it. */
@@ -110,8 +105,7 @@ static void end_line(struct lines *l, enum line_kind kind)
     forget_update(l);
 }
 
-/* Add the part of a line before
- * . The part may contain \r. */
+/* Add the part of a line before \n. The part may contain \r. */
 static void add_segments(struct lines *l, const char *p, size_t len)
 {
     const char *cr;

@@ -4,16 +4,12 @@
  * newline in one piece, so lines of two workers never mix. The result does not depend on where reads cut the
  * bytes.
  *
- * - A line ends with 
- *  or \r
- * .
+ * - A line ends with \n or \r\n.
  * - A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines, and only the
  *   latest update is kept. lines_show_update delivers this update; a timer calls lines_show_update about once a
- *   second. A 
- *  or the end of the stream also delivers the update, if no other text has followed.
+ *   second. A \n or the end of the stream also delivers the update, if no other text has followed.
  * - An update that is only ESC [ K (erase the row) removes the previous update.
- * - lines_finish delivers a last line without 
- * .
+ * - lines_finish delivers a last line without \n.
  * - A line over the limit is delivered in pieces, marked LINE_CUT, so memory stays bounded.
  *
  * The cost is linear in the bytes. A line that is complete within one read is not copied. Log files receive the

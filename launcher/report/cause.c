@@ -1,5 +1,5 @@
-/* cause.c -- see cause.h. Three tables hold the sentences: spawn_error.c for a program that could not be started,
- * exit_text.c for the end of a worker, and this file for the last lines of a worker. */
+/* cause.c -- see cause.h. Three files contain tables of sentences: spawn_error.c for a program that could not be
+ * started, exit_text.c for the end of a worker, and this file for the last lines of a worker. */
 #include "report/cause.h"
 
 #include "agent/agent.h"
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Number of lines that are searched for hints. The report shows fewer lines, but Python prints the reason before a
+/* How many last lines are searched for hints. The report shows fewer, but Python may print the reason before a
  * long trace of threads. */
 enum { HINT_LINES = 50 };
 
@@ -26,8 +26,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Compute a wall time from the wall clock at the end and the monotonic clock, so that the order of times stays
- * correct even if the wall clock is set meanwhile. */
+/* Return the wall clock at `ms`. It is computed from the monotonic clock, so the order of times stays correct even
+ * if the wall clock is set meanwhile. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -46,7 +46,7 @@ static struct start_failure start_failure(const struct report *r, const struct a
                                    .look = look };
 }
 
-/* Append the description of the end that this report, the other nodes and the list of attempts share. */
+/* Append how a worker ended. The headline, the reports of other nodes and the list of attempts use this text. */
 static bool put_ending(const struct report *r, const struct agent_worker *w, struct buf *out)
 {
     if (w->verdict != WORKER_NOT_STARTED)
@@ -60,8 +60,8 @@ static enum finding_code finding_of(enum worker_verdict verdict)
     return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
 }
 
-/* Fill in the record. No other function fills in this record. `error` is set only for a worker that never started.
- * Any other worker has a signal or an exit code. */
+/* Fill in the record of a failure. `error` is set only for a worker that never started. Other workers have a
+ * signal or an exit code. */
 static void fill_failure(const struct report *r, int local_rank, struct failure *f)
 {
     const struct agent_worker *w = agent_worker(r->agent, local_rank);
@@ -101,7 +101,8 @@ bool cause_has_left(const struct report *r, enum finding_code code)
     return r->left.sentence != NULL && r->left.sentence[0] != '\0' && r->left.code == code;
 }
 
-/* Return true if the failed worker is only a victim, and the rank that left or the connection that broke is known. */
+/* Return true if the failed worker is only a victim, and the store knows which rank left early or which connection
+ * broke. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 {
     return f != NULL && f->rank >= 0 && f->victim &&
@@ -125,9 +126,9 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Append rank, host and end in one line, so that a search through the logs of many jobs finds them. For a node or a
- * job, `words` is the whole sentence. For a worker of another node, `after_ms` counts from the start of the attempt,
- * so the text is "after the start" instead of "after its start". */
+/* Append rank, host and end in one line, so that a search through many logs finds all three. For a failed node or
+ * job, `words` is the whole sentence. For a worker of another node, `after_ms` counts from the start of the
+ * attempt, so the text is "after the start" instead of "after its start". */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -152,8 +153,8 @@ bool cause_never_began(const struct report *r)
     return true;
 }
 
-/* Append the headline. The first matching case is used: a failure on any node, the lost store, the signal that
- * stopped the job, the success. */
+/* Append the headline. The first case that applies is used: a failure on any node, a lost store, a signal that
+ * stopped the job, a success. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -181,8 +182,8 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- cause and remedy ----------------------------------------------------------------------------------- */
 
-/* Append nothing for a program that could not be started, because the headline has the reason. If a rank left
- * init_process_group, report that rank, because the ranks that gave up waiting are not the cause. */
+/* Append the reason. For a program that could not be started, the headline has the reason already. If a rank left
+ * init_process_group, that rank is the reason, and the ranks that gave up waiting are not. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
@@ -212,7 +213,7 @@ bool cause_core(const struct report *r, struct buf *out)
 
 /* --- last lines ----------------------------------------------------------------------------------------- */
 
-/* Append the part of a line that a terminal shows: the text after its last \r. */
+/* Append what a terminal shows of a line: the text after its last \r. */
 static bool add_visible(const char *line, size_t len, struct buf *out)
 {
     while (len > 0 && line[len - 1] == '\r')
@@ -225,7 +226,7 @@ static bool add_visible(const char *line, size_t len, struct buf *out)
     return buf_append(out, line, len) && buf_append(out, "\n", 1);
 }
 
-/* Append the last lines of one stream, as a terminal would have shown them. */
+/* Append the last lines of a stream as a terminal shows them. Return their number. */
 static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out)
 {
     struct buf raw = { 0 };
@@ -242,7 +243,7 @@ static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out
     return ok ? n : 0;
 }
 
-/* Append the last lines that another node reported. */
+/* Append the last lines that the node of the failure has reported. Return their number. */
 static size_t reported_lines(const struct failure *f, size_t max, struct buf *out)
 {
     const size_t n = (size_t)f->n_lines, skip = n > max ? n - max : 0;
@@ -251,8 +252,7 @@ static size_t reported_lines(const struct failure *f, size_t max, struct buf *ou
     return n - skip;
 }
 
-/* Append the last lines of stderr, or of stdout if stderr is empty. Most programs print errors to stderr, but a
- * program that logs only to stdout prints its reason to stdout. */
+/* Append the last lines of stderr, or of stdout if stderr is empty. Some programs log only to stdout. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
 {
     const int first = cause_first(r);
@@ -289,14 +289,15 @@ bool cause_full_path(const struct report *r, char path[PATH_MAX])
     return found;
 }
 
-/* Append a hint, preferably for the error file, because the error file is the worker's own summary. */
+/* Append a hint for the error file, or for the last lines if the error file has none. The error file is the
+ * worker's own summary. */
 bool cause_hint(const struct report *r, struct buf *out)
 {
     const struct hint_facts facts = hint_facts(r);
     struct buf lines = { 0 };
     bool from_stdout, ok = true;
     const size_t before = out->len;
-    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* a hint would name a rank as the culprit */
+    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* a hint would blame a rank */
         return true;
     if (r->error != NULL)
         ok = hint_for(slice_str(r->error->message), &facts, out);
@@ -310,9 +311,9 @@ bool cause_hint(const struct report *r, struct buf *out)
 
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
-/* The table maps a piece of text, which the C library, Python, PyTorch or NCCL prints, to a sentence. The sentence
- * explains the piece and does not repeat it. A row may also need a second piece of text or a fact. If several rows
- * have the same piece, the first row whose conditions are met is used. */
+/* The table maps a piece of text to a sentence that explains it. The C library, Python, PyTorch or NCCL prints the
+ * piece. A row may require a second piece of text or a fact. Of several rows with the same piece, the first that
+ * applies is used. */
 
 /* clang-format off */
 #define LATE_RANK                                                                                                         \
@@ -323,7 +324,7 @@ static const char lost_rank[] =
 static const char no_gpu_here[] =
     "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and leave out torch.cuda";
 static const char lost_loader[] =
-    "a process of Python's multiprocessing died, usually a DataLoader worker: often memory ran out or /dev/shm is full; with num_workers=0 the rank itself runs the loader's code and prints its error";
+    "a process of Python's multiprocessing died, usually a DataLoader worker: often memory ran out or /dev/shm is full; with num_workers=0 the rank itself runs the loader's code and prints the error";
 
 static bool lacks_gpu(const struct hint_facts *f)
 {
@@ -350,11 +351,11 @@ static bool has_gloo_interface(const struct hint_facts *f)
     return f->gloo_interface;
 }
 
-/* {python} and the other names in hint_for() are placeholders in `sentence`. */
+/* `sentence` may contain {python} and the other placeholders of hint_for(). */
 static const struct hint {
     const char *piece, *sentence;
-    const char *with;                                /* must also occur in the text; NULL = no condition */
-    bool (*applies)(const struct hint_facts *facts); /* NULL = no condition */
+    const char *with;                                /* another piece that the text must contain; NULL = none */
+    bool (*applies)(const struct hint_facts *facts); /* a fact that must be true; NULL = none */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
       "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
@@ -364,22 +365,22 @@ static const struct hint {
     { .piece = "without libuv support", "this PyTorch rejects the launcher's store; use --torch_store=rank0, so that rank 0 hosts a store for the workers",
       .applies = is_launchers_store },
     { .piece = "Address already in use",
-      "another process uses the port that the program tried to open, perhaps one of another job, or left over from an earlier job; find that process with ss -ltnp",
+      "another process uses the port that the program tried to open, perhaps a process of another job or of an earlier job; find that process with ss -ltnp",
       .applies = is_standalone },
     { .piece = "Address already in use",
-      "another process uses the port, perhaps one of another job, or left over from an earlier job; find that process with ss -ltnp, or use --standalone, which opens the store on a free port" },
+      "another process uses the port, perhaps a process of another job or of an earlier job; find that process with ss -ltnp, or use --standalone, which opens the store on a free port" },
     { .piece = "have NCCL built in", no_gpu_here, .applies = lacks_gpu },
     { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install a PyTorch with CUDA, or use init_process_group('gloo')" },
-    { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* torch 1.13 to 2.x */
-    { .piece = "nccl2 requires at least one CUDA device", no_gpu_here, .applies = lacks_gpu }, /* from 2.15 on */
+    { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* PyTorch 1.13 to 2.14 */
+    { .piece = "nccl2 requires at least one CUDA device", no_gpu_here, .applies = lacks_gpu }, /* PyTorch from 2.15 */
     { .piece = "Torch not compiled with CUDA enabled", no_gpu_here, .applies = lacks_gpu },
     { .piece = "'torch._C' has no attribute '_cuda_", no_gpu_here, .applies = lacks_gpu },
     { .piece = "No CUDA GPUs are available", no_gpu_here, .applies = lacks_gpu },
     { .piece = "Found no NVIDIA driver", no_gpu_here, .applies = lacks_gpu },
     { .piece = "NCCL error", no_gpu_here, .applies = lacks_gpu },
     { .piece = "no CUDA-capable device", no_gpu_here, .applies = lacks_gpu },
-    { .piece = "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses it, too" },
-    { .piece = "CUDA error: out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses it, too" },
+    { .piece = "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses this GPU too" },
+    { .piece = "CUDA error: out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses this GPU too" },
     { .piece = "invalid device ordinal",
       "the worker chose a GPU that does not exist: the index must be LOCAL_RANK, and less than the number of GPUs in CUDA_VISIBLE_DEVICES" },
     { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides all GPUs, or the container was started without --gpus" },
@@ -405,7 +406,7 @@ static const struct hint {
     { .piece = "partially initialized module",
       "two modules import each other, or a file of the program has the same name as an imported package: rename the file (a script called torch.py hides PyTorch)" },
     { .piece = "error while loading shared libraries", "a library is not found: see ldd PROGRAM and LD_LIBRARY_PATH" },
-    { .piece = "version `GLIBC_", "the program needs a newer C library than that of this system: build it on this system, or use a newer container image" },
+    { .piece = "version `GLIBC_", "the program needs a newer C library than this system has: build it on this system, or use a newer container image" },
     { .piece = "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { .piece = "Connection refused", lost_loader, .with = "/multiprocessing/connection.py" },
@@ -449,8 +450,8 @@ static const uint8_t *last_place(struct slice text, const char *piece)
     return last;
 }
 
-/* Return the row whose piece occurs last, because programs print their reason last. Of two rows at the same place,
- * return the first row. */
+/* Return the row whose piece is last in the text, because programs print their reason last. If two pieces begin at
+ * the same place, return the row that is first in the table. */
 static const struct hint *find_hint(struct slice text, const struct hint_facts *facts)
 {
     const struct hint *found = NULL;
@@ -465,7 +466,7 @@ static const struct hint *find_hint(struct slice text, const struct hint_facts *
     return found;
 }
 
-/* Format " (1024)", or "" when there is no such limit or it is not known. */
+/* Format a limit as " (1024)", or "" if there is none or it is not known. */
 enum { LIMIT_SHOWN = SIZE_TEXT_MAX + 16 };
 
 static const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit)
@@ -496,7 +497,7 @@ static void room_text(char *out, size_t size, const struct disk_room *room)
                  (unsigned long long)room->inodes);
 }
 
-/* Return the last line of `text` that contains `piece`, or a slice of length 0 if no line contains `piece`. */
+/* Return the last line that contains `piece`, or an empty slice. */
 static struct slice line_with(struct slice text, const char *piece)
 {
     const char *at = (const char *)last_place(text, piece), *front = (const char *)text.data;
@@ -543,8 +544,8 @@ bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Return true if the hint is about a lost rank. The program's own connections may also be reset. Only the error of a
- * process group's connection shows that a rank is gone. */
+/* Return true if the text says that another rank is gone. The program's own connections may break too. So the text
+ * must also come from a process group. */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -560,7 +561,8 @@ static bool begins_with(struct slice line, const char *front)
     return line.len >= len && memcmp(line.data, front, len) == 0;
 }
 
-/* Return true if the line is an exception that follows the indented last line of its traceback. */
+/* Return true if `line` is an import or syntax error at the end of a traceback. `before` is the line before it,
+ * which a traceback indents. */
 static bool is_import_exception(struct slice line, struct slice before)
 {
     static const char *const names[] = { "ImportError:", "ModuleNotFoundError:", "SyntaxError:",
@@ -573,14 +575,14 @@ static bool is_import_exception(struct slice line, struct slice before)
     return false;
 }
 
-/* Return a hash of the line that is never 0. */
+/* Return a hash of the line. The result is never 0. */
 static uint64_t value_in_line(struct slice line)
 {
     const uint64_t hash = hash_bytes(HASH_START, line.data, line.len);
     return hash != 0 ? hash : 1;
 }
 
-/* Return the hash of the last import error. A later traceback replaces an earlier traceback. */
+/* Return a hash of the last import error, or 0. A traceback after the error cancels it. */
 uint64_t hint_import_error(struct slice text)
 {
     uint64_t found = 0;

@@ -1,8 +1,7 @@
 /* evidence.c -- see evidence.h.
  *
- * All input is untrusted: the kernel's counters, a file that a worker wrote, a program that the user named. So no
- * function blocks (an open of a FIFO waits for its other end), no link is followed in a worker's directory, and
- * lengths are limited. */
+ * All input is untrusted: files of the kernel, a file that a worker wrote, a program that the user named. So no
+ * open or read blocks, no link in a worker's directory is followed, and lengths are limited. */
 #include "report/evidence.h"
 
 #include "contain/cgroup.h"
@@ -28,13 +27,13 @@
 #include <unistd.h>
 
 enum {
-    CORE_FILE_BYTES = 64 * 1024, /* the first bytes of a core file, where its notes are */
-    PATTERN_MAX = 256,           /* the kernel keeps 127 characters of the pattern */
+    CORE_FILE_BYTES = 64 * 1024, /* only the first bytes of a core file, which contain the notes */
+    PATTERN_MAX = 256,           /* longer than the kernel's limit of 127 characters */
     FLAG_MAX = 16
 };
 
-/* Read up to `size` bytes into `bytes`. Read no bytes if the file is missing or unreadable. Use O_NONBLOCK, because
- * without that flag the open of a FIFO waits until a writer opens the other end. */
+/* Read up to `size` bytes of a file. Return an empty slice if the file cannot be read. O_NONBLOCK is set, because
+ * opening a FIFO could block. */
 static struct slice file_head(const char *path, char *bytes, size_t size)
 {
     size_t len = 0;
@@ -47,8 +46,7 @@ static struct slice file_head(const char *path, char *bytes, size_t size)
     return slice_of(bytes, len);
 }
 
-/* Read the address of the fault from the core file, unless the kernel's log has already given the address (together
- * with the library). The core file helps if the log is not readable. */
+/* Read the address of the fault from the core file, if the kernel's log has not shown it. */
 static void read_fault(const char *path, struct worker_evidence *facts)
 {
     char bytes[CORE_FILE_BYTES];
@@ -59,7 +57,7 @@ static void read_fault(const char *path, struct worker_evidence *facts)
     }
 }
 
-/* Record the core file at `path` if it belongs to this attempt and is newer than all core files found before. */
+/* Record the core file at `path` if it was written after `began` and is the newest so far. */
 static void take_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
 {
     struct stat st;
@@ -71,8 +69,7 @@ static void take_core(const char *path, time_t began, time_t *newest, struct wor
     snprintf(facts->core, sizeof(facts->core), "%s", path);
 }
 
-/* Find the newest core file. Only the last part of the path may contain wildcards, because a directory per program is
- * hardly ever configured. */
+/* Find the newest core file that matches `glob`. Only the last part of the path may contain wildcards. */
 static void search_core(const char *glob, time_t began, struct worker_evidence *facts)
 {
     char dir[PATH_MAX], path[PATH_MAX];
@@ -90,7 +87,7 @@ static void search_core(const char *glob, time_t began, struct worker_evidence *
         closedir(list);
 }
 
-/* Read the kernel's pattern for core files. Write "" if the pattern is empty or not readable. */
+/* Read the kernel's pattern for core files. Write "" if the pattern is empty or cannot be read. */
 static void read_pattern(char out[PATTERN_MAX])
 {
     struct slice text = file_head("/proc/sys/kernel/core_pattern", out, PATTERN_MAX - 1);
@@ -98,9 +95,8 @@ static void read_pattern(char out[PATTERN_MAX])
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* Find the core file that the kernel has written. A relative pattern is resolved in ddprun's working directory. If a
- * worker has changed its own working directory, the file is not found, and the report shows CORE_LOST with the
- * pattern. */
+/* Find the core file that the kernel has written. A relative pattern is searched in ddprun's working directory. If
+ * a worker has changed its directory, the file is not found, and coredump_kind stays CORE_LOST. */
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
@@ -114,7 +110,7 @@ static void find_core(pid_t pid, int signal, time_t began, struct worker_evidenc
         read_fault(facts->core, facts);
 }
 
-/* Record why no core file was written. */
+/* Record why the kernel has not written a core file. */
 static void excuse_core(struct worker_evidence *facts)
 {
     struct rlimit limit;
@@ -127,7 +123,7 @@ static void excuse_core(struct worker_evidence *facts)
     snprintf(facts->core, sizeof(facts->core), "%s", pattern);
 }
 
-/* Return true for the signals that signal(7) lists with the action "core". */
+/* Return true if the signal's default action writes a core file, see signal(7). */
 static bool writes_core(int signal)
 {
     static const int signals[] = { SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
@@ -138,9 +134,9 @@ static bool writes_core(int signal)
     return false;
 }
 
-/* Set the core members of `facts`, and from the core file the address of the fault if that is still unknown. `status`
- * is the result of waitpid. `began` is the wall clock before the worker started, so older files belong to other
- * processes. For a signal that never causes a core file, such as SIGKILL, `facts` stay unchanged. */
+/* Record the core file of a worker, or why there is none. `status` is from waitpid. `began` is a time before the
+ * worker's start, because older files belong to other processes. Do nothing after a signal that writes no core
+ * file, such as SIGKILL. */
 static void coredump_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))
@@ -151,18 +147,18 @@ static void coredump_look(pid_t pid, int status, time_t began, struct worker_evi
         excuse_core(facts);
 }
 
-/* exit_text.c interprets the files.
+/* exit_text.c parses the files that are read here.
  *
- * All files are read as soon as the worker is reaped, before the other workers are stopped. A minute later the
- * attempt's control group is gone, /dev/shm has free space again, and the log has newer lines. Reading delays the
- * stop of the other workers by about 0.1 ms, so only the first few failures are examined. */
+ * All files are read as soon as a worker is reaped, before the other workers are stopped. Later the control group
+ * is gone, /dev/shm has free space again, and the log has other lines. Reading delays the stop by about 0.1 ms, so
+ * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* control groups of ddprun, of the job and around them, in two hierarchies */
-    LOOKED_AT_MAX = 8,       /* failures of one attempt that are examined */
-    GROUP_FILE_BYTES = 4096, /* bytes of a control group's file; memory.events has ten numbers */
-    FILE_BYTES = 64 * 1024,  /* bytes of any other file */
-    LOG_RECORDS_MAX = 65536, /* lines of the log per call, more than the log keeps; 1 us each */
+    WATCHES_MAX = 24,        /* control groups of ddprun and of the job, and the groups around these */
+    LOOKED_AT_MAX = 8,       /* failures that are examined in one attempt */
+    GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
+    FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
+    LOG_RECORDS_MAX = 65536, /* records read per call, at 1 us each; more than the kernel's log contains */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
@@ -173,26 +169,25 @@ struct watch {
 };
 
 struct evidence {
-    struct cgroup_mount mounts[2]; /* mount points of version 1 and 2 */
+    struct cgroup_mount mounts[2]; /* index 0 = version 1, index 1 = version 2 */
     bool mounted[2];
-    const char *groups; /* ddprun's own groups, as in /proc/self/cgroup; borrowed */
+    const char *groups; /* text of /proc/self/cgroup; borrowed */
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
     unsigned long long system_kills;
-    int log; /* /dev/kmsg, -1 = not readable */
+    int log; /* descriptor of /dev/kmsg; -1 = cannot be read */
     struct buf lines;
-    time_t began;        /* wall clock, for the age of core files */
+    time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
     uint64_t open_files; /* ulimit -n of the workers */
     struct looked_at {
         int local_rank;
         struct worker_evidence facts;
     } looked_at[LOOKED_AT_MAX];
     size_t n_looked_at;
-    int port_rank,
-        port; /* port that another user took (0 = none), and the rank for which the port was held */
+    int port_rank, port; /* local rank whose port another user took, and the port; 0 = none */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
-    char timer_scope[TIMER_SHOWN]; /* the timer's scope; "" = none */
+    char timer_scope[TIMER_SHOWN]; /* scope of this timer; "" = no timer has expired */
 };
 
 /* --- control groups ------------------------------------------------------------------------------------- */
@@ -204,9 +199,9 @@ static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_
     return file_head(path, bytes, GROUP_FILE_BYTES);
 }
 
-/* Read the counters of a version 2 group. The kernel counts "oom" in the group whose limit was reached, so
- * memory.events.local, which excludes inner groups, is tried first. Return false if there is no such group, or no
- * memory controller. */
+/* Read the counters of a version 2 group. The limit that was reached may belong to an inner group. So
+ * memory.events.local, which excludes inner groups, is preferred for "oom". Return false if the group does not
+ * exist or has no memory controller. */
 static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.events", bytes);
@@ -218,8 +213,8 @@ static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_c
     return true;
 }
 
-/* Read the counters of a version 1 group. Version 1 does not count how often the limit was reached without freeing
- * memory. The number of refused pages is the closest counter. */
+/* Read the counters of a version 1 group. Version 1 has no counter for "out of memory", so the counter of refused
+ * pages is used instead. */
 static bool count_v1(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.oom_control", bytes);
@@ -237,8 +232,8 @@ static bool read_counts(const char *dir, bool v2, struct oom_count *count)
     return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
 }
 
-/* Read limit and peak after the worker's end, because a limit may change while the worker runs, and only now is the
- * peak final. */
+/* Read limit and peak of a group. This is done after the worker's end, because the peak is then final, and the
+ * limit may have changed. */
 static void read_limits(struct watch *w)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -247,8 +242,7 @@ static void read_limits(struct watch *w)
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
 }
 
-/* Return the lowest pids.max of all watched groups, because an outer group may have a lower limit than the
- * innermost. */
+/* Return the lowest pids.max of the watched groups, because the limit of an outer group may be lower; 0 = none. */
 static uint64_t lowest_pids_max(const struct evidence *e)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -262,8 +256,7 @@ static uint64_t lowest_pids_max(const struct evidence *e)
     return lowest;
 }
 
-/* Return true if the group is already watched. The job's group is below ddprun's own group, so both have the same
- * outer groups. */
+/* Return true if the group is already watched. The job's group and ddprun's own group have the same outer groups. */
 static bool is_watched(const struct evidence *e, const char *dir)
 {
     for (size_t i = 0; i < e->n_watches; i++)
@@ -272,16 +265,14 @@ static bool is_watched(const struct evidence *e, const char *dir)
     return false;
 }
 
-/* Join two parts of a path. Return false if the path is too long, because a file with this path cannot be read
- * either. */
+/* Join two parts of a path. Return false if the result is too long. */
 static bool join_path(char out[PATH_MAX], const char *a, const char *b)
 {
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* Watch a group: remember its counters for a comparison after a worker's end. A group without a memory controller has
- * no counters and is not watched. With `late`, the group was found only after the worker's end, so its earlier
- * counters are unknown. */
+/* Watch a group: read its counters now, to compare them after a worker's end. A group without a memory controller
+ * is not watched. `late` means that the worker has ended already, so the earlier counters are not known. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -304,7 +295,7 @@ static void forget_watches(struct evidence *e)
         free(e->watches[--e->n_watches].dir);
 }
 
-/* Watch the group at `below` the mount point and all groups around it, from the inside outwards. */
+/* Watch the group `below` the mount point and all groups around it, from the inside outwards. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char name[PATH_MAX], dir[PATH_MAX];
@@ -320,8 +311,8 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     }
 }
 
-/* Watch a group with a name as in /proc/PID/cgroup. If the group is not visible from here, watch the visible groups
- * around it. In version 1 watch no outer group, because version 1 counts a kill only in the victim's group. */
+/* Watch a group, named as in /proc/PID/cgroup. If the group is not visible here, watch the visible groups around
+ * it. This applies only to version 2, because version 1 counts a kill only in the victim's group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -346,7 +337,7 @@ static void find_mounts(struct evidence *e, const char *mounts)
     }
 }
 
-/* Watch the job's own group. Only its descriptor leads to the path. */
+/* Watch the job's own group. The link of its descriptor in /proc shows the group's path. */
 static void watch_job(struct evidence *e, int cgroup_fd)
 {
     char link[64], dir[PATH_MAX];
@@ -361,8 +352,8 @@ static void watch_job(struct evidence *e, int cgroup_fd)
         watch_upwards(e, dir + strlen(at), true, false);
 }
 
-/* Read the number of OOM kills on the whole machine, which all users may read, even without control groups. Return
- * false if that file is not readable. */
+/* Read the machine's number of OOM kills. Every user may read it, even without control groups. Return false if the
+ * file cannot be read. */
 static bool system_kills(unsigned long long *kills)
 {
     char bytes[FILE_BYTES];
@@ -372,8 +363,8 @@ static bool system_kills(unsigned long long *kills)
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Return true in the first PID namespace of the machine, which has the same inode on every machine. Only in this
- * namespace do the pids of the kernel log match ddprun's pids. */
+/* Return true if this process is in the machine's first PID namespace, which always has this inode. Only there are
+ * pids of the kernel's log equal to ddprun's pids. */
 static bool in_first_pid_namespace(void)
 {
     char text[64];
@@ -381,7 +372,7 @@ static bool in_first_pid_namespace(void)
     return n > 0 && strncmp(text, "pid:[4026531836]", (size_t)n) == 0;
 }
 
-/* Open the kernel's log at its end, so that only new lines are read. Not every user may read the log. */
+/* Open the kernel's log at its end, because only new lines matter. Not every user may read the log. */
 static void open_log(struct evidence *e)
 {
     e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -389,8 +380,7 @@ static void open_log(struct evidence *e)
         lseek(e->log, 0, SEEK_END);
 }
 
-/* Drop the older half when the buffer is full. A job may run for weeks while other messages fill the log. The lines
- * about a worker's end are among the newest lines. */
+/* When the buffer is full, drop its older half. Only the newest lines can be about a worker's end. */
 static void forget_oldest(struct buf *lines)
 {
     const size_t half = lines->len / 2;
@@ -399,8 +389,9 @@ static void forget_oldest(struct buf *lines)
         buf_consume(lines, (size_t)(end + 1 - (const char *)lines->data));
 }
 
-/* Append the new lines of the kernel's log. Each read returns one record, "6,339,5140900,-;text\n". EPIPE means that
- * the kernel has overwritten records, and the next read returns the oldest remaining record. */
+/* Append the new records of the kernel's log to `lines`. Each read returns one record, for example
+ * "6,339,5140900,-;text\n". EPIPE means that records were overwritten; the next read continues with the oldest
+ * record. */
 static void read_log(struct evidence *e)
 {
     char record[8192];
@@ -414,9 +405,8 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Search all lines since the start, for each worker, because the line about a worker may be older than its SIGCHLD.
- * Do not search inside a PID namespace, because the log has the host's pids, so the same pid in the log belongs to
- * another process. */
+/* Search all lines of the log for a worker, because its line may be older than its SIGCHLD. In another PID
+ * namespace the log is not searched, because the pids would not match. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())
@@ -435,7 +425,7 @@ static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts
 
 /* --- the rest ------------------------------------------------------------------------------------------- */
 
-/* Read the free space of /dev/shm at once, because the next worker's end frees memory. */
+/* Read the free space of /dev/shm at once, because the end of the next worker frees space. */
 static void check_shm(struct worker_evidence *facts)
 {
     struct statvfs fs;
@@ -445,15 +435,14 @@ static void check_shm(struct worker_evidence *facts)
     facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* Return true if the reader of a pipe is gone. poll reports the end of the reader without a write. */
+/* Return true if the reader of a pipe is gone. poll reports this without a write. */
 static bool reader_is_gone(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Return a soft limit of this process, which the workers inherit, or 0 without a limit. Reading it needs no
- * permission. */
+/* Return a soft limit of this process, which the workers inherit, or 0 without a limit. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;
@@ -469,8 +458,8 @@ static void check_cpu(struct worker_evidence *facts)
         snprintf(facts->cpu, sizeof(facts->cpu), "%.*s", (int)strcspn(p + 13, "\n"), p + 13);
 }
 
-/* Read the counters of all watched groups. A tool that started the program may have moved the worker to a separate
- * group; if the kernel's log names such a group, this function also reads that group. */
+/* Read the counters of all watched groups. If the kernel's log names another group of the worker, watch that group
+ * too. */
 static void check_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];
@@ -487,7 +476,7 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
-/* Record the limits that errors of a worker may come from. The kernel does not apply RLIMIT_NPROC to root. */
+/* Record the limits that may explain an error of a worker. RLIMIT_NPROC does not apply to root. */
 static void check_limits(const struct evidence *e, struct worker_evidence *facts)
 {
     struct rlimit locked;
@@ -498,7 +487,7 @@ static void check_limits(const struct evidence *e, struct worker_evidence *facts
     facts->pids_max = lowest_pids_max(e);
 }
 
-/* Collect the facts that a sentence about this signal can use. Other checks would only cost system calls. */
+/* Collect the facts that explain this signal. */
 static void check_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -515,7 +504,7 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
-/* Find the mounts here, because they do not change while a job runs. */
+/* Find the mount points once, because they do not change while a job runs. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files)
 {
     struct evidence *e = calloc(1, sizeof(*e));
@@ -549,12 +538,12 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    if (e->n_watches == 0) /* oom_judge uses this number only without groups */
+    if (e->n_watches == 0) /* oom_judge needs this number only without groups */
         system_kills(&e->system_kills);
     e->began = time(NULL);
 }
 
-/* Read the log first, because the log may name a control group whose counters are read next. */
+/* Examine a worker. The log is read first, because it may name a control group whose counters are read next. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage)
 {
     if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
@@ -584,7 +573,7 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* Keep the first timer, because that timer ends the attempt. */
+/* Record a timer that has expired. Only the first is kept, because it ends the attempt. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 {
     if (e == NULL || e->timer_scope[0] != '\0')
@@ -603,11 +592,10 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* cJSON parses the file. cJSON limits nesting and stops at the given length. Each member may be missing or have any
- * type. */
+/* cJSON limits the nesting and stops at the given length. Each member may be missing or have any type. */
 
-/* Copy a member's text. Return "" if the member is not a text, or NULL if memory is short. Invalid UTF-8 is replaced,
- * because the text is printed on a terminal and in JSON. */
+/* Copy the text of a member. Return "" if the member is not a text, or NULL if memory is short. Invalid UTF-8 is
+ * replaced, because the text is printed on a terminal and in JSON. */
 static char *copy_text(const cJSON *item)
 {
     struct buf out = { 0 };
@@ -618,17 +606,17 @@ static char *copy_text(const cJSON *item)
     return NULL;
 }
 
-/* Return ms since 1970 for a JSON number of seconds or for its digits. Return 0 for an implausible time. */
+/* Convert a time in seconds, a JSON number or a text, to ms since 1970. Return 0 for an implausible time. */
 static uint64_t moment(const cJSON *item)
 {
-    const double latest = 4102444800.0; /* the year 2100: a larger number is in milliseconds, or wrong */
+    const double latest = 4102444800.0; /* the year 2100; a larger number is wrong, or in milliseconds */
     double seconds = cJSON_IsNumber(item)   ? item->valuedouble
                      : cJSON_IsString(item) ? strtod(item->valuestring, NULL)
                                             : 0;
     return seconds >= 1 && seconds < latest ? (uint64_t)(seconds * 1000) : 0;
 }
 
-/* Return the message, call stack and time of either shape: the shape with an object inside, or the flat shape. */
+/* Return the message, and store call stack and time, of either shape of the file (see evidence.h). */
 static const cJSON *find_message(const cJSON *root, const cJSON **callstack, const cJSON **when)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
@@ -640,8 +628,8 @@ static const cJSON *find_message(const cJSON *root, const cJSON **callstack, con
     return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
 }
 
-/* Take the members of the object. A file without a message is rejected instead of shown as empty, because the worker
- * had a reason to write the file. */
+/* Copy the members of the object. A file without a message is rejected, because an empty report would hide that
+ * the worker wrote a file. */
 static ddp_status error_text_take(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
@@ -657,8 +645,7 @@ static ddp_status error_text_take(const cJSON *root, struct error_text *out, str
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
 }
 
-/* Parse an error file: limit the length, parse, check the types. Each step relies only on the steps before, never on
- * the worker. */
+/* Parse an error file. Length and types are checked, because the file comes from the worker. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
 {
     const char *end = NULL;
@@ -686,8 +673,8 @@ static cJSON *parse_object(struct slice bytes)
     return NULL;
 }
 
-/* Append the same object with `code` as message.errorCode, as torchrun does. A message that is only a text has no
- * place for the code and stays as it is. Return false if `bytes` are not an object, or memory is short. */
+/* Append the same JSON with `code` as message.errorCode, as torchrun does. A message that is only a text stays
+ * unchanged. Return false if `bytes` are not a JSON object, or memory is short. */
 static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
 {
     cJSON *root = parse_object(bytes);
@@ -712,10 +699,10 @@ void error_text_free(struct error_text *text)
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* The worker can put anything at the path, so the file is opened as untrusted. A missing file is the usual case and
- * not an error. */
+/* The worker can create anything at this path, for example a FIFO. A missing file is the usual case and not an
+ * error. */
 
-/* Open a regular file. Use O_NONBLOCK, because an open of a FIFO without a writer would block the report. */
+/* Open a regular file. O_NONBLOCK is set, because opening a FIFO would block the report. */
 static int open_regular(const char *path, struct ddp_err *err)
 {
     struct stat st;
@@ -732,7 +719,7 @@ static int open_regular(const char *path, struct ddp_err *err)
     return -1;
 }
 
-/* Read one byte more than allowed, so that the parser can detect a file that is too long. */
+/* Read the file, but at most one byte more than ERROR_FILE_MAX. The parser then rejects a file that is too long. */
 static bool read_error_file_bytes(int fd, struct buf *out)
 {
     ssize_t n = 1;
@@ -745,7 +732,7 @@ static bool read_error_file_bytes(int fd, struct buf *out)
     return n >= 0;
 }
 
-/* Append all bytes of the file, or return false. */
+/* Append the file's bytes to `out`. Return false on failure. */
 static bool read_bytes(const char *path, struct buf *out)
 {
     struct ddp_err err;
@@ -756,8 +743,8 @@ static bool read_bytes(const char *path, struct buf *out)
     return ok;
 }
 
-/* Copy an error file. `to` is not checked, because the path comes from the user, or from a launcher that has started
- * this launcher. */
+/* Copy an error file. `to` is opened without checks, because the path comes from the user or from an outer
+ * launcher. */
 void error_file_hand_on(const char *from, const char *to, int code)
 {
     struct buf bytes = { 0 }, out = { 0 };
@@ -765,7 +752,7 @@ void error_file_hand_on(const char *from, const char *to, int code)
     if (read_bytes(from, &bytes) && error_text_with_code(buf_slice(&bytes), code, &out) &&
         (fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600)) >= 0 &&
         write(fd, out.data, out.len) != (ssize_t)out.len)
-        (void)!ftruncate(fd, 0); /* leave an empty file rather than half of the JSON */
+        (void)!ftruncate(fd, 0); /* leave an empty file rather than half of a JSON object */
     if (fd >= 0)
         close(fd);
     buf_free(&bytes);
@@ -788,22 +775,20 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* The user may have named any file. So the file is opened without blocking (an open of a FIFO waits for its other
- * end), and read only if it is a regular file. */
+/* The user may have named any file. So it is opened without blocking, and read only if it is a regular file. */
 
-/* Linkers write the headers, the segment table and the loader's name into the first page. */
+/* The first page contains the headers, the segment table and the loader's name. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
 
-/* Return true if the file system is mounted noexec. On such a mount the kernel rejects any file, whatever its mode
- * is. */
+/* Return true if the file system is mounted noexec. The kernel then executes no file of it. */
 static bool on_noexec(const char *path)
 {
     struct statvfs fs;
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
-/* Return the kind of the file at the path. On a noexec mount access(2) fails whatever the file's mode is. So this
- * function checks only the mode bits on such a mount, because chmod helps only if the mode bits are the reason. */
+/* Return the kind of a file. On a noexec mount, access(2) fails even if the mode bits allow execution, so there
+ * only the mode bits decide. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -817,7 +802,8 @@ static enum path_kind kind_of(const char *path)
     return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
 }
 
-/* Read the first bytes and return their number. If the file cannot be read, return 0 and set *ok to false. */
+/* Read the first bytes of a regular file and return their number. If the file cannot be read, return 0 and set *ok
+ * to false. */
 static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 {
     struct stat st;
@@ -832,7 +818,7 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 }
 
 /* Copy the first directory of the path that may not be entered, for example "/data/locked" of
- * "/data/locked/bin/train"; Write "" if every directory may be entered. */
+ * "/data/locked/bin/train". Write "" if every directory may be entered. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);
@@ -847,8 +833,8 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find the file with the nearest name among a few thousand files beside `path`. At most a third of its letters may
- * differ. */
+/* Find a file beside `path` with nearly the same name: at most a third of its letters may differ. Only the first
+ * few thousand files are compared. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -869,8 +855,7 @@ static void find_near(const char *path, char out[PATH_MAX])
         closedir(d);
 }
 
-/* Examine a program. The header of ddprun's own executable is the reference, because ddprun runs on this kernel. So
- * no list of processors is needed. */
+/* Examine a program. Its header is compared with that of ddprun's own executable, which runs on this machine. */
 void program_see(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
@@ -896,8 +881,8 @@ void program_see(const char *path, struct program_look *look)
         look->helper = kind_of(look->elf.interpreter);
 }
 
-/* Examine the program that failed. A name without a slash was searched along PATH. A file of that name in this
- * directory was not executed, so no file is examined. */
+/* Examine the program that could not be started. A name without a slash was searched in PATH and not found, so
+ * there is no file to examine; return false. */
 bool program_see_failed(const char *failed, const char *script, struct program_look *look)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

@@ -1,5 +1,5 @@
-/* evidence.h -- find out how a worker ended: the kernel's facts (memory, core file, log), the worker's error file,
- * and the program that could not be started. */
+/* evidence.h -- how a worker ended: facts of the kernel (memory, core file, log), the worker's error file, and the
+ * program that could not be started. */
 #ifndef LAUNCHER_REPORT_EVIDENCE_H
 #define LAUNCHER_REPORT_EVIDENCE_H
 
@@ -12,86 +12,81 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* Collect what the kernel reports about the end of a worker, before the kernel drops the information: counters of
- * memory limits, /dev/shm, the kernel log, core files.
+/* Facts of the kernel about the end of a worker: counters of memory limits, /dev/shm, the kernel's log, core
+ * files. They must be collected at once, because the kernel soon drops them.
  *
  *     evidence_new        before the first worker starts
- *     evidence_attempt    before the first worker of each attempt: reads the counters to compare with
- *     evidence_ended      after a worker failed: fills a `struct worker_evidence`
+ *     evidence_attempt    before the first worker of each attempt starts: reads the counters to compare with later
+ *     evidence_ended      after a worker has failed: fills a `struct worker_evidence`
  *
- * No function reports an error: a fact that cannot be read is left out. */
+ * No function reports an error: a fact that cannot be read stays unknown. */
 
 struct evidence;
 
-/* Return a new collector, or NULL when memory is short. Every function below accepts NULL and then does nothing.
- * `mounts` has the form of /proc/self/mountinfo. Only the lines of control groups are needed. `groups` is the text of
- * /proc/self/cgroup and must live as long as the evidence. `open_files` is the workers' ulimit -n (ddprun raises its
- * own limit), 0 = none. */
+/* Return a new collector, or NULL when memory is short. All functions below accept NULL and then do nothing.
+ * `mounts` contains at least the control groups' lines of /proc/self/mountinfo. `groups` is the text of
+ * /proc/self/cgroup and must outlive the collector. `open_files` is the workers' limit of open files; 0 = none. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files);
 void evidence_free(struct evidence *e);
 
-/* Drop all facts about the previous attempt and prepare for the next attempt. `cgroup_fd` is the attempt's own
- * control group, borrowed for the call; -1 = none. */
+/* Drop the facts about the last attempt and prepare for the next. `cgroup_fd` is the control group of the attempt,
+ * borrowed during the call; -1 = none. */
 void evidence_attempt(struct evidence *e, int cgroup_fd);
 
-/* Examine a worker that has failed. `status` and `usage` are results of wait4. Only the first few failures of an
- * attempt are examined, because later failures are hardly the first cause. */
+/* Examine a worker that has failed. `status` and `usage` are from wait4. Only the first few failures of an attempt
+ * are examined. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage);
 
-/* Record that user `uid` listens on `port`, which was held for the worker's store, and that ddprun is about to send
- * SIGKILL to the worker. */
+/* Record that user `uid` has taken the port that was held for the worker's store. ddprun then kills the worker. */
 void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid);
 
-/* Record that a timer of the worker has expired, and that ddprun is about to send the timer's signal to the
- * worker. */
+/* Record that a timer of the worker has expired. ddprun then sends a signal to the worker. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope);
 
-/* Return the facts about a worker, valid until the next attempt, or NULL if the worker was not examined. */
+/* Return the facts about a worker, or NULL if the worker was not examined. The result is valid until the next
+ * attempt. */
 const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank);
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* A worker's error file (TORCHELASTIC_ERROR_FILE), parsed.
- *
- * torch's @record writes one of two shapes:
+/* A worker's error file (TORCHELASTIC_ERROR_FILE). torch's @record writes one of two shapes:
  *
  *     {"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}}
  *     {"message": "no", "timestamp": 1700000000}
  *
- * The bytes come from the worker and are untrusted, so any other object is rejected with a reason. */
+ * The file comes from the worker and is untrusted, so any other content is rejected with a reason. */
 
 enum { ERROR_FILE_MAX = 256 * 1024 };
 
 struct error_text {
-    char *message;    /* owned; UTF-8 without control characters except \n and \t */
+    char *message;    /* owned; valid UTF-8 without control characters, except \n and \t */
     char *callstack;  /* owned; "" = none */
-    uint64_t unix_ms; /* time of the error, by the worker's clock; 0 = not given */
+    uint64_t unix_ms; /* when the error occurred, by the worker's clock; 0 = not known */
 };
 
 /* Parse the content of an error file. After DDP_OK the caller frees `out` with error_text_free. Return
- * DDP_ERR_CORRUPT or DDP_ERR_LIMIT, with the reason in `err`, if the content is not an error file. Return
- * DDP_ERR_NOMEM if memory is short. */
+ * DDP_ERR_CORRUPT or DDP_ERR_LIMIT with the reason in `err` if the content is invalid, or DDP_ERR_NOMEM. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err);
 
 void error_text_free(struct error_text *text);
 
-/* Read and parse the error file at `path`. The path may lead to any object, for example to a FIFO or a link. So this
- * function never blocks, follows no link at the end of the path, and reads at most a little more than ERROR_FILE_MAX
- * bytes. After DDP_OK the caller frees `out` with error_text_free. DDP_ERR_CLOSED means that the file is missing,
- * which is the usual case. After any other status, `err` has the path and the reason. */
+/* Read and parse the error file at `path`. The worker may have created a FIFO or a link there, so the function
+ * never blocks, follows no link, and limits the length. After DDP_OK the caller frees `out` with error_text_free.
+ * Return DDP_ERR_CLOSED if the file is missing, which is usual. After another error, `err` contains the path and
+ * the reason. */
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
-/* Copy the error file `from` to `to` and add the exit code, for a launcher that has started this launcher. Errors are
- * ignored, because the report has the content in any case. */
+/* Copy the error file `from` to `to` and add the exit code, for a launcher that has started this launcher. Errors
+ * are ignored, because the report contains the error too. */
 void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* Examine the file at `path`: the path given to execve, or the user's own text if no search has found the program. */
+/* Examine the file at `path`, which could not be executed. */
 void program_see(const char *path, struct program_look *look);
 
-/* Examine the program `failed`, which could not be started, or, if `failed` is `script`, the file that Python should
- * run. Return false if no file can be examined. */
+/* Examine the program `failed`, which could not be started. `script` is the file that Python should run; it may be
+ * equal to `failed`. Return false if there is no file to examine. */
 bool program_see_failed(const char *failed, const char *script, struct program_look *look);
 
 #endif

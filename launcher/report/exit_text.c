@@ -1,5 +1,5 @@
-/* exit_text.c -- see exit_text.h. The parsers of the kernel's files come first (core files, counters of control
- * groups, the kernel's log), then the texts. */
+/* exit_text.c -- see exit_text.h. First the parsers of the kernel's files (core files, counters of control groups,
+ * log), then the texts. */
 #include "report/exit_text.h"
 
 #include "agent/agent.h"
@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A core file is as untrusted as any output of a worker: each number in the file is compared with the number of bytes
- * that were read, and every loop has a limit. The offsets are the offsets of siginfo_t on 64-bit machines. */
+/* A core file is untrusted: each number in it is compared with the number of bytes that were read, and every loop
+ * has a limit. The offsets are those of siginfo_t on 64-bit machines. */
 enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
 
-/* Append `text`. Return false if `glob` has no room. */
+/* Append `text` to `glob`. Return false if `glob` has no room. */
 static bool put(char glob[PATH_MAX], size_t *n, const char *text)
 {
     size_t len = strlen(text);
@@ -25,15 +25,14 @@ static bool put(char glob[PATH_MAX], size_t *n, const char *text)
     return true;
 }
 
-/* Append one character, escaped if necessary, so that fnmatch matches exactly that character. */
+/* Append a character that fnmatch must match literally. */
 static bool put_plain(char glob[PATH_MAX], size_t *n, char c)
 {
     const char text[] = { c, '\0' }, escaped[] = { '\\', c, '\0' };
     return put(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
 }
 
-/* Make a pattern for fnmatch(3) from the kernel's pattern, which core(5) describes. Only the pid and the signal are
- * known for certain. */
+/* Convert the kernel's pattern, see core(5), to a pattern for fnmatch(3). Only the pid and the signal are known. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
 {
     char pid_text[16], signal_text[16];
@@ -61,8 +60,8 @@ bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char
     return ok;
 }
 
-/* Read the address of a fault. Return false for a signal that no fault of the processor caused, because for a signal
- * from a process this place contains a pid. */
+/* Read the address of a fault. Return false if the processor did not cause the signal, because siginfo_t then
+ * contains other data at this place. */
 static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
 {
     int code;
@@ -71,7 +70,7 @@ static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
     return code > 0 && code < SI_FROM_KERNEL;
 }
 
-/* Find the note with the siginfo_t. Each note consists of three numbers, a name and the content, each padded to four
+/* Find the note with the siginfo_t. A note consists of a header, a name and the content, each padded to four
  * bytes. */
 static bool fault_in_notes(struct slice notes, uint64_t *address)
 {
@@ -92,8 +91,8 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
     return false;
 }
 
-/* Find the address of the fault. This kernel wrote the file, so the file has the byte order of this machine. Only
- * files with 64 bits are read, because workers do not run on other machines. */
+/* Find the address of the fault in a core file. Only 64-bit files in this machine's byte order are read, because
+ * this kernel wrote the file. */
 bool coredump_fault(struct slice head, uint64_t *address)
 {
     const uint8_t *p = head.data;
@@ -120,10 +119,11 @@ bool coredump_fault(struct slice head, uint64_t *address)
 
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
-/* The set of fields depends on the kernel, and a container may hide half of them. So a missing field is never an
- * error. The report then has one fact less. */
+/* Which lines exist depends on the kernel, and a container may hide some. So a missing line is no error. The
+ * report then has one fact less. */
 
-/* Move the next line of `text`, without its newline, into `line`. Return false at the end. */
+/* Store the next line of `text` in `line`, without its newline, and remove it from `text`. Return false at the
+ * end. */
 static bool next_line(struct slice *text, struct slice *line)
 {
     if (text->len == 0)
@@ -136,7 +136,7 @@ static bool next_line(struct slice *text, struct slice *line)
     return true;
 }
 
-/* Parse a number of base 10 or 16, up to the first other character. Return false if the text has no digits. */
+/* Parse the digits at `p`, in base 10 or 16. Return false if there are none. */
 static bool number_at(const char *p, size_t len, int base, unsigned long long *value)
 {
     char digits[24];
@@ -150,8 +150,8 @@ static bool number_at(const char *p, size_t len, int base, unsigned long long *v
     return end != digits;
 }
 
-/* Find a counter. The key must begin the line and be followed by a blank: the key "oom" matches neither "oom_kill"
- * nor "oom_kill_group". */
+/* Find the number after `key`. The key must be a whole word at the start of a line, because "oom" is also the
+ * beginning of "oom_kill". */
 bool counter_in(struct slice text, const char *key, unsigned long long *value)
 {
     size_t len = strlen(key);
@@ -167,30 +167,29 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value)
 uint64_t limit_in(struct slice text)
 {
     const unsigned long long none_in_v1 =
-        UINT64_C(1) << 62; /* version 1 writes the highest multiple of a page below 2^63 */
+        UINT64_C(1) << 62; /* in version 1, "no limit" is the highest multiple of a page below 2^63 */
     unsigned long long value;
     return number_at(text.data, text.len, 10, &value) && value < none_in_v1 ? value : 0;
 }
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return the rise of a counter, or 0 if the counter decreased, because the group is then a new group of the same
+/* Return by how much a counter has risen. Return 0 if the counter is lower, because a new group then has the same
  * name. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
 }
 
-/* Return true if the group has reached its limit. In this case the number of refused pages rose, and the peak is at
- * least 98 % of the limit. Without the check of the peak, a version 1 group would match for every page of cache that
- * the kernel had to free. */
+/* Return true if the group has reached its limit: the counter of hits has risen, and the peak is at least 98 % of
+ * the limit. The peak is checked because in version 1 the counter also rises when the kernel frees cache. */
 static bool at_limit(const struct oom_watch *w)
 {
     bool reached = w->peak == 0 || w->peak >= w->limit - w->limit / 50;
     return w->limit > 0 && rise(w->before.hits, w->now.hits) > 0 && reached;
 }
 
-/* Record `w` as the group that ran out of memory. */
+/* Record that the group `w` ran out of memory. */
 static void blame(const struct oom_watch *w, struct worker_evidence *e)
 {
     e->oom = OOM_CGROUP;
@@ -200,8 +199,8 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* Return the highest increase of kills in any of the groups: version 2 also counts a kill in the outer groups,
- * version 1 only in the victim's group. */
+/* Return the number of kills: the highest increase of any group. In version 2, outer groups count the kill too; in
+ * version 1, only the victim's group does. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;
@@ -213,10 +212,10 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* Decide whether memory ran out, and where. A group counts its victims even when the whole machine was out of memory,
- * so the machine's counter is ignored if groups can be read. The innermost group at its limit is the cause, because
- * inner groups fill their outer group. If no group was at its limit, the machine was out of memory, or a group around
- * the container of ddprun. */
+/* Decide whether memory ran out, and where. If groups can be read, the machine's counter is ignored, because a
+ * group also counts its victims when the whole machine runs out of memory. The innermost group at its limit is the
+ * cause, because its memory also fills the outer groups. If no group was at its limit, the machine was out of
+ * memory, or a group outside ddprun's container. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e)
 {
@@ -238,7 +237,7 @@ void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long sys
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Return the position after `what` in the line, or NULL if the line does not contain `what`. */
+/* Return the text after `what` in the line, or NULL if the line does not contain `what`. */
 static const char *behind(struct slice line, const char *what)
 {
     const char *p = memmem(line.data, line.len, what, strlen(what));
@@ -250,8 +249,8 @@ static struct slice rest_of(struct slice line, const char *from)
     return slice_of(from, line.len - (size_t)(from - (const char *)line.data));
 }
 
-/* Parse "Memory cgroup out of memory: Killed process 77 (train)". Without "Memory cgroup", the whole machine was out
- * of memory. */
+/* Parse "Memory cgroup out of memory: Killed process 77 (train)". Without "Memory cgroup" the whole machine was
+ * out of memory. */
 static void killed_line(struct slice line, int pid, struct worker_evidence *e)
 {
     unsigned long long who;
@@ -268,8 +267,8 @@ static void killed_line(struct slice line, int pid, struct worker_evidence *e)
     e->oom = behind(line, "Memory cgroup out of memory") != NULL ? OOM_CGROUP : OOM_SYSTEM;
 }
 
-/* Parse the program or library of a fault: "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]", or
- * "libc.so.6[7f00+1000]" from older kernels. */
+/* Parse the program or library of a fault: "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]", or without the
+ * offset "152a89" from older kernels. */
 static void object_in(struct slice line, struct worker_evidence *e)
 {
     unsigned long long ip = 0, base = 0;
@@ -287,8 +286,8 @@ static void object_in(struct slice line, struct worker_evidence *e)
     snprintf(e->object, sizeof(e->object), "%.*s+0x%llx", (int)n, name, offset_given ? base : ip - base);
 }
 
-/* Parse "train[77]: segfault at 10 ip ...", or "traps: train[77] general protection fault ip:...", which has no
- * address. */
+/* Parse "train[77]: segfault at 10 ip ...", or "traps: train[77] general protection fault ip:...", which contains
+ * no address. */
 static void crash_line(struct slice line, int pid, struct worker_evidence *e)
 {
     char who[32];
@@ -314,27 +313,26 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 /* --- texts ------------------------------------------------------------------------------------------------- */
 
-/* The first row whose signal matches and whose observations were all made is used. The plain meaning of a signal is
- * the last row of that signal. No row claims more than was observed. If a fact only makes a cause likely, the
- * sentence contains "likely" or "perhaps". */
+/* Rows are tried in order. A row applies if its signal matches and all its observations were made. The last row of
+ * each signal needs no observation. A sentence about a probable cause contains "likely" or "perhaps". */
 
 enum { NO_SIGNAL = 0 };
 
-/* If /dev/shm is smaller than this, its size was not chosen for training. */
+/* A smaller /dev/shm has its default size, which is too small for training. */
 static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
 
-/* The observations of the worker. */
+/* What was observed about a worker's end, as flags. */
 enum {
     ALWAYS = 0,
     OOM_IN_CGROUP = 1 << 0,
     OOM_OF_SYSTEM = 1 << 1,
-    OOM_LIKELY = 1 << 2, /* the kernel killed a process on this machine, perhaps another process */
+    OOM_LIKELY = 1 << 2, /* the kernel killed a process of this machine, perhaps not the worker */
     OOM_UNSEEN = 1 << 3,
     OBJECT_KNOWN = 1 << 4,
     FAULT_KNOWN = 1 << 5,
     SHM_FULL = 1 << 6,
     SHM_SMALL = 1 << 7,
-    STDOUT_GONE = 1 << 8, /* the reader of ddprun's own output; not a failure of the worker */
+    STDOUT_GONE = 1 << 8, /* the reader of ddprun's stdout is gone; the worker has not failed */
     STDERR_GONE = 1 << 9,
     CPU_LIMIT = 1 << 10,
     FILE_LIMIT = 1 << 11,
@@ -343,9 +341,8 @@ enum {
     PORT_TAKEN = 1 << 14,
 };
 
-/* Return the flags of all observations. /dev/shm is full if at most a hundredth of it is free. The memory of the dead
- * worker is freed before /dev/shm is read, so /dev/shm may look empty although it was full. Even then a small
- * /dev/shm is the usual cause (docker gives 64 MiB). */
+/* Return the flags of all observations. /dev/shm counts as full if at most 1 % is free. But the worker's end frees
+ * space before /dev/shm is read. So a small /dev/shm (docker's default is 64 MiB) is an observation of its own. */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {
@@ -377,14 +374,14 @@ static unsigned observations(const struct worker_evidence *e)
 #define SHM_REMEDY                                                                                          \
     "docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l /dev/shm shows " \
     "what earlier jobs left"
-/* Each row about memory begins its remedies with this text. */
+/* Each remedy about memory begins with this text. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
 /* clang-format off */
 static const struct row {
     int signal;
     unsigned seen;
-    const char *headline; /* NULL = use ending_text() */
+    const char *headline; /* NULL = the text of ending_text() */
     const char *cause, *remedy;
 } rows[] = {
     { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
@@ -453,14 +450,14 @@ static const struct row {
     { SIGUSR1, ALWAYS, NULL, "the worker received SIGUSR1 and has no handler for that signal", NULL },
     { SIGUSR2, ALWAYS, NULL, "the worker received SIGUSR2 and has no handler for that signal", NULL },
     { NO_SIGNAL, OOM_IN_CGROUP, NULL,
-      "memory ran out at that time: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, most likely a helper",
+      "memory ran out at that time: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, most likely a child of the worker",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup" },
     { NO_SIGNAL, OOM_OF_SYSTEM, NULL,
-      "memory ran out at that time on the whole machine; the kernel killed {kills}, most likely a helper", LESS_MEMORY },
+      "memory ran out at that time on the whole machine; the kernel killed {kills}, most likely a child of the worker", LESS_MEMORY },
 };
 /* clang-format on */
 
-/* Return the row of a worker's end, or NULL if the end needs no explanation. */
+/* Return the first row that applies to a worker's end, or NULL if none does. */
 static const struct row *row_of(const struct agent_worker *w, const struct worker_evidence *e)
 {
     const unsigned seen = observations(e);
@@ -475,8 +472,8 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return bytes > 0 ? words_size(out, bytes) : "unknown";
 }
 
-/* Fill the placeholders of a sentence. All placeholders are prepared for every sentence, because this costs little
- * and saves a column of the table. */
+/* Fill the placeholders of a sentence. All values are prepared even if the sentence needs only some, because this
+ * keeps the table simple. */
 static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
@@ -506,8 +503,7 @@ static bool fill_sentence(const struct worker_evidence *e, const char *sentence,
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Replaces missing evidence, because evidence.c collects evidence for the first few failures only. Every condition on
- * a fact is false. */
+/* Used for a worker that was not examined. No observation is made. */
 static const struct worker_evidence nothing;
 
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
@@ -534,8 +530,8 @@ bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, s
 
 /* --- the core file -------------------------------------------------------------------------------------- */
 
-/* Return a sentence about the core file, with the command that opens it, because most users rarely use gdb or
- * coredumpctl. */
+/* Return a sentence about the core file, with the command that opens it, because few users know gdb or coredumpctl
+ * well. */
 static const char *coredump_sentence(const struct worker_evidence *e)
 {
     switch (e->coredump_kind) {
@@ -555,8 +551,8 @@ static const char *coredump_sentence(const struct worker_evidence *e)
         return "none, because the kernel's pattern is empty; get one with sysctl "
                "kernel.core_pattern=core.%e.%p";
     case CORE_NOT_DUMPED:
-        return "none was written (the kernel's pattern is '{core}'); its directory may be read-only, or the "
-               "disk full";
+        return "no core file was written (the kernel's pattern is '{core}'); the directory may be "
+               "read-only, or the disk full";
     case CORE_UNKNOWN:
         break;
     }

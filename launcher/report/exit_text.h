@@ -1,4 +1,4 @@
-/* exit_text.h -- texts about the end of one worker, from facts beyond its exit code or signal. Pure: evidence.h
+/* exit_text.h -- texts about the end of a worker, from facts beyond its exit code or signal. Pure: evidence.h
  * collects the facts. */
 #ifndef LAUNCHER_REPORT_EXIT_TEXT_H
 #define LAUNCHER_REPORT_EXIT_TEXT_H
@@ -8,112 +8,109 @@
 
 #include <limits.h>
 
-/* Did the kernel kill a process to free memory while the worker lived? */
+/* Whether and where memory ran out while the worker ran, so that the kernel killed a process. */
 enum oom_kind {
     OOM_NONE,
     OOM_CGROUP, /* a control group reached its limit */
-    OOM_SYSTEM, /* the machine as a whole had no memory left */
+    OOM_SYSTEM, /* the whole machine had no memory left */
 };
 
-/* The place of the core file, or the reason why it is missing. */
+/* Where the core file is, or why there is none. */
 enum coredump_kind {
-    CORE_UNKNOWN,    /* not applicable: the worker's signal writes no core file */
+    CORE_UNKNOWN,    /* not examined, or the signal writes no core file */
     CORE_FILE,       /* found, at `core` */
     CORE_PIPED,      /* the kernel passed the core file to the program in `core` */
-    CORE_LOST,       /* written, but not found; `core` is the kernel's pattern */
-    CORE_NO_LIMIT,   /* no core file: the size limit is 0 */
-    CORE_NO_PATTERN, /* no core file: the kernel's pattern is empty */
-    CORE_NOT_DUMPED, /* no core file, although the limits allow one */
+    CORE_LOST,       /* written but not found; `core` is the kernel's pattern */
+    CORE_NO_LIMIT,   /* not written: the size limit is 0 */
+    CORE_NO_PATTERN, /* not written: the kernel's pattern is empty */
+    CORE_NOT_DUMPED, /* not written, although the limits allow it */
 };
 
 enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
 
-/* The name of the file that holds a group's memory limit. */
+/* Name of the file with a group's memory limit. */
 #define CGROUP_LIMIT_FILE(v2) ((v2) ? "memory.max" : "memory.limit_in_bytes")
 
 /* The facts about the end of a worker. In a zeroed struct no fact is known. */
 struct worker_evidence {
     enum oom_kind oom;
-    bool oom_named;            /* the kernel's log names this process */
-    bool oom_likely;           /* only the machine's counter rose, which other jobs may have caused */
-    bool oom_unseen;           /* no counter of OOM kills can be read here, not even the machine's */
-    unsigned long long kills;  /* increase of the counter of OOM kills */
-    char cgroup[CGROUP_SHOWN]; /* name of the group that reached its limit; "" for the whole machine */
-    bool cgroup_v2;            /* the group's version, which decides how the limit's file is named */
-    uint64_t peak_rss;         /* peak memory of the worker, or of a child that the worker reaped; in bytes */
-    uint64_t limit, peak;      /* limit and peak of the group `cgroup`, in bytes; 0 = not known */
-    uint64_t shm_size, shm_free;   /* size and free space of /dev/shm, in bytes; size 0 = no /dev/shm */
-    bool stdout_gone, stderr_gone; /* the reader of ddprun's own stdout (stderr) is gone */
+    bool oom_named;                /* the kernel's log names this process */
+    bool oom_likely;               /* only the machine's counter has risen, perhaps because of another job */
+    bool oom_unseen;               /* no counter of OOM kills can be read */
+    unsigned long long kills;      /* how many processes the kernel killed */
+    char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
+    bool cgroup_v2;                /* the group is of version 2, which has other file names */
+    uint64_t peak_rss;             /* peak memory of the worker, or of a child that it has reaped; bytes */
+    uint64_t limit, peak;          /* limit and peak of `cgroup` in bytes; 0 = not known */
+    uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = no /dev/shm */
+    bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout, of ddprun's stderr is gone */
     bool fault_known;
-    uint64_t fault;            /* the address that could not be accessed */
-    char object[OBJECT_SHOWN]; /* program or library of the fault, with offset; "" = not known */
+    uint64_t fault;            /* address that the worker could not access */
+    char object[OBJECT_SHOWN]; /* program or library that contained the fault, with offset; "" = not known */
     enum coredump_kind coredump_kind;
     char core[PATH_MAX];
     uint64_t coredump_size;
-    char timer[TIMER_SHOWN]; /* scope of the worker's timer that expired; "" = none */
-    int port; /* the port that was held for the worker's store and taken by user `port_uid`; 0 = none */
+    char timer[TIMER_SHOWN]; /* scope of the expired timer; "" = none */
+    int port;                /* port of the worker's store that user `port_uid` has taken; 0 = none */
     unsigned port_uid;
-    uint64_t cpu_limit_s, file_limit; /* ulimit -t, and ulimit -f in bytes; 0 = none */
-    uint64_t open_files, processes;   /* ulimit -n, ulimit -u; 0 = none */
-    uint64_t locked;                  /* ulimit -l in bytes; UINT64_MAX = none, 0 = not known */
-    uint64_t pids_max;   /* lowest pids.max of the worker's groups of version 2; 0 = none or not known */
-    char cpu[CPU_SHOWN]; /* model of the processor, for SIGILL */
+    uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 = no limit */
+    uint64_t open_files, processes;   /* ulimit -n, ulimit -u; 0 = no limit */
+    uint64_t locked;                  /* ulimit -l in bytes; UINT64_MAX = no limit, 0 = not known */
+    uint64_t pids_max;                /* lowest pids.max of the worker's groups; 0 = no limit or not known */
+    char cpu[CPU_SHOWN];              /* processor model, for SIGILL */
 };
 
-/* The four functions below append to `out`, or append nothing without a known fact. They return false when memory is
- * short. `w` has ended. `e` may be NULL. */
+/* The four functions below append to `out`; they append nothing if no fact is known. They return false when memory
+ * is short. `w` has ended. `e` may be NULL. */
 
 /* Append a short text for the headline: "out of memory (SIGKILL)", "exit 7". */
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* Append what the facts show about the cause: "limit 64 MiB of cgroup /x, peak 64 MiB". */
+/* Append the cause, for example "limit 64 MiB of cgroup /x, peak 64 MiB". */
 bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
 /* Append the remedy. */
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* Append the place of the core file and the command that opens it, or how to get a core file. `program` is the
- * executed file. */
+/* Append where the core file is and how to open it, or how to get one next time. `program` is the executed file. */
 bool end_core(const struct agent_worker *w, const struct worker_evidence *e, const char *program,
               struct buf *out);
 
 /* --- kernel's messages about control groups, kills and crashes -------------------------------------------- */
 
-/* Find the number after `key` in lines like "oom_kill 3". Return false if no line has this key. */
+/* Find the number after `key` in a line such as "oom_kill 3". Return false if no line has this key. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);
 
-/* Parse a file that contains one number. Return 0 for "max", and for the number that means "no limit" in version
- * 1. */
+/* Parse a file that contains one number. Return 0 for "max", and for version 1's number that means "no limit". */
 uint64_t limit_in(struct slice text);
 
-/* Counters of one memory group, before the worker started and after its end. */
+/* Counters of a memory group, read before the worker started and after its end. */
 struct oom_count {
-    unsigned long long kills, hits; /* processes killed in the group; how often the limit was reached */
+    unsigned long long kills, hits; /* processes that the kernel killed; how often the limit was reached */
 };
 
 struct oom_watch {
     const char *name;
     bool v2;
-    bool late; /* the group was not watched before, so part of its count may be older than the worker */
+    bool late; /* found only after the worker's end, so `before` is not known */
     struct oom_count before, now;
-    uint64_t limit, peak; /* 0 = none or not known */
+    uint64_t limit, peak; /* in bytes; 0 = none or not known */
 };
 
-/* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is the increase
- * of the machine's counter. Facts from the kernel's log (kernel_log_line) are kept. */
+/* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is by how
+ * much the machine's counter has risen. Facts from kernel_log_line are kept. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e);
 
-/* Parse one line of the kernel's log. If the line is about the end of process `pid`, set the facts that it
- * contains. */
+/* Parse a line of the kernel's log. If the line is about the end of process `pid`, set the facts that it contains. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
-/* Turn kernel.core_pattern into a pattern for fnmatch(3): each unknown part becomes '*'. Return false if the kernel's
- * pattern is a pipe, or the result is longer than PATH_MAX. */
+/* Convert kernel.core_pattern to a pattern for fnmatch(3), in which '*' replaces each unknown part. Return false
+ * if the kernel's pattern is a pipe, or the result is too long. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
-/* Find the address of the fault in the first bytes of a core file of this machine. Return false when the bytes do not
- * contain that address. */
+/* Find the address of the fault in the first bytes of a core file. Return false if these bytes do not contain the
+ * address. */
 bool coredump_fault(struct slice head, uint64_t *address);
 
 #endif

@@ -1,8 +1,7 @@
 /* final_report.c -- see report.h.
  *
- * The report is the last step. No worker runs, all output is written, and the writers' threads are idle, or blocked
- * because a reader does not read. So this code may block for a while, and writes to the descriptors directly instead
- * of through the queues of output.h. */
+ * The report is the last step: no worker runs, and all output is written or given up. So this code writes to the
+ * descriptors directly, and may block for a while. */
 
 #include "agent/agent.h"
 #include "base/clock.h"
@@ -33,12 +32,12 @@
 
 /* --- the report as one object, for --json and report.json --------------------------------------------- */
 
-/* Times are seconds since the start of ddprun, so that times of different workers can be compared. A member that does
- * not apply (the pid of a worker that never ran) is left out. */
+/* Times are seconds since the start of ddprun, so that times of different workers can be compared. A member that
+ * does not apply, such as the pid of a worker that never started, is left out. */
 
-enum { REPORT_SCHEMA = 1 }; /* increases when the meaning of a member changes, not when members are added */
+enum { REPORT_SCHEMA = 1 }; /* rises when the meaning of a member changes, but not when members are added */
 
-/* Return the outcome of the job in one word, for scripts. */
+/* Return how the job ended, as one word for scripts. */
 static const char *outcome(const struct report *r)
 {
     struct failure room;
@@ -50,14 +49,15 @@ static const char *outcome(const struct report *r)
     return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
 }
 
-/* Add a time twice: since the start of ddprun, to compare workers, and by the wall clock, to compare hosts. */
+/* Add a time twice: in seconds since the start of ddprun, and by the wall clock, which allows a comparison of
+ * hosts. */
 static bool add_moment(cJSON *o, const struct report *r, const char *since, const char *unix_s, uint64_t ms)
 {
     return json_add_number(o, since, (double)(ms - r->started_ms) / 1000.0) &&
            json_add_number(o, unix_s, (double)cause_unix_ms(r, ms) / 1000.0);
 }
 
-/* Add the members about a worker's end that apply. */
+/* Add the members that describe how a worker ended. */
 static bool add_ending(cJSON *o, const struct report *r, const struct agent_worker *w)
 {
     char text[ENDING_MAX];
@@ -79,7 +79,7 @@ static bool add_ending(cJSON *o, const struct report *r, const struct agent_work
     return ok;
 }
 
-/* Add a worker. The array is ordered by local rank, because the ranks of a node need not begin at 0. */
+/* Add a worker to the array, whose order is by local rank. */
 static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 {
     cJSON *o = json_add_object(array);
@@ -90,7 +90,7 @@ static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 
 /* --- the first failure ---------------------------------------------------------------------------------- */
 
-/* Add a sentence of cause.h, or null when it is empty. */
+/* Add a sentence that a function of cause.h makes, or null if the sentence is empty. */
 static bool add_made(cJSON *o, const struct report *r, const char *name,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -101,7 +101,7 @@ static bool add_made(cJSON *o, const struct report *r, const char *name,
     return ok;
 }
 
-/* Add the facts about a lack of memory, with sizes in bytes. An unknown limit or peak is left out. */
+/* Add the facts about memory that ran out, with sizes in bytes. An unknown limit or peak is left out. */
 static bool add_oom(cJSON *o, const struct worker_evidence *e)
 {
     cJSON *oom = cJSON_CreateObject();
@@ -125,7 +125,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* Add the facts behind the sentences, for programs. Facts that were not observed are left out. */
+/* Add the facts on which the sentences are based. Unknown facts are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -146,7 +146,7 @@ static bool add_evidence(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the worker's error file, or null if the worker wrote no such file. */
+/* Add the worker's error file, or null if there is none. */
 static bool add_error(cJSON *o, const struct report *r)
 {
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
@@ -161,7 +161,7 @@ static bool add_error(cJSON *o, const struct report *r)
                                   : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
 }
 
-/* Add the same last lines as in the text report, so that a program reads what the user reads. */
+/* Add the last lines that the text report shows. */
 static bool add_last_lines(cJSON *f, const struct report *r)
 {
     struct buf lines = { 0 };
@@ -173,7 +173,7 @@ static bool add_last_lines(cJSON *f, const struct report *r)
     return ok;
 }
 
-/* Add the report of another node about the end of its worker. */
+/* Add the failure of another node's worker, as that node has reported it. */
 static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
 {
     bool ok = json_add_text(o, "verdict", verdict_name(f->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED)) &&
@@ -198,7 +198,7 @@ static bool add_facts(cJSON *o, const struct failure *f)
     return ok;
 }
 
-/* Add the members of a row of `workers`, and the members that only the first failure has. */
+/* Add the first failure: the members of a worker, and more facts. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -224,7 +224,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add an attempt. Members with the same meaning as a worker's members have the same names. */
+/* Add a failed attempt. Its members have the names of a worker's members if the meaning is the same. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -250,7 +250,7 @@ static bool add_stuck(cJSON *array, const struct stuck *s)
            json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
 }
 
-/* Add why no attempt follows, in the words of the text report, so that a search finds both. */
+/* Add why no restart followed, in the words of the text report. */
 static bool add_no_restart(cJSON *o, const struct report *r)
 {
     struct buf words = { 0 };
@@ -271,7 +271,7 @@ static bool add_hang(cJSON *o, const struct finding *f)
            json_add_text(item, "advice", f->advice);
 }
 
-/* Add the results of all attempts. Both arrays are always present, even if empty, so that a reader needs no check. */
+/* Add the results of all attempts. Both arrays are always present, so a reader need not check whether they exist. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -290,7 +290,7 @@ static bool add_attempts(cJSON *o, const struct report *r)
 
 /* --- the job -------------------------------------------------------------------------------------------- */
 
-/* Add the text report's first sentence, word for word, so that a search finds both. */
+/* Add the headline, in the words of the text report. */
 static bool add_headline(cJSON *o, const struct report *r)
 {
     struct buf text = { 0 };
@@ -309,13 +309,13 @@ static bool add_local_only(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the stacks of the workers that ddprun stopped, or an empty array without stacks. */
+/* Add the stacks of the other workers at the first failure. The array is empty if there are none. */
 static bool add_stacks(cJSON *o, const struct report *r)
 {
     return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());
 }
 
-/* Add the output that was lost on its way to console or file; `last_lines` may contain part of it. */
+/* Add which targets lost output. `last_lines` may still contain this output. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
     cJSON *all = cJSON_CreateArray();
@@ -330,8 +330,8 @@ static bool add_losses(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the members about the whole job. Every report has all members, some of them null, so that a reader need not
- * check. */
+/* Add the members about the whole job. All members are always present, so a reader need not check whether they
+ * exist; some are null. */
 static bool add_job(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -353,8 +353,8 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
-/* Build the whole object. Each json_add passes ownership, so the parent frees the child afterwards. `workers` is
- * created before it has a parent, so it is freed here if an earlier step fails. */
+/* Build the report as one object. Each json_add passes ownership to the parent. `workers` is created before its
+ * parent exists, so it is freed here if an earlier step fails. */
 struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -372,7 +372,7 @@ struct cJSON *report_json(const struct report *r)
     return NULL;
 }
 
-/* Append the last event, which contains the report. */
+/* Append the last event of --json, which contains the report. */
 bool event_finished(struct buf *out, const struct report *report)
 {
     cJSON *o = event_new(EVENT_FINISHED, report->ended_ms - report->started_ms);
@@ -382,26 +382,26 @@ bool event_finished(struct buf *out, const struct report *report)
 /* --- printed and left in files -------------------------------------------------------------------------- */
 
 enum {
-    UNREAD_MS = 2000, /* how long to wait for a reader that does not read the report */
+    UNREAD_MS = 2000, /* how long a reader may accept nothing */
     LOSSES_MAX = 64,
     LOSSES_SAID = 4
 };
 
-/* Write the whole text, or remove the file, because a later reader could not distinguish half a report from a broken
- * report. */
+/* Write the whole text and a newline, or remove the file, because half a report is invalid JSON. */
 static void write_file(int fd, const char *path, const char *text)
 {
     int error = patient_write(fd, slice_str(text), UNREAD_MS);
     error = error == 0 ? patient_write(fd, slice_str("\n"), UNREAD_MS) : error;
     if (close(fd) != 0 && error == 0)
-        error = errno; /* a file server may report a full disk only at close */
+        error = errno; /* a file server may report a full disk only here */
     if (error == 0)
         return;
     unlink(path);
     log_warn("cannot write %s: %s", path, strerror(error));
 }
 
-/* The data of the thread that writes report.json. The thread may outlive the node, so the thread owns copies. */
+/* Data of the thread that writes report.json. The thread owns this copy, because the thread may outlive the
+ * report. */
 struct report_file {
     char path[PATH_MAX];
     char *text;
@@ -428,7 +428,7 @@ static void report_file_free(void *user)
     free(file);
 }
 
-/* Write report.json beside the logs, where users find it after the terminal is closed. */
+/* Write report.json into the log directory. */
 static void leave_in_log_dir(const struct report *r)
 {
     char hung[DISK_PATH_MAX];
@@ -453,8 +453,8 @@ static void leave_in_log_dir(const struct report *r)
         log_warn("cannot write %s/report.json: the file system does not answer", r->plan->log_root);
 }
 
-/* Return true if another node prints the report on the console of `ddprun --hosts`. The node of the failure has the
- * most facts. Node 0 prints the other reports, and the report of a lost node. */
+/* Return true if another node prints the report for `ddprun --hosts`. The node of the failed worker prints it,
+ * because this node knows most. If a node was lost or no worker failed, node 0 prints it. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -465,14 +465,14 @@ static bool other_node_prints(const struct report *r)
                      : agent_first_failure(r->agent) < 0 && r->plan->node_rank != 0;
 }
 
-/* Print the report. If stderr is closed or full, an error message has no place. After a success no report is printed,
- * but a program that reads events always gets the last event. */
+/* Print the report, or with --json the last event. After a success the report is printed only with --verbose. If
+ * the write fails, no message could be printed either. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
     const bool wanted = cli->json || cli->verbose || (report_needed(r) && !other_node_prints(r));
     struct buf out = { 0 };
-    const bool row = !midline || buf_append(&out, "\n", 1); /* midline is never true with --json */
+    const bool row = !midline || buf_append(&out, "\n", 1); /* --json never sets midline */
     if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
         (void)patient_write(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out), UNREAD_MS);
     else if (wanted)
@@ -480,8 +480,8 @@ static void print_it(const struct report *r, bool midline)
     buf_free(&out);
 }
 
-/* Return the present UTC offset instead of the offset at the start, because the report is read now. The C library
- * reads the time zone's file, so this function is called only if the report shows a time. */
+/* Return the present UTC offset in seconds. Call this only if the report shows times, because the C library then
+ * reads the time zone's file. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -489,7 +489,7 @@ static int utc_offset_s(void)
     return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
 }
 
-/* Details about the first failure. */
+/* Memory for what `struct report` borrows. */
 struct details {
     char python[PATH_MAX];
     struct program_look look;
@@ -498,8 +498,7 @@ struct details {
     struct disk_room room;
 };
 
-/* Find the Python that ran the workers, because after a failed import users need to know which of several Pythons has
- * run. */
+/* Find the Python that ran the workers, because a failed import often means that the wrong Python ran. */
 static void look_for_python(struct report *r, struct details *d)
 {
     const struct cli *cli = r->plan->cli;
@@ -509,8 +508,7 @@ static void look_for_python(struct report *r, struct details *d)
         r->python = d->python;
 }
 
-/* Read the error file of the first failure only, because the error files of other workers usually report a broken
- * connection. A worker that was never executed has written no error file. */
+/* Read the error file of the first failure. The files of other workers usually report only a broken connection. */
 static void read_error_file(struct report *r, struct details *d)
 {
     int first = agent_first_failure(r->agent);
@@ -524,7 +522,7 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* Find the free space of a file system that was full. The file may no longer exist, so its nearest existing directory
+/* Find the free space of the full file system. The file may not exist, so the nearest existing directory above it
  * is used. */
 static void look_for_room(struct report *r, struct details *d)
 {
@@ -544,8 +542,8 @@ static void look_for_room(struct report *r, struct details *d)
     r->room = &d->room;
 }
 
-/* Copy the error file to the path that the user, or a launcher around this one, has set for the whole job. torchrun
- * writes a signal as a negative code. */
+/* Copy the error file to the path that the user, or an outer launcher, has set for the whole job. A signal becomes
+ * a negative code, as in torchrun. */
 static void hand_on_error(const struct report *r)
 {
     const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));
@@ -556,8 +554,7 @@ static void hand_on_error(const struct report *r)
     error_file_hand_on(r->plan->workers[first].error_file, to, w->signal != 0 ? -w->signal : w->exit_code);
 }
 
-/* Warn about missing output, which matters most after a success. A reader that has exited (head, a pager) needed no
- * more output. */
+/* Warn about lost output. A reader that has exited, such as head, needed no more output and is not reported. */
 static void say_losses(const struct loss *lost, size_t n)
 {
     size_t said = 0, more = 0;
@@ -567,7 +564,7 @@ static void say_losses(const struct loss *lost, size_t n)
         if (said < LOSSES_SAID)
             log_warn("%llu bytes of the workers' output are missing in %s: %s",
                      (unsigned long long)lost[i].bytes, lost[i].name,
-                     lost[i].error != 0 ? strerror(lost[i].error) : "the reader did not read them in time");
+                     lost[i].error != 0 ? strerror(lost[i].error) : "the reader was too slow");
         *(said < LOSSES_SAID ? &said : &more) += 1;
     }
     if (more > 0)
@@ -582,7 +579,7 @@ static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX]
     return n;
 }
 
-/* Warn after a success, which prints no report, if other hosts may have been left out by mistake. */
+/* After a success, warn if other hosts may have been left out by mistake. */
 static void warn_of_local_only(const struct report *r)
 {
     struct buf text = { 0 };
@@ -591,12 +588,12 @@ static void warn_of_local_only(const struct report *r)
     buf_free(&text);
 }
 
-/* Print first, because a user may be waiting. Then write the files. */
+/* Collect the facts, print the report, then write the files. Printing comes first, because a user may be waiting. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program)
 {
     struct loss lost[LOSSES_MAX];
-    static struct details details; /* static, because its paths are too large for a stack */
+    static struct details details; /* too large for the stack */
     r->stdout_tails = output_tails(output, STD_OUT);
     r->stderr_tails = output_tails(output, STD_ERR);
     r->ended_ms = clock_ms();

@@ -1,7 +1,8 @@
 /* host_checks.c -- see host_checks.h.
  *
- * Limits are compared, before the workers start, with the least that so many workers need. A limit that is reached
- * later causes misleading errors: no pipe, a bus error in /dev/shm, "cannot allocate memory" from a network card. */
+ * Before the workers start, each limit is compared with what this number of workers needs at least. If a limit is
+ * reached later, the errors are misleading: no pipe, a bus error in /dev/shm, "cannot allocate memory" from a
+ * network card. */
 #include "report/host_checks.h"
 
 #include "base/log.h"
@@ -17,10 +18,10 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,                  /* descriptors of guardian and agent, with the store and its clients */
+    FDS = 28,                  /* of guardian and agent, with the store and its clients */
     FDS_PER_WORKER = 4,        /* two pipes, a pidfd, a connection to the store */
-    PROCESSES = 3,             /* guardian, agent, the store's thread */
-    SHM_PER_WORKER = 16 << 20, /* buckets, segments of NCCL, queues of data loaders */
+    PROCESSES = 3,             /* guardian, agent and the store's thread */
+    SHM_PER_WORKER = 16 << 20, /* bytes in /dev/shm for buckets, NCCL and data loaders */
 };
 
 typedef char amount[SIZE_TEXT_MAX];
@@ -31,8 +32,8 @@ static const char *number(amount out, uint64_t n)
     return out;
 }
 
-/* Check the limits of files, processes and locked memory. InfiniBand pins the memory that it sends, so a limit of
- * locked memory matters only with an InfiniBand card. */
+/* Check the limits of open files, processes and locked memory. Locked memory matters only with an InfiniBand card,
+ * which needs its buffers locked. */
 static void check_limits(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                          int *n)
 {
@@ -48,7 +49,7 @@ static void check_limits(const struct host_facts *f, uint64_t workers, const cha
         finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", words_size(have, f->memlock), NULL);
 }
 
-/* Check the free space of /dev/shm. A single worker shares no memory with others. */
+/* Check the free space of /dev/shm. A single worker needs none. */
 static void check_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                       int *n)
 {
@@ -77,8 +78,8 @@ static uint64_t limit_of(rlim_t limit)
     return limit == RLIM_INFINITY ? HOST_NO_LIMIT : (uint64_t)limit;
 }
 
-/* Read the limits of this process: the hard limit of open files, because the agent raises its own soft limit, and the
- * soft limit of all other resources. The kernel does not apply RLIMIT_NPROC to root. */
+/* Read the limits of this process. For open files the hard limit counts, because the agent raises the soft limit.
+ * RLIMIT_NPROC does not apply to root. */
 static void read_limits(struct host_facts *f)
 {
     struct rlimit limit;
@@ -91,8 +92,7 @@ static void read_limits(struct host_facts *f)
         f->memlock = limit_of(limit.rlim_cur);
 }
 
-/* Return true if the directory is not empty. The kernel creates /sys/class/infiniband when the module is loaded, even
- * without a card. */
+/* Return true if the directory has entries. /sys/class/infiniband exists even without a card. */
 static bool is_used(const char *path)
 {
     DIR *dir = opendir(path);
@@ -104,7 +104,7 @@ static bool is_used(const char *path)
     return entries > 2;
 }
 
-/* Read size and free space of /dev/shm. f_bavail excludes the blocks reserved for root, which workers cannot use. */
+/* Read size and free space of /dev/shm. f_bavail excludes blocks that are reserved for root. */
 static void read_shm(struct host_facts *f)
 {
     struct statvfs fs;
@@ -136,7 +136,8 @@ void host_warn(int workers, const char *host)
 
 /* --- GPUs -------------------------------------------------------------------------------------------------- */
 
-/* Another process on a GPU uses memory and time of the GPU. The driver may hang, so a thread asks the driver. */
+/* Another process on a GPU takes memory and time from the workers. The driver may hang, so a thread reads the
+ * processes. */
 
 enum { GPU_LOOK_MS = 200 };
 
@@ -158,7 +159,7 @@ bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *hos
     return true;
 }
 
-/* The data of the thread, which may outlive the plan. */
+/* Data of the thread that reads the processes. The thread may outlive the plan. */
 struct gpu_look {
     int n;
     char names[GPUS_MAX][GPU_NAME_MAX];
@@ -174,7 +175,7 @@ static void gpu_look_run(void *user)
     gpu_read_users(names, look->n, look->users);
 }
 
-/* Add a GPU, unless another worker shares it. */
+/* Add a GPU unless the list contains it already, because several workers may share a GPU. */
 static void gpu_look_add(struct gpu_look *look, const char *gpu)
 {
     for (int i = 0; i < look->n; i++)
@@ -203,13 +204,14 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* After a freeze, a node finds its connection closed, and its user would suspect the store or the network. Two facts
- * show the real cause: the timers of this process were late, and the store sent a last message. If the store sent
- * such a message but this process was not stopped, the network loses the bytes that this side sends. */
+/* After a freeze of this process, the store has closed the connection, and the user would suspect the store or the
+ * network. Two facts show the real cause: timers of this process were late, and the store's last message gave a
+ * reason. If the store has sent a reason although this process was not frozen, the network loses what this node
+ * sends. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 
-/* Format "this ddprun (node 1, n1, pid 77)". Messages on other nodes use the same name with another beginning. */
+/* Format "this ddprun (node 1, n1, pid 77)". */
 static const char *name_agent(loss_text out, const struct store_loss *l)
 {
     if (l->node_rank >= 0)

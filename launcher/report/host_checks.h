@@ -1,8 +1,7 @@
-/* host_checks.h -- warnings about limits of this machine that a job will exceed. Pure, except host_look,
- * host_warn and gpu_warn.
+/* host_checks.h -- warnings about limits of this machine that a job will reach. Pure, except host_look, host_warn
+ * and gpu_warn.
  *
- * Without a warning, the job would later fail with "too many open files", "cannot allocate memory" or "bus error", in
- * a random place. */
+ * Without a warning, the job would fail later with "too many open files", "cannot allocate memory" or "bus error". */
 #ifndef LAUNCHER_REPORT_HOST_CHECKS_H
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
@@ -13,50 +12,50 @@
 
 #define HOST_NO_LIMIT UINT64_MAX
 
-/* In shm_size and shm_free, 0 means "not known". */
+/* Limits of this machine. Value 0 in shm_size and shm_free means "not known". */
 struct host_facts {
-    uint64_t nofile;  /* hard limit, because the agent raises the soft limit */
-    uint64_t nproc;   /* limit of this user; HOST_NO_LIMIT for root */
-    uint64_t memlock; /* soft limit, which the workers inherit */
+    uint64_t nofile;  /* hard limit of open files, because the agent raises the soft limit */
+    uint64_t nproc;   /* limit of processes of this user; HOST_NO_LIMIT for root */
+    uint64_t memlock; /* soft limit of locked memory in bytes, which the workers inherit */
     bool has_infiniband;
     uint64_t shm_size, shm_free; /* bytes */
 };
 
 enum { HOST_FINDINGS_MAX = 4 };
 
-/* Write the findings for `workers` workers on `host`, whose facts are known. Return the number of findings. */
+/* Find which limits are too low for `workers` workers. Store the findings in `out` and return their number. */
 int host_findings(const struct host_facts *facts, int workers, const char *host,
                   struct finding out[HOST_FINDINGS_MAX]);
 
-/* Read the facts of this machine, and write the findings for `workers` workers. Return the number of findings. */
+/* Read the facts of this machine and call host_findings. Return the number of findings. */
 int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
 
-/* Log each finding of this machine as a warning. */
+/* Log each finding about this machine as a warning. */
 void host_warn(int workers, const char *host);
 
 enum { GPU_FINDINGS_MAX = 8 };
 
-/* Describe the processes on the GPU `gpu` (its name in CUDA_VISIBLE_DEVICES) of `host`. Return false if no process
- * uses the GPU. */
+/* Describe which processes use a GPU. `gpu` is its name in CUDA_VISIBLE_DEVICES. Return false if no process uses
+ * the GPU. */
 bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out);
 
-/* Write the findings for the GPUs of this node's workers, and log each finding as a warning, unless --quiet. Return
- * the number of findings, which is 0 without an answer of the driver within 200 ms. */
+/* Find GPUs of this node's workers that other processes use. Log each finding as a warning unless --quiet is set,
+ * and return the number of findings. If the driver does not answer within 200 ms, return 0. */
 int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX]);
 
-/* The facts about a node that has lost its store. All texts are borrowed. */
+/* What a node knows about the loss of its store. All texts are borrowed. */
 struct store_loss {
-    const char *host;         /* name of this host */
-    int node_rank;            /* -1 = not assigned yet */
-    int pid;                  /* pid of this ddprun's agent */
-    const char *how;          /* "the store closed the connection" */
-    const char *dropped;      /* the store's last message, "silent for 3000 ms"; "" = none */
-    uint64_t stood_ms;        /* how long this process was stopped before the loss; 0 = not stopped */
-    uint64_t node_timeout_ms; /* the timeout that the store applied */
+    const char *host;    /* name of this host */
+    int node_rank;       /* -1 = not known yet */
+    int pid;             /* pid of this ddprun's agent */
+    const char *how;     /* for example "the store closed the connection" */
+    const char *dropped; /* reason in the store's last message, for example "silent for 3000 ms"; "" = none */
+    uint64_t stood_ms;   /* how long this process was frozen before the loss; 0 = not frozen */
+    uint64_t node_timeout_ms; /* the store's limit for a silent node */
 };
 
-/* Describe the loss if its cause is on this node's side. Return false without evidence of such a cause; `how` is then
- * the whole explanation. */
+/* Explain the loss if its cause is on this node's side. Return false if nothing shows such a cause; `how` is then
+ * the only explanation. */
 bool store_loss_finding(const struct store_loss *loss, struct finding *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* report.c -- see report.h.
  *
- * A report consists of a hundred small appends, and half a report is useless. So `ok` records a failure to append,
- * and only the end checks `ok`. */
+ * A report consists of many small appends, and half a report is useless. So `ok` records a failed append, and only
+ * the end checks `ok`. */
 #include "report/report.h"
 
 #include "agent/agent.h"
@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Each row consists of two blanks, the label, a blank and the text, which begins at TEXT_AT. 100 columns fit beside
- * another window and are easy to read. */
+/* A row consists of two blanks, the label, a blank and the text, which begins in column TEXT_AT. Rows of 100
+ * columns are easy to read beside another window. */
 
 enum {
     ROW_WIDTH = 100,
@@ -41,13 +41,13 @@ static void put_colour(struct rows *r, const char *code)
         put(r, code, strlen(code));
 }
 
-/* Append text of ddprun, which may contain foreign names. All colours are removed. */
+/* Append text without control characters and colours, because it may contain names from other programs. */
 static void rows_put(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_put_plain(r->out, text);
 }
 
-/* Begin a row. Return false if the limit of lines is reached. */
+/* Begin a line of a row. Return false if the limit of lines is reached. */
 static bool begin_line(struct rows *r, const char *label)
 {
     char padded[LABEL_WIDTH + 4];
@@ -61,8 +61,7 @@ static bool begin_line(struct rows *r, const char *label)
     return true;
 }
 
-/* Append the headline, of any length, because a search through the logs of many jobs must find rank, host and cause
- * in this line. */
+/* Append the headline. It is never wrapped, so a search through many logs finds rank, host and cause in one line. */
 static void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
@@ -73,8 +72,8 @@ static void rows_headline(struct rows *r, struct slice text)
     put(r, "\n", 1);
 }
 
-/* Return how much of the text belongs on this line: the text up to the last blank that fits. If no blank fits (a long
- * path), the line ends at the first blank. A newline always ends the line. */
+/* Return how many bytes fit on this line, up to the last blank before the right edge. A word that is too long,
+ * such as a path, is not broken. A newline always ends the line. */
 static size_t line_length(const char *text, size_t len)
 {
     size_t end = 0, last_blank = 0;
@@ -88,8 +87,8 @@ static size_t line_length(const char *text, size_t len)
     return last_blank > 0 ? last_blank : end;
 }
 
-/* Append `text` as a row of at most `max` lines. If the text is longer, the last line ends with " ...". A `label` of
- * "" continues the row above. An empty text makes no row. */
+/* Append `text` as a row of at most `max` lines. If the text is longer, the last line ends with " ...". With label
+ * "" the row belongs to the row above. An empty text adds no row. */
 static void rows_text(struct rows *r, const char *label, struct slice text, int max)
 {
     const char *p = text.data;
@@ -97,7 +96,7 @@ static void rows_text(struct rows *r, const char *label, struct slice text, int 
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left);
         rows_put(r, slice_of(p, n));
-        n += n < left; /* the blank or newline itself */
+        n += n < left; /* skip the blank or newline */
         p += n;
         left -= n;
         put(r, i + 1 == max && left > 0 ? " ...\n" : "\n", i + 1 == max && left > 0 ? 5 : 1);
@@ -119,31 +118,31 @@ __attribute__((format(printf, 3, 4))) static void rows_printf(struct rows *r, co
               3);
 }
 
-/* Append one line of a worker's output, cut at ROW_QUOTE_MAX bytes. */
+/* Append a line of a worker's output, cut at ROW_QUOTE_MAX bytes. */
 static void rows_quote(struct rows *r, const char *label, struct slice line)
 {
     const uint8_t *p = line.data;
     bool cut = line.len > ROW_QUOTE_MAX;
     size_t len = cut ? ROW_QUOTE_MAX : line.len;
-    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* not inside a character */
+    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* do not cut inside a UTF-8 character */
         len--;
     if (!begin_line(r, label))
         return;
     put(r, "| ", 2);
-    r->ok = r->ok && escape_put(r->out, slice_of(p, len)); /* a worker's own colours are kept */
+    r->ok = r->ok && escape_put(r->out, slice_of(p, len)); /* keeps the worker's own colours */
     put(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
 }
 
 /* --- the other workers ---------------------------------------------------------------------------------- */
 
-/* Only the first end is called a failure. Ends that follow within milliseconds, after a broken connection or a signal
- * of ddprun, are listed with time and code. Workers that ended in the same way share one sentence with the earliest
- * and the latest time. */
+/* Only the first failure is called a failure. Other workers usually end within milliseconds, because of a broken
+ * connection or a signal of ddprun. Workers that ended in the same way share a sentence, with the earliest and the
+ * latest time. */
 
-/* A screen has about 24 lines, and the cause above needs most of them. */
+/* A screen has about 24 lines, and the first failure needs most of them. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
-/* The ways in which a worker can end; each has one sentence. */
+/* How a worker ended. Each way has a sentence. */
 enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
 
 struct group {
@@ -151,16 +150,14 @@ struct group {
     const struct agent_worker *like;
 };
 
-/* Return true for the signals that ddprun itself sends during a stop. A worker that another process killed counts as
- * failed. */
+/* Return true for a signal that ddprun itself sends during a stop. */
 static bool is_ours(const struct report *r, int sig)
 {
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A victim that ended by itself is printed with its code, like a failure. Its time shows
- * that the victim ended later. Workers that ddprun stopped and that needed SIGKILL are printed separately, because
- * they did not exit in time after SIGTERM. */
+/* Return how a worker ended. A victim counts as BY_ITSELF, because its code and its time show what happened.
+ * KILLED are the workers that did not exit after SIGTERM in time. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -183,7 +180,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_ours(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
-/* Return true if `w` ended like the group. The headline's worker belongs to no group. */
+/* Return true if `w` ended like the group. The worker in the headline belongs to no group. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -196,8 +193,8 @@ static int rank_in_group(const void *user, int local_rank)
     return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
 }
 
-/* Format " 3 ms later", " 3 ms to 1.2 s later", " at the same moment" or " 0.4 s before" (a worker that lost its
- * peer); Write "" if no worker of this node failed first. */
+/* Format how long after the first failure the group ended: " 3 ms later", " 3 ms to 1.2 s later", " at the same
+ * moment", or " 0.4 s before". Write "" if no worker of this node failed first. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -223,8 +220,7 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
-/* put_group_sentence() fills the placeholders; with "{s}" and "{was}" a sentence is correct for one rank and for
- * several. */
+/* put_group_sentence() fills the placeholders. {s} and {was} make a sentence correct for one rank and for several. */
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
@@ -273,8 +269,8 @@ static void tell_group(const struct group *g, struct rows *rows, const char *lab
     buf_free(&ranks);
 }
 
-/* Append one sentence for each way of ending, with the set of ranks. Groups are in the order of their lowest rank. If
- * the report has more than GROUPS_MAX groups, one sentence mentions the other groups. */
+/* Append one sentence for each way in which the other workers ended, with the set of ranks, ordered by the lowest
+ * rank. If there are more than GROUPS_MAX sentences, the last refers to the log files. */
 static void report_others(const struct report *r, struct rows *rows)
 {
     struct group groups[GROUPS_MAX];
@@ -300,15 +296,14 @@ static void report_others(const struct report *r, struct rows *rows)
  *
  *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: no attempt passed step 100 (--max_no_progress)
- *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]
+ *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3'
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
- * The latest failed attempt is in the headline and has no line here. The number of lines is limited, so only the JSON
- * contains the earliest attempts. */
+ * The headline describes the latest failed attempt. Older attempts beyond ATTEMPTS_SHOWN are only in the JSON. */
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
-/* Append why no attempt follows. Append nothing if no restart was possible anyway. */
+/* Append why no restart followed, if restarts were allowed. */
 bool report_no_restart(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -354,8 +349,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Format "rank 1: ", with the host if the job has several hosts. Write "" if a whole node was lost instead of a
- * worker. */
+/* Format "rank 1: ", with the host if the job has several. Write "" if a node was lost and not a worker. */
 static void put_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
@@ -365,8 +359,8 @@ static void put_who(const struct report *r, const struct failure *f, char *out, 
         snprintf(out, size, "rank %d: ", f->rank);
 }
 
-/* Append a row about a failed attempt. The time is counted from the worker's own start, which separates a crash at
- * the beginning from a crash during training. */
+/* Append a row about a failed attempt. Its time counts from the worker's own start, so a crash at the beginning
+ * differs from a crash during training. */
 static void put_attempt(const struct report *r, struct rows *rows, const char *label,
                         const struct failed_attempt *a)
 {
@@ -385,7 +379,7 @@ static bool has_failure(const struct report *r)
     return r->elsewhere != NULL || cause_first(r) >= 0;
 }
 
-/* Append the attempts before the attempt of the headline. If the last attempt did not fail, append all attempts. */
+/* Append the failed attempts, except the one that the headline describes. */
 static void put_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
@@ -399,7 +393,7 @@ static void put_attempts(const struct report *r, struct rows *rows)
         put_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Append the reason whenever restarts were allowed and no restart follows, because the user expects a restart. */
+/* Append why no restart followed. A user who allowed restarts expects one. */
 static void put_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -409,8 +403,8 @@ static void put_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-/* Append a row about a process that cannot be killed. The name of the kernel function in which the process hangs
- * shows the cause: nfs_..., nvidia_..., __refrigerator. */
+/* Append a row about a process that cannot be killed. The kernel function in which it hangs shows the cause, for
+ * example nfs_... or nvidia_... */
 static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
@@ -447,8 +441,8 @@ void report_attempts(const struct report *r, struct rows *rows)
             "the process ends when its system call returns; if that never happens, only a reboot helps");
 }
 
-/* The report contains, from top to bottom: the first cause, its evidence and remedy, the rank and its times, its last
- * lines, the state of the others, the place of the logs, and the exit code:
+/* The report contains, from top to bottom: the first failure, its cause and remedy, the rank and its times, its
+ * last lines, how the other workers ended, where the logs are, and the exit code:
  *
  *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
  *       worker   rank 2 (local rank 2), pid 4002, host n1
@@ -460,8 +454,8 @@ void report_attempts(const struct report *r, struct rows *rows)
  *       logs     logs/k3x9, of this worker logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
- * Each block has a limit, so that the report stays under REPORT_LINES_MAX for any number of workers and the first
- * screen shows the cause. Further details are in the JSON and in the log files. */
+ * Each part has a limit, so the report has at most REPORT_LINES_MAX lines for any number of workers. The JSON and
+ * the log files contain the rest. */
 
 enum {
     WHY_LINES = 3,
@@ -473,7 +467,7 @@ enum {
     DAY_S = 24 * 3600
 };
 
-/* A worker that could not be killed is reported even after a success. */
+/* A worker that could not be killed makes a report necessary even after a success. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
@@ -486,7 +480,7 @@ bool report_needed(const struct report *r)
 
 /* --- the first cause ------------------------------------------------------------------------------------ */
 
-/* Append a row with the text of one of the cause_ functions. */
+/* Append a row with a text that a function of cause.h makes. */
 static void made_row(const struct report *r, struct rows *rows, const char *label,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -514,7 +508,7 @@ static bool put_fact(struct buf *out, enum failure_shown shown, const char *labe
     return buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* Append the facts that are printed: ", peak memory 1.2 GiB". */
+/* Append the facts of the failure that are printed, for example ", peak memory 1.2 GiB". */
 static bool put_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
@@ -525,8 +519,8 @@ static bool put_facts(const struct failure *f, struct buf *out)
     return ok;
 }
 
-/* Append the row that names the failed worker or node. For a worker of another node, this row is the only row,
- * because the other node's report has all details. */
+/* Append the row that names the failed worker or node. If it belongs to another node, that node's report has the
+ * details. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
     const bool elsewhere = r->elsewhere != NULL;
@@ -546,8 +540,7 @@ static void who(const struct report *r, const struct failure *f, struct rows *ro
     buf_free(&text);
 }
 
-/* Append when the worker started and ended. For a worker that never ran, append when the attempt tried to start
- * it. */
+/* Append when the worker started and ended, or when its start was tried. */
 static void times(const struct report *r, struct rows *rows, const struct agent_worker *w)
 {
     char from[TIME_TEXT_MAX], to[TIME_TEXT_MAX];
@@ -562,7 +555,7 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Return true if the last lines already contain the recorded error, as for a Python exception. */
+/* Return true if the last lines contain the error already, as after a Python exception. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
@@ -573,7 +566,7 @@ static bool is_in_last_lines(const struct report *r, const char *message)
     return found;
 }
 
-/* Append the error that torch's @record has written, or the reason why the error file cannot be read. */
+/* Append the error that the worker has written to its error file, or why that file cannot be read. */
 static void recorded(const struct report *r, struct rows *rows)
 {
     if (r->error_trouble != NULL)
@@ -582,7 +575,7 @@ static void recorded(const struct report *r, struct rows *rows)
         rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
 
-/* Append last lines, but leave room for the following rows. */
+/* Append the last lines of the failed worker, but leave room for the rows that follow. */
 static void last_words(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
@@ -625,8 +618,8 @@ static void first_cause(const struct report *r, struct rows *rows)
     last_words(r, rows);
 }
 
-/* Append why the store was lost, and the remedy. The store is a part of a launcher or of a daemon. The store is lost
- * together with that process, or with the network to that process. */
+/* Append why the store was lost, and the remedy. The store runs in a ddprun or in a daemon, so it is lost with
+ * this process, or with the network to it. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -657,7 +650,7 @@ bool report_local_only(const struct report *r, struct buf *out)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Append the files that --log_file set for one worker. Both streams of the worker may go to one file. */
+/* Append the files that --log_file has set for a worker. stdout and stderr may share a file. */
 static void named_files(const struct report *r, const struct plan_worker *w, struct rows *rows)
 {
     const char *root = r->plan->log_root, *out = w->out.file, *err = w->err.file;
@@ -683,8 +676,8 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* Make a shell pattern that matches the files of all ranks: a star for each %r. A path that is too long is cut,
- * because then no record was written. */
+/* Make a shell pattern for the files of all ranks: a star replaces each %r. A path that is too long is cut; no
+ * file exists for it. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;
@@ -693,7 +686,7 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append the calls in which the other ranks were. */
+/* Append in which calls the other ranks were. */
 static void stacks(const struct report *r, struct rows *rows)
 {
     bool more = true;
@@ -705,8 +698,7 @@ static void stacks(const struct report *r, struct rows *rows)
     }
 }
 
-/* Append the command that compares the records of all ranks, because only all records together show which rank was
- * behind. */
+/* Append the command that compares the flight records of all ranks and finds the rank that was behind. */
 static void flights(const struct report *r, struct rows *rows)
 {
     char all[PATH_MAX];
@@ -717,8 +709,7 @@ static void flights(const struct report *r, struct rows *rows)
                 strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
 }
 
-/* Format the worker or node of the exit code, for the last row. Write "" after a stop by the user and for code
- * 124. */
+/* Format which worker or node determined the exit code. Write "" after a stop by the user and for exit code 124. */
 static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0", "workers" };
@@ -735,8 +726,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
 }
 
-/* Append the last line. Many users read this line first, so the line names the culprit again and explains codes such
- * as 137 (128 + SIGKILL). */
+/* Append the exit code. Many users read only this last line, so it names the culprit again and explains a code
+ * such as 137 (128 + SIGKILL). */
 static void exit_code(const struct report *r, struct rows *rows)
 {
     struct failure room;

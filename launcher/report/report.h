@@ -1,6 +1,6 @@
-/* report.h -- the report at the end: the first cause first, in at most 40 lines.
+/* report.h -- the report at the end of a job, in at most 40 lines, with the first failure first.
  *
- * report.c is pure: its caller collects host, files and last lines. */
+ * report.c is pure: its caller collects the facts, files and last lines. */
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H
 
@@ -10,45 +10,44 @@
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
-/* Return true if a report is needed. Return false if all workers exited with code 0, because ddprun prints no report
- * after a success. */
+/* Return true if the job needs a report. After a success, when all workers exited with code 0, ddprun prints none. */
 bool report_needed(const struct report *r);
 
-/* Append the warning that other hosts could not join. Append nothing when the job began with the highest number of
- * nodes (--nnodes), or when other hosts could join. Return false when memory is short. */
+/* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if the store's
+ * address is reachable for other hosts. Return false when memory is short. */
 bool report_local_only(const struct report *r, struct buf *out);
 
-/* Append the report. Return false when memory is short. */
+/* Append the report to `out`. Return false when memory is short. */
 bool report_text(const struct report *r, struct buf *out);
 
-/* Append why no attempt follows. Append nothing if no explanation is needed. */
+/* Append why no restart followed. Append nothing if no explanation is needed. */
 bool report_no_restart(const struct report *r, struct buf *out);
 
-/* The rows of the report, each with a label and a text. At most `limit` lines are printed, and further lines are left
- * out. Workers may send any bytes, so these bytes pass through text.h like all output to the terminal. */
+/* The rows of the report, each with a label and a text. After `limit` lines, further rows are dropped. All text
+ * passes through text.h, because workers may print any bytes. */
 struct rows {
     struct buf *out;
     bool colour;
     int lines, limit;
-    bool ok; /* false when memory is short; later appends are then skipped */
+    bool ok; /* false after memory was short; later appends do nothing */
 };
 
-/* Append the rows about attempts. A job of one attempt without leftovers has no such rows. */
+/* Append the rows about attempts, hangs and processes that cannot be killed, if there are any. */
 void report_attempts(const struct report *r, struct rows *rows);
 
 /* --- final_report.c: collects the facts for the report, prints it, and writes report.json
  * ------------------------ */
 
-/* Complete `r` (times, colours, last lines, files) after all output is written. Then print the report on stderr after
- * a failure, and with --verbose also after a success. With --json, print the last event on stdout instead. Finally
- * write report.json into the log directory. `program` is the program that could not be started, as found or as the
- * user wrote it. `program` NULL = all workers were started. */
+/* Collect the remaining facts for `r` after all output is written. Then print the report on stderr after a
+ * failure, and with --verbose also after a success. With --json, print the last event on stdout instead. Finally
+ * write report.json into the log directory. `program` is the program that could not be started; NULL = all workers
+ * were started. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program);
 
 struct cJSON;
 
-/* Return the report as one JSON object, described by report.schema.json. The caller frees it with cJSON_Delete.
+/* Return the report as one JSON object, which report.schema.json describes. The caller frees it with cJSON_Delete.
  * Return NULL when memory is short. */
 struct cJSON *report_json(const struct report *r);
 

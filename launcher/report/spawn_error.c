@@ -1,14 +1,14 @@
 /* spawn_error.c -- see spawn_error.h.
  *
- * execve returns ENOEXEC for a program of another machine and ENOENT for a program whose loader is missing. The errno
- * contains neither the machine nor the loader. The header of the file contains both:
+ * execve returns only an errno: ENOEXEC for a program of another machine, ENOENT for a program whose loader is
+ * missing. The header of the file shows the machine and the loader:
  *
  *     byte 4   1 = 32 bits, 2 = 64 bits          byte 16  type: 2 and 3 are programs
  *     byte 5   1 = little endian, 2 = big        byte 18  machine
  *     then the table of segments; the segment of type 3 (PT_INTERP) contains the loader's path
  *
- * The file is untrusted, so every offset is compared with the size of the file before its use. Numbers are assembled
- * byte by byte, because the file may have the other byte order. */
+ * The file is untrusted, so every offset is compared with the size of the file. Numbers are assembled byte by
+ * byte, because the file may have another byte order. */
 #include "report/spawn_error.h"
 
 #include "tables/text.h"
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Number of segments that are examined: linkers write about a dozen, but a file may claim 65,535. */
+/* Linkers write about a dozen segments, but a damaged file may claim 65,535. */
 enum { SEGMENTS_MAX = 64 };
 
 static const struct {
@@ -44,15 +44,14 @@ const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX])
     return buffer;
 }
 
-/* The bytes of one file, and the encoding of its numbers. */
+/* The first bytes of a file, and how its numbers are encoded. */
 struct reader {
     const uint8_t *data;
     size_t len;
     bool big_endian, wide;
 };
 
-/* Read an integer of `size` bytes at offset `at`. Return 0 if the integer is outside the file, because every caller
- * rejects 0. */
+/* Read an integer of `size` bytes at offset `at`. Return 0 if it is outside the bytes; all callers reject 0. */
 static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
 {
     uint64_t value = 0;
@@ -63,8 +62,7 @@ static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
     return value;
 }
 
-/* Return false when the file is not an ELF file. For a truncated header, set `wide` and the byte order if these bytes
- * are present. */
+/* Initialize the reader. Return false if the bytes are not an ELF file. */
 static bool reader_open(struct reader *r, struct slice file)
 {
     *r = (struct reader){ .data = file.data, .len = file.len };
@@ -85,7 +83,7 @@ static int machine_of(const struct reader *r)
     return (int)number(r, offsetof(Elf64_Ehdr, e_machine), 2);
 }
 
-/* Copy the segment's text if all of the text is in these bytes and ends with a NUL. */
+/* Copy the loader's path from a segment, if all of it is in these bytes and it ends with a NUL. */
 static void copy_interpreter(const struct reader *r, uint64_t segment, char out[ELF_INTERPRETER_MAX])
 {
     uint64_t at = number(r, segment + (r->wide ? 8 : 4), r->wide ? 8 : 4);
@@ -108,14 +106,14 @@ static void find_interpreter(const struct reader *r, char out[ELF_INTERPRETER_MA
             copy_interpreter(r, table + i * size, out);
 }
 
-/* Return true if `a` and `b` are the 32-bit and the 64-bit machine of one family: i386 and x86-64, or ARM and AArch64. A 64-bit processor may not support the 32-bit programs of its family. */
+/* Return true if one machine is the 32-bit variant of the other: i386 and x86-64, or ARM and AArch64. */
 static bool same_family(int a, int b)
 {
     return (a == EM_386 && b == EM_X86_64) || (a == EM_X86_64 && b == EM_386) ||
            (a == EM_ARM && b == EM_AARCH64) || (a == EM_AARCH64 && b == EM_ARM);
 }
 
-/* Return the first problem. A check whose failure makes later bytes unreadable is first. */
+/* Return the first problem of the file. Problems that make later bytes meaningless are checked first. */
 static enum elf_kind judge(const struct reader *file, const struct reader *ours)
 {
     int machine = machine_of(file), our_machine = machine_of(ours);
@@ -130,8 +128,9 @@ static enum elf_kind judge(const struct reader *file, const struct reader *ours)
         return ELF_BITS;
     if (type != ET_EXEC && type != ET_DYN)
         return ELF_NO_PROGRAM;
-    return number(file, file->wide ? 56 : 44, 2) > 0 ? ELF_RUNS
-                                                     : ELF_CUT; /* without segments, nothing can be loaded */
+    return number(file, file->wide ? 56 : 44, 2) > 0
+               ? ELF_RUNS
+               : ELF_CUT; /* a program without segments cannot be loaded */
 }
 
 void elf_check(struct slice file, struct slice ours, struct elf_look *look)
@@ -145,9 +144,7 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
     }
     if (!reader_open(&theirs, file))
         return;
-    look->kind = judge(
-        &theirs,
-        known ? &mine : &theirs); /* with nothing to compare, only faults of the file itself are found */
+    look->kind = judge(&theirs, known ? &mine : &theirs); /* without `mine`, compare the file with itself */
     look->machine = machine_of(&theirs);
     look->bits = theirs.wide ? 64 : 32;
     if (header_is_whole(&theirs))
@@ -156,8 +153,8 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
 
 /* --- scripts ---------------------------------------------------------------------------------------------- */
 
-/* Parse a first line: "#! /usr/bin/env -S python3\r\n" -> "/usr/bin/env". For the kernel, the name ends at a blank,
- * and a \r is part of the name. So a script with a \r is "not found". */
+/* Parse the first line of a script: "#! /usr/bin/env -S python3\r\n" names "/usr/bin/env". For the kernel, the
+ * name ends at a blank and may contain a \r, so a script with Windows line ends is "not found". */
 static void read_first_line(struct program_look *look, const char *text, size_t len)
 {
     const char *end = memchr(text, '\n', len);
@@ -187,34 +184,35 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
 
 /* --- cause and remedy ------------------------------------------------------------------------------------- */
 
-/* One errno has several causes: ENOENT for a missing program, interpreter or loader; EACCES for a missing x bit, a
- * directory or a mount option; ENOEXEC for a program of another machine, or for no program at all. The first row
- * whose errno and observations all match is used. */
+/* An errno has several causes. ENOENT: the program, its interpreter or its loader is missing. EACCES: an x bit is
+ * missing, or a directory or a mount option forbids execution. ENOEXEC: the program is for another machine, or the
+ * file is no program. Rows are tried in order. A row applies if its errno matches and all its observations were
+ * made. */
 
-/* PATH may have thousands of characters. The beginning of PATH shows whether the user has set PATH as intended. */
+/* PATH is cut for the message, because it may be very long. Its beginning shows whether it is the intended PATH. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
-/* Observations about the program. */
+/* What was observed about the program, as flags. */
 enum {
     ALWAYS = 0,
-    SEARCHED = 1 << 0,   /* the name was searched along PATH and not found */
-    SCRIPT = 1 << 1,     /* its first line names an interpreter */
-    CR = 1 << 2,         /* the first line ends in a carriage return */
-    HELPER_DIR = 1 << 3, /* the interpreter is a directory: its x bits are set, and execve returns EACCES */
-    NEAR = 1 << 4,       /* a file in the same directory has nearly the same name */
-    FILE_THERE = 1 << 5, /* the file exists, so ENOENT is about its interpreter or loader */
+    SEARCHED = 1 << 0,   /* a name without a slash was not found in PATH */
+    SCRIPT = 1 << 1,     /* the first line names an interpreter */
+    CR = 1 << 2,         /* the first line ends with \r */
+    HELPER_DIR = 1 << 3, /* the interpreter is a directory */
+    NEAR = 1 << 4,       /* a file beside it has nearly the same name */
+    FILE_THERE = 1 << 5, /* the file exists, so its interpreter or loader is missing */
     NAMES_LOADER = 1 << 6,
     DIRECTORY = 1 << 7,
     NO_FILE = 1 << 8,
-    LOCKED = 1 << 9, /* a directory on the path may not be entered */
+    LOCKED = 1 << 9, /* a directory of the path may not be entered */
     LACKS_X = 1 << 10,
-    NOEXEC = 1 << 11, /* access(2) fails as for a missing x bit, but chmod does not help */
+    NOEXEC = 1 << 11, /* the file system forbids execution, so chmod does not help */
     EMPTY = 1 << 12,
-    FOREIGN = 1 << 13, /* built for another machine; the byte order is never the only difference */
+    FOREIGN = 1 << 13, /* built for another machine */
     OTHER_SIZE = 1 << 14,
     CUT = 1 << 15,
     NO_PROGRAM = 1 << 16,
-    HAS_LIMIT = 1 << 17, /* a limit of processes is set */
+    HAS_LIMIT = 1 << 17, /* the number of processes is limited */
 };
 
 static unsigned observations(const struct start_failure *f)
@@ -263,11 +261,11 @@ static const struct row {
       "to run a program in this directory, write ./{program}; to run a Python script without .py in its name, write python3 -u {program}" },
     { ENOENT, CR, "the first line of {program} ends in \\r\\n, so its interpreter is '{interpreter}\\r', which does not exist",
       "convert the file to Unix line ends: sed -i 's/\\r$//' {program}" },
-    { ENOENT, SCRIPT, "{program} exists, but the interpreter in its first line, '{interpreter}', does not",
+    { ENOENT, SCRIPT, "{program} exists, but the interpreter in its first line, '{interpreter}', does not exist",
       "install the interpreter, or correct the first line" },
-    { ENOENT, NAMES_LOADER, "{program} exists, but its loader '{loader}' does not: it was built for another system",
+    { ENOENT, NAMES_LOADER, "{program} exists, but its loader '{loader}' does not: {program} was built for another system",
       "build it on this system, or install the C library that it was built with" },
-    { ENOENT, FILE_THERE, "{program} exists, but its loader does not: it was built for another system",
+    { ENOENT, FILE_THERE, "{program} exists, but its loader does not: {program} was built for another system",
       "build it on this system" },
     { ENOENT, NEAR, "{program}: no such file", "did you mean {near}?" },
     { ENOENT, ALWAYS, "{program}: no such file", "check the path, and whether its file system is mounted here" },
@@ -284,7 +282,7 @@ static const struct row {
     { EACCES, SCRIPT, "{program}: the interpreter in its first line, '{interpreter}', cannot be executed",
       "correct the first line, or chmod +x {interpreter}" },
     { EACCES, ALWAYS, "{program}: permission denied",
-      "check whether a security module denies it: dmesg, or journalctl -t audit" },
+      "check whether a security module denies access: dmesg, or journalctl -t audit" },
     { ENOEXEC, EMPTY, "{program} is an empty file", "build or copy it again" },
     { ENOEXEC, FOREIGN, "{program} was built for {machine}, this machine is {our_machine}", "build it for {our_machine}" },
     { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel only runs {our_machine} ({our_bits} bits)",
@@ -309,8 +307,8 @@ static const struct row {
 };
 /* clang-format on */
 
-/* Return the row of a failure. The spawner reports ELIBACC instead of ENOENT for a program that it has found, because
- * the exit code is then 126 instead of 127. */
+/* Return the row of a failure. The spawner replaces ENOENT by ELIBACC if the program itself exists, because the
+ * exit code is then 126 instead of 127. */
 static const struct row *row_of(const struct start_failure *f)
 {
     int error = f->error == ELIBACC ? ENOENT : f->error;
@@ -321,7 +319,7 @@ static const struct row *row_of(const struct start_failure *f)
     return row;
 }
 
-/* Fill the placeholders of a sentence. As in exit_text.c, all placeholders are prepared for every sentence. */
+/* Fill the placeholders of a sentence. All values are prepared even if the sentence needs only some. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];

@@ -1,7 +1,7 @@
 /* user_messages.c -- see user_messages.h.
  *
- * Each fact has one function with all its forms: an event, a sentence, or nothing. So launcher/node only calls this
- * function when the fact becomes true, and does not check the user's options. */
+ * Each function reports one fact in all its forms: as an event, as a sentence, or not at all. So the caller does
+ * not check the user's options. */
 #include "report/user_messages.h"
 
 #include "agent/agent.h"
@@ -22,11 +22,10 @@
 
 /* {"event":"worker_ended","t":2.5,"rank":1,"local_rank":1,"verdict":"failed","ending":"exit 7",...}
  *
- * Each function builds one object, and prints the object or, if memory is short, frees it. After half an object on a
- * line, a program could not parse the following lines. */
+ * Each function builds one object. If memory is short, the object is freed and not printed, because half an object
+ * would make the next lines unreadable. */
 
-/* This event has all facts that a program needs to join the job or to find its files, before the first worker
- * runs. */
+/* Append what a program needs to join the job or to find its files, before the first worker runs. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     cJSON *o = event_new(EVENT_STARTED, t_ms);
@@ -47,8 +46,8 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* Append that a worker has ended. `exit_code` is the exit code of a shell (128 + n). `signal` is present only for a
- * real signal, because 137 may be exit(137) or SIGKILL. */
+/* Append that a worker has ended. `exit_code` is that of a shell, so 137 may mean exit(137) or SIGKILL. `signal`
+ * is present only in the second case. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how)
 {
@@ -65,8 +64,8 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
     return event_print(out, o, ok);
 }
 
-/* Append that an attempt has failed, and that attempt `next` begins after agent_backoff(). Attempts are counted from
- * 0, like the directories of their logs. */
+/* Append that an attempt has failed, and that attempt `next` begins after agent_backoff(). Attempts are counted
+ * from 0, like their log directories. */
 static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
                           const struct agent *agent)
 {
@@ -106,7 +105,7 @@ bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_work
                            json_add_signal(o, signal));
 }
 
-/* Append the findings of the store: the fields of its message "findings". */
+/* Append the store's findings, from its message "findings". */
 static bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
 {
     cJSON *o = event_new(EVENT_FINDINGS, t_ms);
@@ -116,7 +115,7 @@ static bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
             json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
 }
 
-/* Append that this ddprun searches for the store. */
+/* Append that this ddprun has started and searches for the store. */
 static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -130,7 +129,7 @@ static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *pl
     return event_print(out, o, ok);
 }
 
-/* Append the last event for --events: the last event of --json without the report. `why` may be "". */
+/* Append the last event for --events. It contains no report, unlike the last event of --json. `why` may be "". */
 static bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
 {
     cJSON *o = event_new(EVENT_FINISHED, t_ms);
@@ -146,8 +145,7 @@ static uint64_t since_start(const struct announce *a)
     return clock_ms() - a->started_ms;
 }
 
-/* Write an event. `made` is false if memory was short while the event was built. Such an event is skipped, because
- * the workers matter more. */
+/* Write an event to --json and --events. `made` is false if memory was short; the event is then skipped. */
 static void put_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made && a->plan->cli->json)
@@ -162,8 +160,7 @@ static bool wants_events(const struct announce *a)
     return a->plan->cli->json || a->events != NULL;
 }
 
-/* Write an event only to the log, because a reader of --json has started ddprun itself, and gets the report at the
- * end. */
+/* Write an event only to --events. A reader of --json has started ddprun itself and gets the report at the end. */
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
@@ -185,8 +182,8 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
 }
 
-/* Print a line before the first worker starts. No output is queued yet, so the line is printed at once. The thread
- * that writes the queue starts with the first output, and a job without output does not need that thread. */
+/* Print a line before the first worker starts. Nothing is queued yet, so the line is printed directly. Queueing it
+ * would start the writer's thread, which a job without output does not need. */
 __attribute__((format(printf, 2, 3))) static void note_before(const struct announce *a, const char *fmt, ...)
 {
     char text[2048];
@@ -200,8 +197,8 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
         log_info("%s", text);
 }
 
-/* Print the missing features and their replacements. Without --verbose, print only features that may matter to the
- * user. */
+/* Print which features this machine lacks and what replaces them. Without --verbose, print only those that may
+ * matter to the user. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;
@@ -220,7 +217,7 @@ void announce_job(const struct announce *a, const char *note)
         note_before(a, "%s", plan->notes[i]);
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
-    if (plan->cli->verbose && !plan->cli->json) /* the user needs both for ddpctl */
+    if (plan->cli->verbose && !plan->cli->json) /* ddpctl needs both */
         note_before(a, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
         note_before(a, "contained by: %s", plan->contained_by);
@@ -252,15 +249,14 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     }
 }
 
-/* Return true if the console already has this message of all nodes from node 0. */
+/* Return true if node 0 prints this message on the same console. */
 static bool is_repeated(const struct announce *a)
 {
     return a->plan->cli->one_console && a->plan->node_rank > 0;
 }
 
-/* Prints "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s", also with --quiet, because
- * the workers' output begins again. Attempts are counted from 0 in every text, as in the names of the log
- * directories. */
+/* Print "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". This is printed even with
+ * --quiet, because the workers' output begins again. */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
@@ -274,12 +270,12 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
     else if (failed->failure.rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
-    /* When an elastic job loses a node, --max_restarts is not reduced. */
+    /* if an elastic job loses a node, the restart does not count */
     if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
     if (agent_backoff(agent) == 0 &&
-        a->plan->nnodes > 1) /* the job may have to wait for nodes, so "in 0 s" could be wrong */
+        a->plan->nnodes > 1) /* a job of several nodes may have to wait for them, so no time is printed */
         snprintf(when, sizeof(when), "when enough nodes have joined");
     else
         snprintf(when, sizeof(when), "in %.10g s", (double)agent_backoff(agent) / 1000.0);
@@ -316,7 +312,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
                 local_only);
 }
 
-/* Prints findings, also with --quiet, because the user must know the reason of the wait. */
+/* Print findings of the store, even with --quiet, because the user must know why the job waits. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push)
 {
     struct buf event = { 0 };
@@ -364,26 +360,26 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
     const double limit_s = (double)a->plan->cli->exit_barrier_ms / 1000;
     if (agent_overstays(agent))
         output_note(a->output,
-                    "all workers here exited with code 0, but those of %s did not exit within %.10g s "
+                    "all workers here exited with code 0, but the workers of %s did not exit within %.10g s "
                     "(--exit_barrier_timeout); this node hosts the store of the job and waits until they "
                     "have exited; Ctrl-C ends the job on all nodes",
                     who, limit_s);
     else if (state == AGENT_WAIT_PEERS)
         output_note(a->output,
-                    "all workers here exited with code 0; waiting for those of %s, at most %.10g s "
+                    "all workers here exited with code 0; waiting for the workers of %s, at most %.10g s "
                     "(--exit_barrier_timeout)",
                     who, limit_s);
     else if (state == AGENT_DONE)
         output_note(
             a->output,
-            "warning: all workers here exited with code 0, but those of %s did not exit within %.10g s "
+            "warning: all workers here exited with code 0, but the workers of %s did not exit within %.10g s "
             "(--exit_barrier_timeout): leaving the job",
             who, limit_s);
     else
         output_note(a->output, "no process of the job runs here any more; waiting for %s", who);
 }
 
-/* Print a sentence that begins with the signal and its sender. */
+/* Print the signal and its sender, then `what`. */
 static void note_signal(const struct announce *a, const struct signal_heard *heard, const char *what)
 {
     struct buf text = { 0 };
@@ -405,8 +401,8 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
         note_signal(a, heard, words[runs][first]);
 }
 
-/* Report that a signal was passed on, because a user who sends a signal needs to know that the workers received the
- * signal. A change of the window size prints no line. */
+/* Report that a signal was passed on to the workers. A signal from the terminal, such as a change of the window
+ * size, is printed only with --verbose. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
 {
     char what[64];
@@ -420,13 +416,13 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
 
 enum { STACKS_LINES_MAX = 200 };
 
-/* Print that the status follows, also with --quiet, because the user has requested the status. */
+/* Print that the status follows, even with --quiet, because the user has requested it. */
 void announce_status(const struct announce *a, const struct signal_heard *heard)
 {
     note_signal(a, heard, ": the state of the job follows");
 }
 
-/* Print stacks. Each line is a separate note, because each gets a prefix. */
+/* Print stacks. Each line is a separate note, so that each gets the prefix "ddprun: ". */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut)
 {
     struct buf text = { 0 };
@@ -458,10 +454,10 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* In a large job, ranks that wait for other ranks are not listed, because the user looks for the rank that does not
- * wait. */
+/* In a large job, ranks that wait for other ranks are not listed, because the user searches for the rank that does
+ * not wait. */
 
-/* Return the rank's entry in the store's answer, or NULL if the answer has no such entry. */
+/* Return what the store knows about the rank, or NULL. */
 static const cJSON *member_of(const struct status_facts *f, int rank)
 {
     const cJSON *member;
@@ -485,7 +481,7 @@ static bool is_running(const struct status_facts *f, int local_rank)
     return agent_worker(f->agent, local_rank)->verdict == WORKER_ALIVE;
 }
 
-/* Append ", has waited in all_reduce #5 for 3.7 s, after step 3", with the last step that the rank reported. */
+/* Append ", has waited in all_reduce #5 for 3.7 s, after step 3". The step is the last that the rank has reported. */
 static bool put_steps(const cJSON *member, struct buf *out)
 {
     const cJSON *step = cJSON_GetObjectItemCaseSensitive(member, "step");
@@ -497,7 +493,7 @@ static bool put_steps(const cJSON *member, struct buf *out)
     return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", after step %.0f", step->valuedouble));
 }
 
-/* Append ", waits for barrier 'x'", or another observation of the store. */
+/* Append what the store knows about the rank, for example ", waits for barrier 'x'". */
 static bool put_store(const struct status_facts *f, int rank, struct buf *out)
 {
     const cJSON *member = member_of(f, rank);
@@ -515,7 +511,7 @@ static bool put_store(const struct status_facts *f, int rank, struct buf *out)
            buf_printf(out, " ago");
 }
 
-/* Append the two process states that only the user can end. */
+/* Append the process state if only the user can end it. */
 static bool put_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')
@@ -547,7 +543,7 @@ static bool is_shown(const struct status_facts *f, int local_rank)
     return text_of(member, "waits_for")[0] == '\0' && text_of(member, "call")[0] == '\0';
 }
 
-/* Return the local rank of the n-th worker in the list, or nproc if the list has fewer workers. */
+/* Return the local rank of the n-th worker that is shown, or nproc if fewer are shown. */
 static int nth_shown(const struct status_facts *f, int n)
 {
     int i = 0;
@@ -565,8 +561,8 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* Append the headline. The headline also reports a store that does not answer, because users mostly request the
- * status when a job hangs, and the store may be the reason. */
+/* Append the headline. It also reports a store that does not answer, because users request the status when a job
+ * hangs. */
 static bool put_headline(const struct status_facts *f, struct buf *out)
 {
     return text_put_ms(out, f->now_ms - f->started_ms) &&
@@ -575,7 +571,7 @@ static bool put_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
-/* Append a line. If ranks were left out, the last line shows their number. */
+/* Append line `i`. If ranks were left out, the last line shows how many. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);

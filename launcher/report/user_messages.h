@@ -1,4 +1,4 @@
-/* user_messages.h -- messages while the job runs: sentences with --verbose, events with --json. */
+/* user_messages.h -- messages while the job runs: sentences for the user, and events for --json and --events. */
 #ifndef LAUNCHER_REPORT_USER_MESSAGES_H
 #define LAUNCHER_REPORT_USER_MESSAGES_H
 
@@ -14,9 +14,9 @@
 struct announce {
     const struct plan *plan;
     struct output *output;
-    struct event_log *events; /* NULL = not requested */
+    struct event_log *events; /* log of --events; NULL = not requested */
     uint64_t started_ms;
-    bool explained; /* `ddprun explain` was mentioned, which happens once per run */
+    bool explained; /* `ddprun explain` was mentioned already; once per run is enough */
 };
 
 /* Report that this process has started and searches for the store. */
@@ -25,8 +25,8 @@ void announce_launched(const struct announce *a);
 /* Report that this process ends. `why` is a sentence, or "". */
 void announce_end(const struct announce *a, int exit_code, const char *why);
 
-/* Report that the store listens and the workers are about to start. `note` is a sentence besides the plan's own, "" =
- * none. */
+/* Report that the store listens and the workers are about to start. `note` is a sentence to print besides the
+ * plan's notes; "" = none. */
 void announce_job(const struct announce *a, const char *note);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
@@ -35,54 +35,54 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next);
 
-/* Report that the job restarts because it grows, without a failure. */
+/* Report that the workers restart because the job grows. */
 void announce_again(const struct announce *a, const struct failure *cause);
 
 /* Report which nodes have joined and which are missing. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
-/* Report the store's findings about a job that does not start or hangs: `screen` is the text of the findings, which
- * is the same on every node, and `push` is the message of the store. */
+/* Report the store's findings about a job that does not start or hangs. `screen` is their text, which is the same
+ * on every node. `push` is the store's message. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
-/* Report that the workers here are stopped because of an event on another node. */
+/* Report that the workers of this node are stopped because of an event on another node. */
 void announce_told_to_stop(const struct announce *a, const struct failure *cause);
 
-/* Report that no worker runs here any more and this node waits for the other `nodes` ("" = not known), or has stopped
- * waiting. The agent's state selects the message. */
+/* Report that no worker runs on this node any more, and that it waits for the other `nodes` ("" = not known) or
+ * has stopped waiting. The agent's state selects the message. */
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
-/* Report a request of the user to stop. `first` is false for a repeated request. `runs` is true while workers of an
- * attempt still run here. */
+/* Report that the user has asked to stop the job. `first` is false if the request is repeated. `runs` is true if
+ * workers still run on this node. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
 
-/* Report that a signal was passed on to `workers` workers. A signal from the terminal is printed with --verbose
- * only. */
+/* Report that a signal was passed on to `workers` workers. A signal from the terminal is printed only with
+ * --verbose. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
 
-/* Report that the user has requested the status, which is printed next. */
+/* Report that the user has requested the status. The caller prints the status next. */
 void announce_status(const struct announce *a, const struct signal_heard *heard);
 
-/* Report where the threads of this node's ranks are: rows of record/stacks.h. */
+/* Report the stacks of this node's ranks. `rows` is described in record/stacks.h. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut);
 
-/* Report that `signal` has stopped a worker, which continues after SIGCONT. */
+/* Report that `signal` has stopped a worker; SIGCONT continues it. */
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal);
 
 /* --- events ----------------------------------------------------------------------------------------------- */
 
-/* Events as lines of JSON, for --json and --events. Each function appends one object and a newline. If memory is
- * short, a function appends nothing and returns false.
+/* Events as lines of JSON, for --json and --events. Each function appends one object and a newline, or appends
+ * nothing and returns false when memory is short.
  *
- * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md describes the other members.
- * Bytes of workers that are not UTF-8 become U+FFFD. */
+ * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md describes the other
+ * members. U+FFFD replaces bytes of workers that are not UTF-8. */
 
 /* Append that the plan is complete and the store listens. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
 
 bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
 
-/* Append that a worker has ended or could not be started. `how` has the details. */
+/* Append that a worker has ended or could not be started. `how` contains the details. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how);
 
@@ -97,31 +97,29 @@ bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_work
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* The present state of each worker, one line each, for a user who requests the status (SIGQUIT, Ctrl-\).
+/* The state of each worker, one line each, for a user who requests the status (SIGQUIT, Ctrl-\).
  *
  *     12.3 s after the start: job k3x9, 3 of 4 workers run
  *     rank 0 (pid 100) runs for 12.3 s, waits for barrier 'epoch-3'
  *     rank 1 (pid 101) runs for 12.3 s, is stopped: run kill -CONT 101 to continue
  *     rank 2: exit 0 after 3.0 s
  *
- * Pure: the caller passes the facts of the kernel and the store. */
+ * Pure: the caller passes the facts of the kernel and of the store. */
 
 struct cJSON;
 
-enum {
-    STATUS_LINES_MAX = 64
-}; /* number of lines for workers; the list of a large job must fit on two screens */
+enum { STATUS_LINES_MAX = 64 }; /* limit of worker lines, because a large job must fit on two screens */
 
 struct status_facts {
     const struct plan *plan;
     const struct agent *agent;
-    uint64_t started_ms, now_ms; /* by the agent's clock */
-    const char *states; /* by local rank, the kernel's letter for the state of a process; 0 = not known */
+    uint64_t started_ms, now_ms; /* by the agent's clock, in ms */
+    const char *states; /* by local rank: the letter of the process's state, as in /proc; 0 = not known */
     const struct cJSON *answer; /* the store's answer to "status"; NULL = none */
 };
 
-/* Append line `i`, without newline. Line 0 is the headline, and the next lines are the workers. Return false after
- * the last line, or if memory is short. */
+/* Append line `i` without newline. Line 0 is the headline; the workers follow. Return false after the last line,
+ * or if memory is short. */
 bool status_line(const struct status_facts *facts, int i, struct buf *out);
 
 #endif

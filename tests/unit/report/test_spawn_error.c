@@ -78,7 +78,7 @@ Test(start_words, of_a_script_whose_interpreter_is_not_there)
         "the first line of ./train ends in \\r\\n, so its interpreter is '/bin/sh\\r', which does not exist",
         "convert the file to Unix line ends: sed -i 's/\\r$//' ./train");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/no/sh" });
-    expect(ELIBACC, "./train exists, but the interpreter in its first line, '/no/sh', does not",
+    expect(ELIBACC, "./train exists, but the interpreter in its first line, '/no/sh', does not exist",
            "install the interpreter, or correct the first line");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/etc", .helper = PATH_DIRECTORY });
     expect(EACCES, "./train: the interpreter in its first line, '/etc', is a directory",
@@ -97,7 +97,7 @@ Test(start_words, of_a_program_for_another_machine)
     seen.elf = (struct elf_look){ .kind = ELF_RUNS, .interpreter = "/lib/ld-musl-x86_64.so.1" };
     expect(
         ELIBACC,
-        "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not: it was built for another system",
+        "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not: ./train was built for another system",
         "build it on this system, or install the C library that it was built with");
     seen.elf = (struct elf_look){ .kind = ELF_CUT };
     expect(ENOEXEC, "./train is damaged: the file ends within its header", "build or copy it again");

@@ -559,12 +559,12 @@ Test(ddprun_python, is_that_of_the_active_environment)
            "v/bin/python\n"
            "v/bin/python (VIRTUAL_ENV is set; PYTHON_EXEC is overruled: p/bin/python)\n",
            NULL);
-    expect(
-        PYTHONS "export VIRTUAL_ENV=$W/gone; run $D; why $D; VIRTUAL_ENV= why $D", 0,
-        "p/bin/python3\n"
-        "python3 (the first in PATH: p/bin/python3; VIRTUAL_ENV is ignored, because bin/python is missing in gone)\n"
-        "python3 (the first in PATH: p/bin/python3)\n",
-        NULL);
+    expect(PYTHONS "export VIRTUAL_ENV=$W/gone; run $D; why $D; VIRTUAL_ENV= why $D", 0,
+           "p/bin/python3\n"
+           "python3 (the first in PATH: p/bin/python3; VIRTUAL_ENV is ignored, because bin/python is missing "
+           "in gone)\n"
+           "python3 (the first in PATH: p/bin/python3)\n",
+           NULL);
     expect(PYTHONS "run $D --env=VIRTUAL_ENV=$W/v; $D --env=VIRTUAL_ENV=$W/v --explain | sed -n \"s:$W/::; "
                    "s/  */ /g; /^python/p\"",
            0, "v/bin/python\npython v/bin/python VIRTUAL_ENV is set\n", NULL);

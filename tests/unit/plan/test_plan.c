@@ -136,7 +136,8 @@ Test(plan, a_dry_run_shows_the_store_that_rank_0_would_host, .fini = tear_down)
     cr_assert(plan_print(&plan, &out) && buf_append(&out, "", 1));
     const char *text = (const char *)out.data;
     cr_expect_not_null(
-        strstr(text, "MASTER_PORT=0  # placeholder for a free port that ddprun chooses at the start"), "%s", text);
+        strstr(text, "MASTER_PORT=0  # placeholder for a free port that ddprun chooses at the start"), "%s",
+        text);
     cr_expect_not_null(strstr(text, "TORCHELASTIC_USE_AGENT_STORE=False"), "%s", text);
     cr_expect_not_null(strstr(text, "USE_LIBUV=0"), "%s", text);
     cr_expect_null(strstr(text, "DDPRUN_STORE"), "%s", text);
@@ -231,7 +232,8 @@ Test(plan, the_python_of_an_active_environment_comes_first)
           "VIRTUAL_ENV is set" },
         { { .virtual_env = "/v", .active = "", .beside = "/w/bin/python", .in_path = "/usr/bin/python3" },
           "/w/bin/python",
-          "ddprun is installed in this environment; VIRTUAL_ENV is ignored, because bin/python is missing in /v" },
+          "ddprun is installed in this environment; VIRTUAL_ENV is ignored, because bin/python is missing in "
+          "/v" },
         { { .virtual_env = "", .python_exec = "/opt/py", .in_path = "/usr/bin/python3" },
           "/opt/py",
           "PYTHON_EXEC is set" },

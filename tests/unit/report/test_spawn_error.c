@@ -95,10 +95,10 @@ Test(start_words, of_a_program_for_another_machine)
                                         .our_bits = 64 } });
     expect(ENOEXEC, "./train was built for aarch64, this machine is x86-64", "build it for x86-64");
     seen.elf = (struct elf_look){ .kind = ELF_RUNS, .interpreter = "/lib/ld-musl-x86_64.so.1" };
-    expect(
-        ELIBACC,
-        "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not: ./train was built for another system",
-        "build it on this system, or install the C library that it was built with");
+    expect(ELIBACC,
+           "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not: ./train was built for "
+           "another system",
+           "build it on this system, or install the C library that it was built with");
     seen.elf = (struct elf_look){ .kind = ELF_CUT };
     expect(ENOEXEC, "./train is damaged: the file ends within its header", "build or copy it again");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .empty = true });

@@ -1,9 +1,9 @@
 /* prefix.c -- see prefix.h.
  *
- * "${time} [$rank] "   ->   field TIME, " [", field RANK, "] "
+ *     "${time} [$rank] "   ->   field TIME, " [", field RANK, "] "
  *
- * An unknown field is rejected. torchrun prints such a field as text, so a typing error appears in every line. Times are
- * UTC and include the zone, so that the lines of several hosts can be sorted. */
+ * An unknown field is rejected. torchrun prints it as text, so a typing error would appear in every line. Times
+ * are UTC, so that the lines of several hosts can be sorted. */
 #include "tables/prefix.h"
 
 #include "base/events.h"
@@ -21,7 +21,7 @@ static const char *const names[PREFIX_FIELD_COUNT] = {
 
 /* --- the template --------------------------------------------------------------------------------------- */
 
-/* List all names in the error, because the nearest name is often not the intended one. */
+/* Reject a template, and list the names of all fields in the error. */
 static ddp_status prefix_refuse(struct ddp_err *err, const char *what, const char *name, size_t len)
 {
     char all[256];
@@ -47,7 +47,7 @@ static ddp_status prefix_add_text(struct prefix *p, const char *text, size_t len
     return add_piece(p, (struct prefix_piece){ .text = text, .len = len }, err);
 }
 
-/* Append a field; a linear search is enough for a few names, once per template. */
+/* Append a field to the prefix. Return DDP_ERR_ARG for an unknown name. */
 static ddp_status add_field(struct prefix *p, const char *name, size_t len, struct ddp_err *err)
 {
     for (int i = 0; i < PREFIX_FIELD_COUNT; i++) {
@@ -60,7 +60,7 @@ static ddp_status add_field(struct prefix *p, const char *name, size_t len, stru
     return prefix_refuse(err, "unknown field", name, len);
 }
 
-/* Return the length of the name at `p`, 0 if no name begins there. A name does not begin with a digit, so "$5" is
+/* Return the length of the name at `p`, or 0 if there is none. A name does not begin with a digit, so "$5" is
  * text. */
 static size_t name_length(const char *p)
 {
@@ -70,8 +70,8 @@ static size_t name_length(const char *p)
     return isdigit((unsigned char)p[0]) ? 0 : n;
 }
 
-/* Parse a field that begins with a dollar sign at *at, and move *at past it. A dollar sign that no name follows is
- * text. */
+/* Parse the field at *at, which begins with a dollar sign, and move *at to its end. "$$" is one dollar. A dollar
+ * sign before other characters is text. */
 static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *err)
 {
     const char *dollar = *at;
@@ -87,8 +87,8 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     return prefix_add_text(p, dollar, 1, err);
 }
 
-/* Return true if the template has a control character: a newline would break every line, and only ddprun may print
- * escape sequences. */
+/* Return true if the template has a control character. A newline would break every line, and an escape sequence
+ * could change the terminal. */
 static bool has_control(const char *text)
 {
     for (; *text != '\0'; text++)
@@ -115,7 +115,7 @@ ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *er
 
 /* --- the prefix ----------------------------------------------------------------------------------------- */
 
-/* Append a value. A job id may contain any byte, so bytes that a terminal would execute are replaced. */
+/* Append the value of a field. Control characters are replaced, because a job id may contain any byte. */
 static bool put_value(struct buf *out, const char *value)
 {
     size_t begin = out->len;
@@ -140,7 +140,7 @@ static bool put_pieces(const struct prefix *p, const struct prefix_values *value
     return ok;
 }
 
-/* Append the prefix; its colour ends before the blanks at the end. */
+/* Append the prefix. The colour ends before the blanks at the end of the prefix. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out)
 {
     size_t begin = out->len, blanks = 0;

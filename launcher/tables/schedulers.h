@@ -1,10 +1,10 @@
-/* schedulers.h -- the schedulers that may have started ddprun. --scheduler, its section of the manual page and the
- * readers in plan/ use these rows. */
+/* schedulers.h -- the schedulers that may have started ddprun. --scheduler, the manual page and the readers in
+ * plan/ use these rows. */
 #ifndef LAUNCHER_SCHEDULERS_H
 #define LAUNCHER_SCHEDULERS_H
 
-/* The innermost scheduler is first: mpirun inside a Slurm job comes before Slurm. Columns: id, name for --scheduler,
- * title, rule (the variables by which it is recognized), values that it provides. */
+/* Columns: id, name for --scheduler, title, rule (which variables identify the scheduler), values that the
+ * scheduler provides. The innermost scheduler is first, so mpirun comes before the Slurm job in which it runs. */
 /* clang-format off */
 #define SCHEDULERS(X)                                                                                        \
     X(OPEN_MPI, "openmpi", "Open MPI",                                                                       \

@@ -1,15 +1,15 @@
 /* signals.c -- see signals.h.
  *
- * A copy of a signal must not be treated as a second request, because a second request kills. `scancel`, `systemctl
- * stop` and `pkill ddprun` send one SIGTERM to every process that they find; so the agent gets the signal twice, once
- * directly and once from the guardian. Both copies have the same sender and arrive at about the same time, one of
- * them through the guardian. A real second request goes to the same process as the first. */
+ * A second request to stop kills the workers, so a copy of the first must not count. `scancel`, `systemctl stop`
+ * and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives two: its own, and the
+ * guardian's, which the guardian passes on. Both have the same sender and arrive within COPY_MS. A real second
+ * request goes to the same process as the first. */
 #include "tables/signals.h"
 
 #include <signal.h>
 #include <string.h>
 
-enum { COPY_MS = 1000 }; /* longest time between two copies of one request */
+enum { COPY_MS = 1000 }; /* longest time between a signal and its copy */
 
 const struct signal_row signal_rows[SIGNAL_ROWS] = {
 #define X(name, act, may_stop, ...) { SIG##name, #name, SIGNAL_##act, may_stop },
@@ -27,13 +27,13 @@ static const struct signal_row *signal_row_of(int signal)
 
 /* --- effects of signals ------------------------------------------------------------------------------------- */
 
-/* Return the bit of a signal. Numbers are 1 to 64; bit 0 is used for 64, so every number is inside the set. */
+/* Return the bit of a signal, number modulo 64. Signals are numbered 1 to 64, so each has its own bit. */
 static signal_set bit(int signal)
 {
     return UINT64_C(1) << (signal & 63);
 }
 
-/* Return the row of a signal that may stop a job; NULL if `name` (`len` characters) is no such signal. */
+/* Return the row of the signal called `name` (`len` characters), or NULL if this signal cannot stop a job. */
 static const struct signal_row *stopper(const char *name, size_t len)
 {
     if (len > 3 && strncasecmp(name, "SIG", 3) == 0) {
@@ -59,7 +59,7 @@ static ddp_status not_a_list(struct ddp_err *err)
     return status;
 }
 
-/* Parse a list of signals. *set is changed only if every name is valid. An empty name between commas is invalid. */
+/* Parse a list of signals. Change *set only if all names are valid. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
 {
     signal_set read = 0;
@@ -97,7 +97,8 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Return the text for a signal from the kernel, which sends these signals only for a terminal. */
+/* Return how to name the sender of a signal that the kernel has sent. For most of these signals it is the
+ * terminal. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)
@@ -106,8 +107,7 @@ static const char *kernel_words(int signal)
                                                                                             : "the kernel";
 }
 
-/* Append the signal and its sender, because users ask "who killed my job?", and the kernel reports the sender only
- * when the signal is received. */
+/* Append the signal and its sender, because users want to know which process has stopped their job. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 {
     const struct signal_row *row = signal_row_of(heard->signal);
@@ -128,8 +128,8 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* Return true if the signal is a copy of the last one. A terminal that is closed may send SIGHUP many times, which is
- * one request. Of other signals only one copy is ignored; a third signal is always a new request. */
+/* Return true if the signal is a copy of the last one. Each further SIGHUP is a copy, because a terminal that is
+ * closed may send several. Other signals have at most one copy, so a third is a new request. */
 static bool is_copy(const struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
 {
     const struct signal_heard *last = &memory->last;

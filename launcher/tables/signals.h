@@ -1,11 +1,11 @@
-/* signals.h -- the effect of each signal on ddprun (the guardian), its agent and a worker, one row each.
+/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker.
  *
- * These rows define the signals that guardian and agent handle, the signals that spawn.c resets to their default
- * action in a worker, the names that --signals_to_handle accepts, the manual page and docs/signals.md. Pure: a
- * received signal is data.
+ * Each signal has a row. The rows determine which signals guardian and agent handle, which signals spawn.c resets
+ * to their default action in a worker, and which names --signals_to_handle accepts. The manual page and
+ * docs/signals.md contain their texts. Pure: a received signal is data.
  *
- * Columns: name; action; whether --signals_to_handle may contain the signal (only if its default action ends a
- * process, so that it also ends workers without a handler); then the texts for the three processes. */
+ * Columns: name; action; whether --signals_to_handle may contain the signal, which requires that its default
+ * action ends a process; then the texts for the three processes. */
 #ifndef LAUNCHER_SIGNALS_H
 #define LAUNCHER_SIGNALS_H
 
@@ -50,11 +50,11 @@
 
 enum signal_act {
     SIGNAL_NONE,   /* ignored */
-    SIGNAL_STOP,   /* the job ends gracefully; at the second signal at once */
-    SIGNAL_STATUS, /* print what every worker does */
-    SIGNAL_PASS,   /* the signal is passed on to every worker */
-    SIGNAL_REST,   /* all processes of the job are stopped */
-    SIGNAL_RESUME, /* all processes of the job continue */
+    SIGNAL_STOP,   /* stop the job gracefully, or at once at the second signal */
+    SIGNAL_STATUS, /* print what each worker does */
+    SIGNAL_PASS,   /* pass the signal on to each worker */
+    SIGNAL_REST,   /* stop all processes of the job (Ctrl-Z) */
+    SIGNAL_RESUME, /* continue all processes of the job */
     SIGNAL_CHILD   /* a child has exited */
 };
 
@@ -65,7 +65,7 @@ struct signal_row {
     bool may_stop;
 };
 
-/* A number for each row: ROW_SIGTERM ... */
+/* ROW_SIGTERM and so on: index of each row. */
 enum signal_row_id {
 #define X(name, ...) ROW_SIG##name,
     SIGNAL_LIST(X)
@@ -77,16 +77,18 @@ extern const struct signal_row signal_rows[SIGNAL_ROWS];
 
 /* --- effects of signals ------------------------------------------------------------------------------------- */
 
-/* A set of signals that stop the job; the bit of a signal is 1 << number. */
+/* A set of signals. Bit `number` modulo 64 represents a signal. */
 typedef uint64_t signal_set;
 
-/* Parse "SIGTERM,INT"; "SIG" is optional in each name. DDP_ERR_ARG: `err` lists the valid names. */
+/* Parse a list such as "SIGTERM,INT", in which "SIG" is optional. Return DDP_ERR_ARG if a name is invalid; `err`
+ * then lists the valid names. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
 
-/* Append "SIGTERM,SIGINT,SIGHUP", then the other signals of `stop`, and a NUL. Return false when memory is short. */
+/* Append the names of the signals that stop the job, and a NUL: "SIGTERM,SIGINT,SIGHUP", then the other signals of
+ * `stop`. Return false when memory is short. */
 bool signals_print(signal_set stop, struct buf *out);
 
-/* Return the effect of a signal if the signals in `stop` stop the job. */
+/* Return the effect of a signal. `stop` is the set of additional signals that stop the job. */
 enum signal_act signals_act(signal_set stop, int signal);
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
@@ -94,36 +96,38 @@ enum signal_act signals_act(signal_set stop, int signal);
 enum { SENDER_NAME_MAX = 16 };
 
 struct signal_sender {
-    bool kernel; /* the kernel sent the signal, for a key or a closed terminal; the rest is unset */
-    int pid;     /* 0 = the process is outside of this PID namespace */
+    bool kernel; /* the kernel sent the signal, for a key or a closed terminal; the other members are unset */
+    int pid;     /* 0 = the process is in another PID namespace */
     unsigned uid;
-    char name[SENDER_NAME_MAX]; /* printable; "" = the process had already ended */
+    char name[SENDER_NAME_MAX]; /* printable name of the program; "" = the process has ended already */
 };
 
 /* A received signal, as the guardian passes it to the agent. */
 struct signal_heard {
     int signal;
-    bool by_guardian; /* sent to the guardian, not to the agent */
+    bool by_guardian; /* the guardian has received the signal and passed it on */
     struct signal_sender sender;
 };
 
-/* Append "SIGTERM from bash (pid 12, uid 0)". Return false when memory is short. */
+/* Append the signal and its sender, for example "SIGTERM from bash (pid 12, uid 0)". Return false when memory is
+ * short. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out);
 
-/* Append only the sender: "slurmstepd (pid 812, uid 0)". */
+/* Append only the sender, for example "slurmstepd (pid 812, uid 0)". */
 bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* The last request to stop, or the last signal that was passed on. Zeroed = none. */
+/* The last signal, and when it arrived. A zeroed struct contains none. */
 struct stop_memory {
     struct signal_heard last;
     uint64_t at_ms;
-    bool copied; /* the copy has arrived, so the next signal is a new request */
+    bool copied; /* the copy of `last` has arrived, so the next signal is a new request */
 };
 
-/* Return true if this is a new request; false for a copy. A batch system, systemd or pkill sends a signal to all
- * processes of a job, so both guardian and agent get it. SIGHUP is never a second request. */
+/* Return true for a new request, false for a copy of the last one. A batch system, systemd or pkill sends a signal
+ * to guardian and agent, and the guardian passes its signal on to the agent. A second SIGHUP is never a new
+ * request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
 
 #endif

@@ -1,5 +1,4 @@
-/* text.c -- see text.h. UTF-8 is checked by table 3-7 of the Unicode standard, written as code, because only the
- * range of the second byte depends on the first. */
+/* text.c -- see text.h. UTF-8 is checked by table 3-7 of the Unicode standard. */
 #include "tables/text.h"
 
 #include "base/text.h"
@@ -9,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the length of a sequence that begins with `first`; 0 when no sequence does. */
+/* Return the length of a UTF-8 sequence that begins with `first`, or 0 if no sequence begins with `first`. */
 static size_t length_of(uint8_t first)
 {
     if (first < 0x80)
@@ -23,7 +22,7 @@ static size_t length_of(uint8_t first)
 
 size_t utf8_sequence(const uint8_t *p, size_t len)
 {
-    uint8_t low = 0x80, high = 0xbf; /* the allowed range of the second byte */
+    uint8_t low = 0x80, high = 0xbf; /* allowed range of the second byte */
     size_t need = length_of(p[0]);
     if (need <= 1)
         return need;
@@ -43,8 +42,8 @@ size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* The number of leading one bits in the first byte is the length; the bits below are the highest bits of the code
- * point. */
+/* Return the code point of a sequence. The number of leading one bits in the first byte is the length of the
+ * sequence. The bits after them are the highest bits of the code point. */
 uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -56,7 +55,8 @@ uint32_t utf8_code(const uint8_t *p, size_t len)
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* Return the value of the placeholder that begins at `gap`, and set *end to its end; NULL if it has no value. */
+/* Return the value of the placeholder at `gap`, and set *end to its end. Return NULL if `words` does not contain
+ * it. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
 {
     size_t len = strcspn(gap + 1, "{} ");
@@ -70,8 +70,7 @@ static const char *fill_of(const char *gap, const struct word *words, size_t n, 
     return NULL;
 }
 
-/* Fill the placeholders. A brace without a known name is text: a path may contain one, and a typing error in a table
- * should be visible. */
+/* Fill the placeholders. A brace without a known name stays as it is, because a path may contain braces. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
 {
     bool ok = true;
@@ -90,7 +89,7 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* Format a size; small numbers have one decimal: 1.5 GiB, but 64 MiB. */
+/* Format a size. Small numbers have one decimal: 1.5 GiB, but 64 MiB. */
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
 {
     static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -109,7 +108,7 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return out;
 }
 
-/* Format a duration. A longer duration has a larger unit, so every text is short: hours need no seconds. */
+/* Format a duration in ms, s, min or h, so that the number stays small. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
 {
     if (ms < 1000)
@@ -123,8 +122,8 @@ const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
     return out;
 }
 
-/* Format a time. It may come from a worker's file, so the sum must not overflow or become negative, and the year must
- * have four digits, for which there is space. */
+/* Format a time. A time from a worker's file may have any value, so overflows, negative times and years above 9999
+ * are excluded. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };
@@ -139,7 +138,7 @@ const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s,
     return out;
 }
 
-/* Compute the distance, one row of the matrix at a time. */
+/* Compute the distance. Only one row of the matrix is kept. */
 size_t words_distance(const char *a, const char *b)
 {
     size_t row[WORDS_DISTANCE_MAX + 1];
@@ -175,23 +174,23 @@ bool shell_word(struct buf *out, const char *word)
 
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
-/* The rules list allowed sequences, because terminals have ever more sequences, and a list of forbidden sequences would
- * never be complete. Any other ESC becomes four harmless characters; then the rest of its sequence is text.
+/* The allowed sequences are listed, because a list of harmful sequences would never be complete. Any other ESC is
+ * printed as \x1b, and the bytes after it as text.
  *
  *     bytes                          terminal
  *     ESC [ 31 m                     unchanged: colours, with digits, ; and : only (">4;1m" sets a keyboard)
  *     ESC [ K, ESC [ 2 K             removed: a bar erases its row, but here each update has a separate row
- *     BS at the end                  removed: moves the cursor to the place of the bar's next update
+ *     BS at the end                  removed: a bar moves the cursor back for its next update
  *     ESC, C0, DEL, U+0080-U+009F,   \x1b, \x07, \x7f, \xc2\x9b
  *     bidi and other format codes
  *     not UTF-8                      \xff
  *
- * Lines are complete here, so no sequence is cut where a read ended. Plain text is the usual case, so eight bytes are
- * checked at a time. */
+ * The caller passes complete lines, so no sequence is cut. Eight bytes are checked at a time, because most text is
+ * plain. */
 
 enum { ESC = 0x1b, DEL = 0x7f, PARAMETERS_MAX = 32 };
 
-/* Return true if one of eight bytes is not plain text: below a space, DEL, or above ASCII. */
+/* Return true if one of the eight bytes at `p` is not plain text: a control character, DEL, or not ASCII. */
 static bool is_special(const uint8_t *p)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -201,7 +200,7 @@ static bool is_special(const uint8_t *p)
     return ((w | ((w - ones * ' ') & ~w) | ((del - ones) & ~del)) & ones * 0x80) != 0;
 }
 
-/* Return the number of bytes at the start of `p` that are plain text. */
+/* Return how many bytes at `p` are plain ASCII text. */
 static size_t plain_run(const uint8_t *p, size_t len)
 {
     size_t n = 0;
@@ -225,7 +224,7 @@ static bool is_format(uint32_t code)
     return false;
 }
 
-/* Return the length of one character that is text but not plain ASCII; 0 when it is not text. */
+/* Return the length of the character at `p` if it is a tab or valid text outside ASCII. Return 0 otherwise. */
 static size_t text_sequence(const uint8_t *p, size_t len)
 {
     size_t n = utf8_sequence(p, len);
@@ -234,7 +233,7 @@ static size_t text_sequence(const uint8_t *p, size_t len)
     return n > 0 && !is_format(utf8_code(p, n)) ? n : 0;
 }
 
-/* Return the number of bytes at the start of `p` that are printed unchanged. */
+/* Return how many bytes at `p` can be printed unchanged. */
 static size_t text_run(const uint8_t *p, size_t len)
 {
     size_t n = plain_run(p, len), more;
@@ -245,7 +244,7 @@ static size_t text_run(const uint8_t *p, size_t len)
     return n;
 }
 
-/* Return the length of "ESC [ parameters final"; 0 for anything else. Nothing after `len` is read. */
+/* Return the length of the sequence "ESC [ parameters final" at `p`, or 0 for other bytes. */
 static size_t control_sequence(const uint8_t *p, size_t len, uint8_t final)
 {
     static const char parameters[] = "0123456789;:";
@@ -257,7 +256,7 @@ static size_t control_sequence(const uint8_t *p, size_t len, uint8_t final)
     return n < len && p[n] == final ? n + 1 : 0;
 }
 
-/* Return true for "ESC [ m" and "ESC [ 0 m". */
+/* Return true for a sequence that switches the colour off: "ESC [ m" or "ESC [ 0 m". */
 static bool is_colour_off(const uint8_t *p, size_t len)
 {
     for (size_t i = 2; i + 1 < len; i++)
@@ -282,7 +281,8 @@ static bool put_character(struct buf *out, const uint8_t *p, size_t len, size_t 
     return put_visible(out, p, *used);
 }
 
-/* Append the bytes at `p`, which do not begin with text, in a visible form; *used is their number. */
+/* Append the special sequence or character at `p`: a colour unchanged, an erase as nothing, other bytes as \xNN.
+ * Set *used to its length, and *coloured if a colour stays on. */
 static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {
@@ -322,19 +322,18 @@ bool escape_put_plain(struct buf *out, struct slice line)
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Everything that a worker or a user wrote is passed through utf8_clean on its way into an object. An invalid byte is
- * replaced, not dropped, so that the reader sees it. Every add function frees its own item when it fails, so callers
- * combine them with &&, and one cJSON_Delete of the root frees the rest. */
+/* Texts of workers and users pass through utf8_clean. An invalid byte is replaced and not dropped, so the reader
+ * sees it. Each add function frees its item on failure. So callers combine these functions with &&, and one
+ * cJSON_Delete of the root frees the rest. */
 
-/* Return the length of the sequence at `p`; 0 for an invalid byte, and for a NUL, because cJSON's strings would end
- * there. */
+/* Return the length of the sequence at `p`, or 0 for an invalid byte. A NUL is invalid, because it would end
+ * cJSON's string. */
 static size_t sequence(const uint8_t *p, size_t len)
 {
     return p[0] != 0 ? utf8_sequence(p, len) : 0;
 }
 
-/* Append bytes as UTF-8. Valid bytes are copied in long pieces, because nearly all output is valid, and each line of
- * --json is passed through here. */
+/* Append bytes as UTF-8. Valid bytes are copied in long pieces, because nearly all output is valid. */
 bool utf8_clean(struct buf *out, struct slice bytes)
 {
     const uint8_t *p = bytes.data, *end = p + bytes.len;
@@ -353,7 +352,7 @@ bool utf8_clean(struct buf *out, struct slice bytes)
     return ok;
 }
 
-/* Add an item, which is owned or freed in every case. */
+/* Add an item to the object. On failure free the item. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {
     bool ok = item != NULL && cJSON_AddItemToObject(object, name, item);
@@ -400,7 +399,7 @@ struct cJSON *json_add_object(struct cJSON *array)
     return NULL;
 }
 
-/* Print an object; when memory is short, `out` stays unchanged. */
+/* Print an object and free it. When memory is short, `out` stays unchanged. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented)
 {
     char *text = object == NULL ? NULL : indented ? cJSON_Print(object) : cJSON_PrintUnformatted(object);
@@ -433,8 +432,7 @@ static bool is_known(char letter)
     return false;
 }
 
-/* The list of letters comes from the table, so it is always complete. When memory is short, the sentence has no
- * list. */
+/* Reject a pattern, and list the valid tokens in the error. When memory is short, the list is missing. */
 static ddp_status log_pattern_refuse(struct ddp_err *err)
 {
     struct buf list = { 0 };
@@ -446,8 +444,7 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
     return status;
 }
 
-/* Check a pattern. A '%' at the end is rejected, too, because no token is a NUL. A '/' at the end would name a
- * directory. */
+/* Check a pattern. Each '%' must begin a token. A pattern that ends with '/' would name a directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {
     const size_t len = strlen(pattern);
@@ -457,8 +454,8 @@ ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
     return ok ? DDP_OK : log_pattern_refuse(err);
 }
 
-/* Return true if the pattern has the token. Two characters are skipped at a time, so that a letter after "%%" is not
- * a token. */
+/* Return true if the pattern contains the token. The loop skips both characters of a token, so the letter after
+ * "%%" is not a token. */
 static bool has_token(const char *pattern, char letter)
 {
     for (const char *p = pattern; (p = strchr(p, '%')) != NULL; p += 2)
@@ -467,7 +464,7 @@ static bool has_token(const char *pattern, char letter)
     return false;
 }
 
-/* Append the value of a token. Each row of the table names a member of `names`; TEXT or NUMBER is its format. */
+/* Append the value of a token. In a row of the table, TEXT or NUMBER formats a member of `names`. */
 static bool add_token(char letter, const struct log_names *names, struct buf *out)
 {
 #define TEXT(text)     buf_printf(out, "%s", text)
@@ -479,7 +476,7 @@ static bool add_token(char letter, const struct log_names *names, struct buf *ou
         LOG_PATTERN_TOKENS(X)
 #undef X
     default:
-        return true; /* refused by log_pattern_check */
+        return true; /* unreachable: log_pattern_check has rejected the pattern */
     }
 #undef TEXT
 #undef NUMBER

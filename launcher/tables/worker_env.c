@@ -2,9 +2,9 @@
  *
  *     --env K=V   >   rows of the table   >   ddprun's own environment
  *
- * The value of a variable comes from the first of these sources that has its name. The part that all workers have in
- * common is computed once per node, because a node may start 256 workers; a worker's own block then consists of some
- * twenty formatted texts and an array of pointers. */
+ * The first of these sources that contains a variable determines its value. The part that all workers share is
+ * computed once per node, because a node may start 256 workers. A worker's block then needs only some twenty
+ * formatted texts and an array of pointers. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Enough for all rows in most cases, so that the buffer of a worker rarely grows. */
+/* large enough for all rows in most cases */
 enum { ROWS_BYTES = 2048 };
 
 const char *worker_env_name(enum worker_env_var var)
@@ -27,8 +27,8 @@ const char *worker_env_name(enum worker_env_var var)
     return names[var];
 }
 
-/* Return true if `entry` is "NAME=..." with the `len` characters of `name`. A start makes thousands of such tests,
- * and the first character decides most of them. */
+/* Return true if `entry` is "NAME=..." for the `len` characters of `name`. The first character is compared first,
+ * because there are thousands of calls. */
 static bool is_named(const char *entry, const char *name, size_t len)
 {
     return entry[0] == name[0] && strncmp(entry, name, len) == 0 && entry[len] == '=';
@@ -52,7 +52,7 @@ const char *env_sources_find(const struct env_sources *sources, const char *name
     return env_find(sources->inherited, name);
 }
 
-/* Return true if both "KEY=VALUE"s have the same KEY. */
+/* Return true if two "KEY=VALUE" texts have the same KEY. */
 static bool same_name(const char *a, const char *b)
 {
     while (*a == *b && *a != '=' && *a != '\0')
@@ -60,7 +60,7 @@ static bool same_name(const char *a, const char *b)
     return *a == *b;
 }
 
-/* Return true if `name` is the KEY of one of the entries. */
+/* Return true if one of the entries has the KEY `name`. */
 static bool names_one(const char *name, const char *const *entries, size_t n)
 {
     size_t len = strlen(name);
@@ -70,8 +70,7 @@ static bool names_one(const char *name, const char *const *entries, size_t n)
     return false;
 }
 
-/* Set the facts as torchrun does: the NCCL switches keep the user's value, and OMP_NUM_THREADS is set only for
- * several workers. */
+/* Set the facts that depend on inherited variables, by torchrun's rules. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n)
 {
@@ -86,7 +85,7 @@ void env_facts_inherit(struct env_facts *facts, char *const *inherited, const ch
         facts->local_world_size > 1 && env_find(inherited, omp) == NULL && !names_one(omp, overrides, n);
 }
 
-/* Set the names of the rows that apply; NULL for the others. */
+/* Set names[i] to the name of row i if the row applies, or to NULL. */
 static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VARS])
 {
 #define X(name, format, value, when, text) names[ENV_##name] = (when) ? #name : NULL;
@@ -94,8 +93,7 @@ static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VA
 #undef X
 }
 
-/* Return true if a row sets this variable: then an inherited value (the RANK of a job around this one) is left
- * out. */
+/* Return true if a row sets this variable. An inherited value, such as the RANK of an outer job, is then dropped. */
 static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_VARS])
 {
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -104,11 +102,10 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
     return false;
 }
 
-/* A hash table of the names in the list; a free place is NULL. At least half of the places are free, so a search is
- * short even for thousands of variables: in a Kubernetes cluster, every container gets seven variables for each
- * service. */
+/* A hash table of variable names; NULL = a free place. At least half of the places are free, so a search is short
+ * even for thousands of variables (Kubernetes sets seven for each service). */
 struct listed {
-    const char **place; /* owned; the entries are borrowed */
+    const char **place; /* owned array of borrowed entries */
     size_t mask;
 };
 
@@ -121,15 +118,15 @@ static bool listed_init(struct listed *listed, size_t most)
     return listed->place != NULL;
 }
 
-/* Return the hash of the name, which ends before the '='. */
+/* Return a hash of the name before the '='. */
 static size_t hash_name(const char *entry)
 {
     const uint64_t hash = hash_bytes(HASH_START, entry, strcspn(entry, "="));
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* Add an entry; return false if the name is in the table already: as in getenv(3), the first of equal names is
- * used. */
+/* Add an entry. Return false if the table has the name already: the first of two equal names is used, as in
+ * getenv(3). */
 static bool listed_add(struct listed *listed, const char *entry)
 {
     size_t at = hash_name(entry) & listed->mask;
@@ -147,7 +144,7 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* Compute the base: the overrides are first in the list, the inherited variables last. */
+/* Compute the base. Overrides are added first, then inherited variables. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {
@@ -163,7 +160,7 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
         env_base_free(base);
         return false;
     }
-    for (size_t i = n; i-- > 0;) /* backwards, so that the last of equal names is used */
+    for (size_t i = n; i-- > 0;) /* backwards, so the last of two equal names is used */
         list_entry(base, &listed, overrides[i]);
     base->n_overrides = base->n;
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -181,7 +178,7 @@ void env_base_free(struct env_base *base)
     *base = (struct env_base){ 0 };
 }
 
-/* Append "KEY=VALUE\0" for each row that applies; *n is the number of rows. */
+/* Append "KEY=VALUE\0" for each row that applies, and set *n to the number of these rows. */
 static bool format_rows(struct buf *text, const struct env_facts *f, const struct env_base *base, size_t *n)
 {
     bool ok = true;
@@ -210,7 +207,7 @@ bool worker_env_init(struct worker_env *env, const struct env_facts *facts, cons
     for (char *p = env->text; env->n < rows; p += strlen(p) + 1)
         env->block[env->n++] = p;
     for (size_t i = 0; i < base->n; i++)
-        env->block[env->n++] = (char *)base->entries[i]; /* execve's type has no const */
+        env->block[env->n++] = (char *)base->entries[i]; /* execve's argument type has no const */
     env->n_ours = rows + base->n_overrides;
     return true;
 

@@ -1,8 +1,7 @@
-/* worker_env.h -- the environment of one worker: the contract between launcher and worker.
+/* worker_env.h -- the environment of a worker: the contract between launcher and worker.
  *
- * A worker inherits the launcher's environment. The variables of the table below replace inherited variables of the
- * same name, and --env replaces both; no name occurs twice. Names and values are torchrun's; the names of ddprun's
- * own variables begin with DDPRUN_. */
+ * A worker inherits the launcher's environment. The rows below replace inherited variables, and --env replaces
+ * both. No name occurs twice. Names and values are torchrun's; ddprun's own names begin with DDPRUN_. */
 #ifndef LAUNCHER_WORKER_ENV_H
 #define LAUNCHER_WORKER_ENV_H
 
@@ -11,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Columns: name, printf format of the value, argument of that format (from `struct env_facts *f`), when the variable
- * is set, meaning. Dry run, manual page and block are all generated from these rows. */
+/* Columns: name, printf format of the value, argument of this format, condition for setting the variable, meaning.
+ * `f` is a struct env_facts. Dry run, manual page and the worker's block use these rows. */
 #define WORKER_ENV_LIST(X)                                                                               \
     X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                       \
     X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of its GPU")                  \
@@ -37,11 +36,12 @@
     X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                               \
       "FIFO where workers set timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                            \
     X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                     \
-    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true, "the same for PyTorch before 2.2")       \
+    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                          \
+      "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                      \
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                        \
       "the one GPU of this worker, with --virtual_local_rank")                                           \
     X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                               \
-      "the same, if HIP_VISIBLE_DEVICES is set")                                                         \
+      "CUDA_VISIBLE_DEVICES for AMD GPUs, if inherited")                                                 \
     X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                     \
       "each worker sees a separate GPU (--virtual_local_rank)")                                          \
     X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")             \
@@ -58,16 +58,17 @@
     X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                           \
       "directory where libddp writes a rank's last calls when the job fails")                            \
     X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                       \
-      "--flight_recorder: calls that PyTorch keeps")                                                     \
+      "--flight_recorder: how many calls PyTorch keeps")                                                 \
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                      \
       "--flight_recorder: PyTorch writes the calls at a timeout")                                        \
     X(TORCH_FR_DUMP_TEMP_FILE, "%s/flight_torch_", f->torch_flight, f->torch_flight != NULL,             \
-      "--flight_recorder: the file, without the rank at its end")                                        \
+      "--flight_recorder: start of the files' names, before the rank")                                   \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                               \
-      "the same for PyTorch before 2.9")                                                                 \
-    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL, "the same")                        \
+      "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                 \
+    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                    \
+      "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                             \
     X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s/flight_torch_", f->torch_flight, f->torch_flight != NULL,     \
-      "the same")                                                                                        \
+      "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                                              \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal: progress bars work")
 
 enum worker_env_var {
@@ -77,82 +78,82 @@ enum worker_env_var {
         WORKER_ENV_VARS
 };
 
-/* Return the name of a variable, "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE, to find it in an environment. */
+/* Return the name of a variable, for example "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE. */
 const char *worker_env_name(enum worker_env_var var);
 
-/* Digits of a job's cookie: 128 random bits in hexadecimal, so no two jobs have the same cookie. */
+/* Length of a job's cookie: 128 random bits in hexadecimal. */
 enum { COOKIE_CHARS = 32 };
 
-/* The sources of the values. All texts are borrowed. */
+/* The facts from which the rows compute their values. All texts are borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* restarts after a failure */
-    int attempt;                     /* starts of the workers, including those because nodes joined or left */
+    int restart_count, max_restarts; /* failed attempts so far, and their limit */
+    int attempt;                     /* number of earlier starts of the workers, for any reason */
     const char *master_addr;
     int master_port;
-    bool rank0_store; /* rank 0 hosts the store, with PyTorch's own server; else the launcher */
+    bool rank0_store; /* rank 0 hosts the workers' store; false = the launcher does */
     const char *job, *role;
-    const char *timer_file; /* NULL = as inherited */
-    const char *signals;    /* names, separated by commas */
-    const char *visible;    /* the GPU that the worker sees, NULL = as inherited */
-    bool hip;               /* set HIP's variable to `visible`, too */
-    const char *cookie;     /* NULL = none */
+    const char *timer_file; /* NULL = do not set */
+    const char *signals;    /* names of the signals that stop the job, separated by commas */
+    const char *visible;    /* the GPU that the worker sees; NULL = inherited */
+    bool hip;               /* set HIP_VISIBLE_DEVICES to `visible` too */
+    const char *cookie;     /* NULL = do not set */
     const char *error_file; /* "" = none */
-    const char *nccl_async; /* values of the variable and of its older name */
+    const char *nccl_async; /* TORCH_NCCL_ASYNC_ERROR_HANDLING; the next member is for its older name */
     const char *nccl_async_old;
     bool share_gpu;
     bool set_omp;
     bool terminal;
-    char page[FLIGHT_PAGE_TEXT];   /* "" = none */
-    const char *flight;            /* NULL = as inherited */
-    const char *torch_flight;      /* directory of PyTorch's flight records, NULL = as inherited */
-    unsigned long long timeout_ms; /* 0 = as inherited */
+    char page[FLIGHT_PAGE_TEXT];   /* "" = do not set */
+    const char *flight;            /* NULL = do not set */
+    const char *torch_flight;      /* directory of PyTorch's flight records; NULL = do not set */
+    unsigned long long timeout_ms; /* 0 = do not set */
 };
 
-/* The part of the environment that is the same for all workers of a node: the overrides and the inherited variables,
- * without those that rows of the table replace. Entries are borrowed from the launcher's environment and from
- * --env. */
+/* The part of the environment that all workers of a node share: the overrides, and the inherited variables that no
+ * row replaces. The texts belong to the launcher's environment and to --env. */
 struct env_base {
-    const char **entries; /* overrides first; the array is owned */
+    const char **entries; /* owned array; the first n_overrides entries are from --env */
     size_t n, n_overrides;
     bool replaced[WORKER_ENV_VARS]; /* rows that --env overrides */
 };
 
-/* A block for execve(2). `block` is NULL-terminated; block[0 .. n_ours) are the overrides and the rows of the table,
- * the inherited entries follow. */
+/* The environment of a worker for execve(2). `block` is NULL-terminated. First come n_ours entries of the table
+ * and of --env, then the inherited ones. */
 struct worker_env {
     char **block;
     size_t n, n_ours;
-    char *text; /* private: the text of the rows' entries */
+    char *text; /* private: memory for the entries of the table */
 };
 
-/* Set the facts that depend on the launcher's environment: the NCCL values, and whether to set OMP_NUM_THREADS (more
- * than one worker, and the variable is neither inherited nor in `overrides`). Borrows from `inherited`. */
+/* Set the facts that depend on the launcher's environment: the values for NCCL, and whether OMP_NUM_THREADS must
+ * be set. It is set for more than one worker, if it is neither inherited nor in `overrides`. `facts` then points
+ * into `inherited`. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 
-/* Compute the base. `overrides` are "KEY=VALUE"s; of several with the same name the last is used. The texts must
- * outlive the base. Return false when memory is short. */
+/* Compute the base. `overrides` are "KEY=VALUE" texts, of which the last with the same name is used. All texts
+ * must outlive the base. Return false when memory is short. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n);
 void env_base_free(struct env_base *base);
 
-/* Make the block of one worker; `base` must outlive it. Return false when memory is short. */
+/* Build the environment of a worker. `base` must outlive it. Return false when memory is short. */
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base);
 void worker_env_free(struct worker_env *env);
 
-/* The sources of variables that are not in the table: --env, then ddprun's own environment. Borrowed. */
+/* Where a worker's variables outside the table come from: --env, then ddprun's own environment. Borrowed. */
 struct env_sources {
-    const char *const *overrides; /* "KEY=VALUE"s; of several with the same name the last is used */
+    const char *const *overrides; /* "KEY=VALUE" texts from --env; the last with the same name is used */
     size_t n;
     char *const *inherited;
 };
 
-/* Return the value that a worker gets; NULL when it is not set. Borrowed from the sources. */
+/* Return the value that a worker gets, or NULL if the variable is not set. The value is borrowed. */
 const char *env_sources_find(const struct env_sources *sources, const char *name);
 
-/* Return the value of `name` in an environment block, NULL when it is missing. Borrowed from the block. */
+/* Return the value of `name` in an environment block, or NULL. The value is borrowed. */
 const char *env_find(char *const *environ_block, const char *name);
 
 #endif

@@ -17,7 +17,7 @@ struct console {
     const struct plan *plan; /* plan and sinks belong to the caller */
     struct sinks *sinks;
     uint64_t started_ms;      /* start of ddprun, zero of all event times */
-    bool colour[2];           /* colours on stdout, on stderr */
+    bool colour[2];           /* colours are used on stdout, on stderr */
     struct line_row screen;   /* a terminal whose cursor can be moved */
     struct line_row dumb;     /* a terminal whose cursor cannot be moved */
     struct line_row plain;    /* files and pipes */
@@ -25,14 +25,14 @@ struct console {
     bool midline;             /* stderr of a raw stream ended without a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
-    struct console_fold {     /* --fold: lines of stdout, lines of stderr */
+    struct console_fold {     /* --fold: one for stdout, one for stderr */
         struct console *console;
         struct fold *fold; /* NULL = lines are not folded */
         int sink;
         struct line_row *row;
         struct buf prefix;
     } folds[2];
-    void (*waits)(void *user, uint64_t us); /* called when console_fold_time must be called after `us` */
+    void (*waits)(void *user, uint64_t us); /* requests a call of console_fold_time in `us` microseconds */
     void *user;
 };
 

@@ -33,7 +33,7 @@ bool disk_watch_left(void);
 /* Work that may hang, for example access to a file server that does not answer, runs on a separate thread. The
  * caller waits for a limited time. */
 
-/* The work. If `run` returns in time, the caller owns `user` again. */
+/* Work for aside_run. If `run` returns in time, the caller owns `user` again. */
 struct aside {
     void (*run)(void *user);     /* called on the thread */
     void (*release)(void *user); /* called on the thread if `run` has returned too late */

@@ -100,8 +100,7 @@ void tail_free(struct tail *t);
 
 /* Several streams in one log file: whole lines, each with the name of its worker.
  *
- * Pure. Lines on a terminal are reduced, but a merged file contains every byte of the streams, also each \r, plus
- * the prefixes. */
+ * Pure. A merged file contains every byte of the streams, also each \r, and the prefixes. */
 
 enum { MERGE_LINE_MAX = 1 << 20, MERGE_PREFIX_MAX = 32 };
 

@@ -161,7 +161,7 @@ static void look_if_deleted(struct log_file *f)
         atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
 }
 
-/* Return the news and reset them. They are atomic, because the writer's thread stores them and the event loop
+/* Return the news and reset them. `news` is atomic, because the writer's thread stores the news and the event loop
  * reads them. */
 enum log_news log_file_news(struct log_file *f)
 {
@@ -309,7 +309,7 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
 
 /* --- filtered --------------------------------------------------------------------------------------------- */
 
-/* This file receives its own copy of the lines, because the console treats lines in another way (bars, folding,
+/* The lines for this file are cut separately, because the console treats lines in another way (bars, folding,
  * JSON). Only users who request such a file pay for this. */
 
 /* Return true if the line contains one of the words. As in Python, every line contains the empty word. */
@@ -525,8 +525,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* End all log files. The writer's thread closes each file after its last byte, and frees it. So this function
- * forgets `file`, and its news can no longer be read. */
+/* End all log files. The writer's thread closes and frees each file after its last byte, so the news of these
+ * files can no longer be read. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -602,7 +602,7 @@ static void bury(struct sinks *s, struct sink *sink, const struct writer_state *
     *sink = (struct sink){ 0 };
 }
 
-/* Get the news of a file. They are reported before the state of its slot, because a deletion may explain a
+/* Get the news of a file. News are reported before the state of the slot, because a deletion may explain a
  * failure. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {

@@ -40,8 +40,8 @@ struct writer_target log_file_target(struct log_file *f);
 
 /* The directories of the log files. */
 
-/* Create the job's directory `root`, a path with a '/'. If `root` exists already, fail, because its name contains
- * random text. With `latest`, also create a link "latest" beside `root`, which points to `root`. */
+/* Create the job's directory `root`, a path with a '/'. Fail if `root` exists: its name contains random text. With
+ * `latest`, also create a link "latest" to `root` in the parent directory. */
 ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
 
 /* Create the directories of the workers for the plan's attempt. */

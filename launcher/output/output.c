@@ -25,9 +25,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* An eventfd wakes the loop, not a uv_async. A loop that wakes in the middle of uv_async_send spins until that
- * call ends. If ddprun has a real-time priority (chrt), it would take the processor from the sender and spin for a
- * second. */
+/* The loop is woken by an eventfd instead of a uv_async. A loop that wakes in the middle of uv_async_send spins
+ * until that call ends. If ddprun has a real-time priority (chrt), the spinning loop takes the processor from the
+ * sender for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -183,8 +183,8 @@ static void put_merged(struct stream *s)
     s->group->merged.len = 0;
 }
 
-/* Pass bytes to all consumers. The tail is first, because it never waits for a sink. The console comes before the
- * filtered lines, because it reads the clock for both. */
+/* Pass bytes to all consumers. The tail is first, because the tail never waits for a sink. The console comes
+ * before the filtered lines, because the console reads the clock for both. */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
@@ -577,7 +577,8 @@ static void init_group(struct output *o)
                                       .user = o };
 }
 
-/* Start to fold lines if the user wants it. Events are not folded, because a program needs each event. */
+/* Start to fold lines if the user has requested folding. Events are not folded, because a program needs each
+ * event. */
 static bool fold_lines(struct output *o)
 {
     const struct cli *cli = o->options.plan->cli;

@@ -1,7 +1,6 @@
 /* output.h -- what the workers print, from their pipes to the console and to the log files.
  *
- *     pipe -> stream -> console lines -> "[3] text
- * " -> writer -> stdout, stderr   (in --json: an event per line)
+ *     pipe -> stream -> console lines -> "[3] text\n" -> writer -> stdout, stderr   (in --json: an event per line)
  *                   \-> unchanged -----------------> writer -> log file
  *                   \-> tail, for the report
  *
@@ -91,8 +90,8 @@ bool output_loss(struct output *o, size_t i, struct loss *loss);
  * is valid until the next attempt or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
-/* Read the stderr pipe of a worker that has just exited, and return its last bytes. The result is valid as long as
- * that of output_tails. */
+/* Read the stderr pipe of a worker that has just exited, and return its last bytes, which are valid until the next
+ * attempt or output_close. */
 const struct tail *output_last_words(struct output *o, int local_rank);
 
 /* Close all streams and sinks without waiting for pending bytes. The loop must run afterwards: the last close

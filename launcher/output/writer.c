@@ -75,7 +75,7 @@ struct slot {
     bool dead;          /* the reader of the target is gone, so bytes are dropped */
     bool midline;       /* the last written byte was not a newline */
     int error;          /* errno of the latest write */
-    uint64_t retry_ms;  /* time of the next write after a full disk */
+    uint64_t retry_ms;  /* when the write to a full disk is retried */
     uint64_t dropped;   /* bytes lost since the start */
     int why;            /* errno of the latest loss; 0 = too slow */
     uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after `waiting` */
@@ -155,8 +155,9 @@ static bool has_work(const struct slot *s)
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot that has work now, or NULL. If NULL, *wake_ms is when a slot will have work. The search
- * begins at `from`, so that every slot is served. `from` is unsigned, because it wraps around in long jobs. */
+/* Return the next slot that has work now, or NULL. After NULL, *wake_ms is the time at which a slot will have
+ * work. The search begins at `from`, so that every slot is served. `from` is unsigned, because it wraps around in
+ * long jobs. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();

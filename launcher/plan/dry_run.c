@@ -67,7 +67,7 @@ static const char *stands_for(const struct plan *plan, const char *entry)
     return NULL;
 }
 
-/* Print a variable. If its value is a placeholder, a shell comment says so; the line can still be pasted. */
+/* Print a variable. If its value is a placeholder, append a shell comment; the line can still be pasted. */
 static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
     const char *meaning = stands_for(plan, entry);

@@ -45,8 +45,9 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
 }
 
 /* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default.
- * `join_knob` names its option for messages. torchrun multiplies an interval and a number of attempts for a lost
- * connection, and so does node_timeout_ms. With port 0 no other node can join, so the job begins at once. */
+ * `join_knob` names the option that sets this time. For a lost connection, --rdzv_conf has an interval and a
+ * number of attempts, and node_timeout_ms is their product. With port 0 no other node can join, so the job begins
+ * at once. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -99,8 +100,8 @@ static const char *made_up_name(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* Return true if the user's environment asks rank 0 to host the workers' store. torchrun's variable for this is
- * often set for a whole cluster. So it applies only to programs that may use PyTorch. */
+/* Return true if a variable asks rank 0 to host the workers' store. This variable of torchrun is often set for a
+ * whole cluster. So it applies only to programs that may use PyTorch. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -292,7 +293,7 @@ static void note_task_gpu(struct plan *plan)
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* Note options without effect. They are no errors, because a script may always pass the same options. */
+/* Note options without effect. Such options are no errors, because a script may always pass the same options. */
 static void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
@@ -460,7 +461,7 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* Return the GPU of a task's worker: its index is LOCAL_RANK, as for any worker. */
+/* Return the GPU of a task's worker, or NULL: the visible GPU with the index LOCAL_RANK. */
 static const char *task_gpu(const struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
@@ -528,7 +529,8 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Plan each worker. The first round is a guess, but it shows a wrong pattern of file names before the nodes join. */
+/* Plan each worker. The round is a guess, but with this guess a wrong pattern of file names is found before the
+ * nodes join. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const struct python_choice *python = plan->facts->python;

@@ -29,8 +29,7 @@ enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* A scheduler. It has started this process if all variables in `all` are set, and at least one in `one_of` if that
- * is not empty. */
+/* A scheduler. Its rule: all variables of `all` are set, and if `one_of` is not empty, also one of its variables. */
 static const struct row {
     const char *all[4], *one_of[2];                    /* names of variables, like the next members */
     const char *launch;                                /* command that starts one ddprun on each node */
@@ -105,8 +104,8 @@ static const char *scheduler_env(const struct scheduler_facts *f, const char *na
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* Return a variable as a number of at least 0, or -1 if it is not such a number. Only digits are accepted, because
- * strtol would also accept the beginning of "4(x2)". */
+/* Return a variable as a number of at least 0. Return -1 for any other text, for example for "4(x2)", whose
+ * beginning strtol would accept. */
 static int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -269,7 +268,7 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
  *
  * SLURM_NNODES is read last, because a step may inherit it from an outer shell. */
 
-/* Return the name that the variable has in a step or in a job. */
+/* Return the variable's name: `in_step` in a step, `in_job` otherwise. */
 static const char *of(bool step, const char *in_step, const char *in_job)
 {
     return step ? in_step : in_job;
@@ -362,12 +361,12 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra).
  *
- * These programs set the number of the process and how many processes its node has. They set no variable for the
- * host of process 0, which comes from the batch system around mpirun, or from the user.
+ * Their variables contain the number of the process and how many processes its node has. No variable contains the
+ * host of process 0, so the host comes from the batch system around mpirun, or from the user.
  *
- * They also set no variable for the node's number. With one process per node, it is the number of the process.
+ * No variable contains the node's number. With one process per node, the node has the number of the process.
  * Otherwise processes are placed node by node (the default) or round robin. The local number shows which of these
- * applies. */
+ * orders applies. */
 
 static int node_of(const struct scheduler_tasks *t)
 {
@@ -788,7 +787,7 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes, because each task would start all workers of its node. */
+/* Return true if the job has more tasks than nodes. Each task would start all workers of its node. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -59,7 +59,7 @@ struct scheduler_tasks {
     int nodes, node;
 };
 
-/* Whether the scheduler has started ddprun on all nodes of the job, perhaps on one node, or on one node. */
+/* On how many nodes of the job the scheduler has started ddprun: on all, perhaps on one, on one. */
 enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
 
 /* A problem in the way the job was started. */

@@ -211,7 +211,8 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 
 /* The environments of the workers. The common part is built once; the rest is added when a worker starts. */
 
-/* Use the task's place on the machines, because the worker expects it. In the rendezvous the task is a node. */
+/* Set the task's place on the machines, because the worker expects it. In the rendezvous the task counts as a
+ * node. */
 static void tell_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;
@@ -226,7 +227,8 @@ static bool has_rank0_store(const struct plan *plan)
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
 }
 
-/* Use the store that rank 0 hosts, if there is one. Otherwise the launcher's store stays. */
+/* Set the address and port of the store that rank 0 hosts. If rank 0 hosts none, do nothing: the launcher's store
+ * is set. */
 static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
@@ -264,8 +266,8 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Collect the facts for the environment of a worker. This is done at its start, because the port is not known
- * earlier. */
+/* Collect the facts for the environment of a worker. This happens when the worker starts, because the port is not
+ * known earlier. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,
@@ -489,7 +491,7 @@ static bool plan_stream(const struct plan *plan, const struct plan_worker *w, co
     return stream->file != NULL;
 }
 
-/* Set the files of a worker. The layout is torchrun's, for tools that expect it: <root>/attempt_0/<local
+/* Set the files of a worker in torchrun's layout, which other tools may expect: <root>/attempt_0/<local
  * rank>/stdout.log ... */
 static bool plan_output(const struct plan *plan, struct plan_worker *w)
 {

@@ -273,8 +273,8 @@ static void read_input(struct starter *s)
     }
 }
 
-/* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, which would affect
- * other programs that share the pipe. */
+/* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and other programs
+ * may share stdin. */
 static bool open_pipe_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
@@ -547,8 +547,8 @@ static void spawn_shell(struct peer *p)
         stdio[i].flags = UV_CREATE_PIPE | (i == 0 ? UV_READABLE_PIPE : UV_WRITABLE_PIPE);
         stdio[i].data.stream = (uv_stream_t *)pipes[i];
     }
-    /* A new session, so that Ctrl-C in the terminal does not signal the remote shell; the job gets it as a
-     * message. */
+    /* Ctrl-C in the terminal must not signal the remote shell, so it runs in a new session. The starter passes the
+     * signal on as a message. */
     const uv_process_options_t options = { .file = argv[0],
                                            .args = argv,
                                            .stdio = stdio,

@@ -466,7 +466,7 @@ static const struct hint *find_hint(struct slice text, const struct hint_facts *
     return found;
 }
 
-/* Format a limit as " (1024)", or "" if there is none or it is not known. */
+/* Format a limit as " (1024)", or "" if the limit is missing or not known. */
 enum { LIMIT_SHOWN = SIZE_TEXT_MAX + 16 };
 
 static const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit)

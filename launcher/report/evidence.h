@@ -13,7 +13,7 @@
 #include <time.h>
 
 /* Facts of the kernel about the end of a worker: counters of memory limits, /dev/shm, the kernel's log, core
- * files. They must be collected at once, because the kernel soon drops them.
+ * files. These facts must be collected at once, because the kernel soon drops them.
  *
  *     evidence_new        before the first worker starts
  *     evidence_attempt    before the first worker of each attempt starts: reads the counters to compare with later

@@ -353,8 +353,8 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
-/* Build the report as one object. Each json_add passes ownership to the parent. `workers` is created before its
- * parent exists, so it is freed here if an earlier step fails. */
+/* Build the report as one object. Each json_add passes ownership to the parent. `workers` exists before the
+ * parent, so this function frees `workers` if an earlier step fails. */
 struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -453,8 +453,8 @@ static void leave_in_log_dir(const struct report *r)
         log_warn("cannot write %s/report.json: the file system does not answer", r->plan->log_root);
 }
 
-/* Return true if another node prints the report for `ddprun --hosts`. The node of the failed worker prints it,
- * because this node knows most. If a node was lost or no worker failed, node 0 prints it. */
+/* Return true if another node prints the report for `ddprun --hosts`. The node of the failed worker prints the
+ * report, because this node has the most facts. If a node was lost or no worker failed, node 0 prints the report. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;

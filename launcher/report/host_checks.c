@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,                  /* of guardian and agent, with the store and its clients */
-    FDS_PER_WORKER = 4,        /* two pipes, a pidfd, a connection to the store */
+    FDS = 28,                  /* descriptors of guardian and agent, with the store and its clients */
+    FDS_PER_WORKER = 4,        /* per worker: two pipes, a pidfd, a connection to the store */
     PROCESSES = 3,             /* guardian, agent and the store's thread */
     SHM_PER_WORKER = 16 << 20, /* bytes in /dev/shm for buckets, NCCL and data loaders */
 };

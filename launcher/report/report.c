@@ -156,8 +156,8 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A victim counts as BY_ITSELF, because its code and its time show what happened.
- * KILLED are the workers that did not exit after SIGTERM in time. */
+/* Return how a worker ended. A victim counts as BY_ITSELF: its code and its time show what happened. A worker that
+ * did not exit in time after SIGTERM counts as KILLED. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -269,8 +269,8 @@ static void tell_group(const struct group *g, struct rows *rows, const char *lab
     buf_free(&ranks);
 }
 
-/* Append one sentence for each way in which the other workers ended, with the set of ranks, ordered by the lowest
- * rank. If there are more than GROUPS_MAX sentences, the last refers to the log files. */
+/* Append one sentence for each way in which other workers ended. Sentences are in the order of their lowest rank.
+ * If there are more than GROUPS_MAX, the last sentence refers to the log files. */
 static void report_others(const struct report *r, struct rows *rows)
 {
     struct group groups[GROUPS_MAX];
@@ -519,8 +519,8 @@ static bool put_facts(const struct failure *f, struct buf *out)
     return ok;
 }
 
-/* Append the row that names the failed worker or node. If it belongs to another node, that node's report has the
- * details. */
+/* Append the row that names the failed worker or node. For a worker of another node, the row refers to that node's
+ * report. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
     const bool elsewhere = r->elsewhere != NULL;
@@ -618,8 +618,8 @@ static void first_cause(const struct report *r, struct rows *rows)
     last_words(r, rows);
 }
 
-/* Append why the store was lost, and the remedy. The store runs in a ddprun or in a daemon, so it is lost with
- * this process, or with the network to it. */
+/* Append why the store was lost, and the remedy. The store runs in a ddprun or in a daemon. The store is lost if
+ * this process ends, or if the network to this process fails. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -676,8 +676,8 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* Make a shell pattern for the files of all ranks: a star replaces each %r. A path that is too long is cut; no
- * file exists for it. */
+/* Make a shell pattern for the files of all ranks: a star replaces each %r. A path that is too long is cut,
+ * because no file has such a path. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;

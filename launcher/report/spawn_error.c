@@ -83,7 +83,7 @@ static int machine_of(const struct reader *r)
     return (int)number(r, offsetof(Elf64_Ehdr, e_machine), 2);
 }
 
-/* Copy the loader's path from a segment, if all of it is in these bytes and it ends with a NUL. */
+/* Copy the loader's path from a segment, if the whole path is in these bytes and ends with a NUL. */
 static void copy_interpreter(const struct reader *r, uint64_t segment, char out[ELF_INTERPRETER_MAX])
 {
     uint64_t at = number(r, segment + (r->wide ? 8 : 4), r->wide ? 8 : 4);
@@ -189,7 +189,7 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
  * file is no program. Rows are tried in order. A row applies if its errno matches and all its observations were
  * made. */
 
-/* PATH is cut for the message, because it may be very long. Its beginning shows whether it is the intended PATH. */
+/* The message contains only the beginning of PATH, because PATH may be very long. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
 /* What was observed about the program, as flags. */

@@ -1,4 +1,4 @@
-/* spawn_error.h -- texts about why a program could not be started. They follow from its first bytes and those of a
+/* spawn_error.h -- texts about why a program could not be started, from its first bytes and the first bytes of a
  * program that runs on this machine. Pure: evidence.h reads the files. */
 #ifndef LAUNCHER_REPORT_SPAWN_ERROR_H
 #define LAUNCHER_REPORT_SPAWN_ERROR_H

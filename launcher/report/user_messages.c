@@ -22,8 +22,8 @@
 
 /* {"event":"worker_ended","t":2.5,"rank":1,"local_rank":1,"verdict":"failed","ending":"exit 7",...}
  *
- * Each function builds one object. If memory is short, the object is freed and not printed, because half an object
- * would make the next lines unreadable. */
+ * Each function builds one such object. If memory is short, the object is freed and not printed, because half an
+ * object would make the next lines unreadable. */
 
 /* Append what a program needs to join the job or to find its files, before the first worker runs. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
@@ -182,8 +182,8 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
 }
 
-/* Print a line before the first worker starts. Nothing is queued yet, so the line is printed directly. Queueing it
- * would start the writer's thread, which a job without output does not need. */
+/* Print a line before the first worker starts. The line is printed directly, because the queue is empty. The
+ * writer's thread starts with the first queued bytes, and a job without output does not need this thread. */
 __attribute__((format(printf, 2, 3))) static void note_before(const struct announce *a, const char *fmt, ...)
 {
     char text[2048];

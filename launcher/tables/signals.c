@@ -1,8 +1,8 @@
 /* signals.c -- see signals.h.
  *
- * A second request to stop kills the workers, so a copy of the first must not count. `scancel`, `systemctl stop`
- * and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives two: its own, and the
- * guardian's, which the guardian passes on. Both have the same sender and arrive within COPY_MS. A real second
+ * A second request to stop kills the workers, so a copy of the first request must not count. `scancel`, `systemctl
+ * stop` and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives two signals: its own,
+ * and the copy that the guardian passes on. Both have the same sender and arrive within COPY_MS. A real second
  * request goes to the same process as the first. */
 #include "tables/signals.h"
 
@@ -97,7 +97,7 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Return how to name the sender of a signal that the kernel has sent. For most of these signals it is the
+/* Return the name of the sender if the kernel has sent the signal. The sender of most of these signals is the
  * terminal. */
 static const char *kernel_words(int signal)
 {

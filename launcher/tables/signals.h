@@ -77,7 +77,7 @@ extern const struct signal_row signal_rows[SIGNAL_ROWS];
 
 /* --- effects of signals ------------------------------------------------------------------------------------- */
 
-/* A set of signals. Bit `number` modulo 64 represents a signal. */
+/* A set of signals. Bit N modulo 64 represents signal N. */
 typedef uint64_t signal_set;
 
 /* Parse a list such as "SIGTERM,INT", in which "SIG" is optional. Return DDP_ERR_ARG if a name is invalid; `err`

@@ -281,8 +281,8 @@ static bool put_character(struct buf *out, const uint8_t *p, size_t len, size_t 
     return put_visible(out, p, *used);
 }
 
-/* Append the special sequence or character at `p`: a colour unchanged, an erase as nothing, other bytes as \xNN.
- * Set *used to its length, and *coloured if a colour stays on. */
+/* Append the special sequence or character at `p`: copy a colour, drop an erase sequence, print other bytes as
+ * \xNN. Set *used to its length, and *coloured if a colour stays on. */
 static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {
@@ -326,8 +326,8 @@ bool escape_put_plain(struct buf *out, struct slice line)
  * sees it. Each add function frees its item on failure. So callers combine these functions with &&, and one
  * cJSON_Delete of the root frees the rest. */
 
-/* Return the length of the sequence at `p`, or 0 for an invalid byte. A NUL is invalid, because it would end
- * cJSON's string. */
+/* Return the length of the sequence at `p`, or 0 for an invalid byte. NUL counts as invalid, because cJSON's
+ * strings end at a NUL. */
 static size_t sequence(const uint8_t *p, size_t len)
 {
     return p[0] != 0 ? utf8_sequence(p, len) : 0;

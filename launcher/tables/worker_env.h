@@ -119,8 +119,8 @@ struct env_base {
     bool replaced[WORKER_ENV_VARS]; /* rows that --env overrides */
 };
 
-/* The environment of a worker for execve(2). `block` is NULL-terminated. First come n_ours entries of the table
- * and of --env, then the inherited ones. */
+/* The environment of a worker for execve(2). `block` is NULL-terminated. The first n_ours entries come from the
+ * table and --env, the others are inherited. */
 struct worker_env {
     char **block;
     size_t n, n_ours;
@@ -153,7 +153,7 @@ struct env_sources {
 /* Return the value that a worker gets, or NULL if the variable is not set. The value is borrowed. */
 const char *env_sources_find(const struct env_sources *sources, const char *name);
 
-/* Return the value of `name` in an environment block, or NULL. The value is borrowed. */
+/* Return the value of `name` in an environment block, or NULL. The value points into the block. */
 const char *env_find(char *const *environ_block, const char *name);
 
 #endif

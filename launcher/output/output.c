@@ -108,8 +108,8 @@ struct stream_group {
     struct buf merged;     /* lines of one read for a shared log file */
     int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
-    void (*bar)(void *, bool screen); /* called when console_stream_update must be called later */
-    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* for each read; may be NULL */
+    void (*bar)(void *, bool screen); /* requests a later call of console_stream_update */
+    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* for each read; or NULL */
     void *printed_user;
     void *user;
 };

@@ -43,7 +43,7 @@ struct output_options {
     struct plan *plan;    /* owned by the caller; output_round changes its paths */
     uint64_t started_ms;  /* start of ddprun, zero of all event times */
     void (*idle)(void *); /* called when output_drain is complete */
-    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* for each read; may be NULL */
+    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* for each read; or NULL */
     void *user;
 };
 

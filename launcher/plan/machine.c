@@ -194,7 +194,7 @@ struct nvml_process {
 
 struct machine {
     char text[FILE_SIZE];
-    void *nvml; /* handle of the library; NULL = not available */
+    void *nvml; /* handle of NVML; NULL = not available */
     int (*by_index)(unsigned index, void **device);
     int (*by_uuid)(const char *uuid, void **device);
     int (*pci_info)(void *device, struct nvml_pci *info);

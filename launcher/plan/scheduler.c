@@ -31,9 +31,9 @@ static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
 /* A scheduler. Its rule: all variables of `all` are set, and if `one_of` is not empty, also one of its variables. */
 static const struct row {
-    const char *all[4], *one_of[2];                    /* names of variables, like the next members */
+    const char *all[4], *one_of[2];                    /* names of variables */
     const char *launch;                                /* command that starts one ddprun on each node */
-    const char *size, *rank, *local_size, *local_rank; /* with `rank` alone, 1 = the batch script */
+    const char *size, *rank, *local_size, *local_rank; /* names of variables of tasks; NULL = none */
     const char *job, *job_index;                       /* the job's id, and its index in an array */
     struct list {
         const char *variable;

@@ -49,11 +49,11 @@ struct relay {
     struct buf input; /* bytes that the child's stdin pipe has not accepted yet */
     bool input_ended;
     int signals, listener; /* -1 = none */
-    int child_in;          /* write end of the child's stdin; -1 = closed */
+    int child_in;          /* write end of the child's stdin pipe; -1 = closed */
     char token[REMOTE_TOKEN_MAX];
     pid_t child;        /* pid of the host's ddprun; 0 = not running */
     bool rests;         /* Ctrl-Z has stopped the job; a stopped starter is silent, and this is no failure */
-    uint64_t silent_ms; /* end the job if the starter is silent for longer */
+    uint64_t silent_ms; /* the relay ends the job if the starter is silent for longer */
     uint64_t heard_ms;  /* when the starter's last message arrived */
     uint64_t end_ms;    /* when the relay first told the child to end; 0 = never */
     int terms;          /* how often */

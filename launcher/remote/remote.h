@@ -66,7 +66,7 @@ enum remote_news { REMOTE_HERE, REMOTE_REACHED, REMOTE_ENDED, REMOTE_NEWS };
 
 struct remote_answer {
     enum remote_news news;
-    char version[32]; /* of the relay's ddprun */
+    char version[32]; /* version of the relay's ddprun */
     int port; /* HERE after LISTEN: the port that answers probes; 0 = none. ENDED: the relay's exit code */
     char token[REMOTE_TOKEN_MAX];    /* random text that the port sends to each probe; "-" = none */
     char addresses[REMOTE_LINE_MAX]; /* HERE: the host's own; REACHED: those that answered; blanks between */

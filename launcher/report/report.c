@@ -686,7 +686,7 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append in which calls the other ranks were. */
+/* Append the calls in which the other ranks were. */
 static void stacks(const struct report *r, struct rows *rows)
 {
     bool more = true;

@@ -47,7 +47,7 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
 }
 
 /* Append that a worker has ended. `exit_code` is that of a shell, so 137 may mean exit(137) or SIGKILL. `signal`
- * is present only in the second case. */
+ * is present only if a signal ended the worker. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how)
 {

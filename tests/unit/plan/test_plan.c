@@ -401,7 +401,8 @@ Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_do
     PLAN("--master_port=0", "p");
     cr_assert(plan_print(&plan, &text) && buf_append(&text, "", 1));
     cr_assert(plan_print_json(&plan, &json) && buf_append(&json, "", 1));
-    cr_expect_not_null(strstr((char *)text.data, "MASTER_PORT=0  # stands for"), "%s", (char *)text.data);
+    cr_expect_not_null(strstr((char *)text.data, "MASTER_PORT=0  # placeholder for"), "%s",
+                       (char *)text.data);
     cJSON *o = cJSON_Parse((char *)json.data);
     cJSON *w = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "workers"), 0);
     cr_expect(cJSON_IsNull(cJSON_GetObjectItem(o, "master_port")));
@@ -557,7 +558,7 @@ Test(plan_nodes, a_static_node_knows_its_place, .fini = tear_down)
     cr_assert_str_eq(plan.job, "none");
     cr_assert_eq(plan.workers[1].rank, 5);
     cr_assert(prints("nodes: static, this is node 2 of 3; 15 min to join (--timeout)"));
-    cr_assert(prints("note: the ranks here are correct if each of the 3 nodes has 2 workers"));
+    cr_assert(prints("note: the ranks shown are correct if each of the 3 nodes has 2 workers"));
     cr_assert(prints("rank 5: local rank 1"));
 }
 
@@ -571,8 +572,8 @@ Test(plan_nodes, an_elastic_node_waits_for_its_ranks, .fini = tear_down)
     cr_assert_eq(plan.meeting.port, 29400);
     cr_assert(prints("nodes: elastic, 1 to 4; 10 min to join (--timeout)"));
     cr_assert(prints("rank ?: local rank 1"));
-    cr_assert(prints("WORLD_SIZE=8  # stands for a value that the rendezvous assigns"));
-    cr_assert(prints("MASTER_ADDR=n0  # stands for the numeric address"));
+    cr_assert(prints("WORLD_SIZE=8  # placeholder for a value that the rendezvous assigns"));
+    cr_assert(prints("MASTER_ADDR=n0  # placeholder for the numeric address"));
     cr_assert(prints("        LOCAL_RANK=1\n"));
 }
 

@@ -585,7 +585,7 @@ bool fold_put(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* A worker that provokes collisions slows down only the console of its own job. */
+    /* A worker that provokes collisions slows down only the console of this job. */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))

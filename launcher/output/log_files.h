@@ -142,7 +142,7 @@ uint64_t sinks_written(struct sinks *s);
 /* Drop queued bytes that cannot be written now, because the job ends. */
 void sinks_wait_no_more(struct sinks *s);
 
-/* Get the next event that was not reported yet. Return false if there is none. */
+/* Get the next event that was not reported yet. Return false after the last event. */
 bool sinks_next_event(struct sinks *s, struct sink_event *event);
 
 /* Get the loss of the i-th sink that has lost bytes; queued bytes count as lost. Return false after the last sink. */

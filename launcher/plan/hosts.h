@@ -12,7 +12,7 @@
 
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
-/* What is known about a list of hosts. */
+/* Facts about a list of hosts. */
 struct host_list {
     int n; /* number of different hosts */
     char first[HOST_NAME_SIZE];

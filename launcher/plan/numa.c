@@ -18,7 +18,7 @@
 
 enum { PATH_SIZE = 160, CACHE_LEVELS_MAX = 16 };
 
-/* What the decision about a GPU needs. */
+/* Input for the decision about a GPU. */
 struct question {
     const struct numa_look *look;
     const struct gpu_list *gpus;

@@ -73,7 +73,7 @@ struct plan_meeting {
     char program[PLAN_PROGRAM_SIZE]; /* its name without directory, to detect nodes of another job */
 };
 
-/* What one round of the rendezvous means for this node. */
+/* The results of one round of the rendezvous for this node. */
 struct plan_round {
     int attempt;  /* number of earlier rounds, used in the names of directories */
     int restarts; /* number of earlier rounds that failed: TORCHELASTIC_RESTART_COUNT */
@@ -150,8 +150,8 @@ bool plan_gets_input(const struct plan *plan, int local_rank);
 /* Return true if colours are allowed. NO_COLOR (https://no-color.org) and TERM=dumb forbid them. */
 bool plan_wants_colour(const struct plan *plan);
 
-/* Return the argument of flight_path() for the workers' flight records, or NULL if there are none. The text is
- * borrowed. */
+/* Return the argument of flight_path() for the workers' flight records, or NULL if the job has no records. The
+ * text is borrowed. */
 const char *plan_flight(const struct plan *plan);
 
 /* Build the environment of a worker. After DDP_OK the caller frees it with worker_env_free, before the plan is

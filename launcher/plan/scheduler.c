@@ -160,8 +160,8 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* Return the next number in `text`, or 0 if there is none. A number that is too large wraps around, in the same
- * way on every node. */
+/* Return the next number in `text`, or 0 if no number follows. A number that is too large wraps around, in the
+ * same way on every node. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -601,7 +601,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
     return one;
 }
 
-/* Return the row of the scheduler called `name`, or IDS if there is none. */
+/* Return the row of the scheduler called `name`, or IDS if no row has this name. */
 static int named(const char *name)
 {
     int id = 0;

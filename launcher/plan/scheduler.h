@@ -92,8 +92,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
                           struct ddp_err *err);
 
 /* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive
- * `cli`. A problem of the layout is stored in s->finding. If the user has set another value, s->notes says so.
- * Return DDP_ERR_ARG for an invalid value. */
+ * `cli`. A problem of the layout is stored in s->finding. Options that the user has set to other values are noted
+ * in s->notes. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
 /* Append what --explain prints to `out`, as text or as a JSON object. Return false if memory is short. dry_run.c

@@ -61,7 +61,7 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
  * answer. */
 #define REMOTE_ANSWER "\036ddprun "
 
-/* What a relay reports: HERE at its start and after LISTEN, REACHED after PROBE, ENDED before it exits. */
+/* Kinds of answers: HERE at the relay's start and after LISTEN, REACHED after PROBE, ENDED before the relay exits. */
 enum remote_news { REMOTE_HERE, REMOTE_REACHED, REMOTE_ENDED, REMOTE_NEWS };
 
 struct remote_answer {

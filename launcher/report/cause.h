@@ -45,7 +45,7 @@ struct store_end {
     const char *code;   /* code of this finding; "" or NULL = no finding */
 };
 
-/* What the store reports about a rank that left while others waited for it, or about a connection that broke. */
+/* The store's report about a rank that left while others waited for it, or about a connection that broke. */
 struct left_early {
     const char *subject;    /* for example "rank 0 (n1, pid 7)"; "" or NULL = not known */
     const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL = none */
@@ -107,7 +107,7 @@ bool cause_why(const struct report *r, struct buf *out);
 /* Append the remedy. */
 bool cause_remedy(const struct report *r, struct buf *out);
 
-/* Append where the core file is, or why there is none. */
+/* Append the place of the core file, or the reason why it is missing. */
 bool cause_core(const struct report *r, struct buf *out);
 
 /* Append the last `max` lines of the first failure's stderr, or of its stdout if stderr is empty, and set
@@ -115,8 +115,8 @@ bool cause_core(const struct report *r, struct buf *out);
  * of lines. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout);
 
-/* Find the path of a file on a full file system in the error file or the last lines. Return false if there is
- * none. */
+/* Find the path of a file on a full file system in the error file or the last lines. Return false if these texts
+ * contain no such path. */
 bool cause_full_path(const struct report *r, char path[PATH_MAX]);
 
 /* Append a sentence that explains the error file or the last lines. */
@@ -140,7 +140,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f);
 
 /* --- common last lines of workers, and their meaning ------------------------------------------------------- */
 
-/* What decides about a hint besides the text. In a zeroed struct no fact is known. */
+/* Facts that decide about a hint besides the text. In a zeroed struct no fact is known. */
 struct hint_facts {
     const char *python;  /* path of the Python that ran the worker; borrowed; NULL = not known */
     bool no_gpu;         /* this machine has no GPU */
@@ -152,7 +152,7 @@ struct hint_facts {
 };
 
 /* Find an absolute path in a line such as "No space left on device: '/data/x'" or "write '/data/x': Disk quota
- * exceeded". Return false if there is none. */
+ * exceeded". Return false if no line contains such a path. */
 bool hint_full_path(struct slice last_lines, char path[PATH_MAX]);
 
 /* Append the hint for the last lines, or nothing if no row of the table applies. Return false when memory is

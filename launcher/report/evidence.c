@@ -134,9 +134,9 @@ static bool writes_core(int signal)
     return false;
 }
 
-/* Record the core file of a worker, or why there is none. `status` is from waitpid. `began` is a time before the
- * worker's start, because older files belong to other processes. Do nothing after a signal that writes no core
- * file, such as SIGKILL. */
+/* Record the core file of a worker, or the reason why it is missing. `status` is from waitpid. `began` is a time
+ * before the worker's start, because older files belong to other processes. Do nothing after a signal that writes
+ * no core file, such as SIGKILL. */
 static void coredump_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))

@@ -136,7 +136,7 @@ static bool next_line(struct slice *text, struct slice *line)
     return true;
 }
 
-/* Parse the digits at `p`, in base 10 or 16. Return false if there are none. */
+/* Parse the digits at `p`, in base 10 or 16. Return false if the text has no digits. */
 static bool number_at(const char *p, size_t len, int base, unsigned long long *value)
 {
     char digits[24];
@@ -321,7 +321,7 @@ enum { NO_SIGNAL = 0 };
 /* A smaller /dev/shm has its default size, which is too small for training. */
 static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
 
-/* What was observed about a worker's end, as flags. */
+/* Flags for the observations about a worker's end. */
 enum {
     ALWAYS = 0,
     OOM_IN_CGROUP = 1 << 0,
@@ -342,7 +342,7 @@ enum {
 };
 
 /* Return the flags of all observations. /dev/shm counts as full if at most 1 % is free. But the worker's end frees
- * space before /dev/shm is read. So a small /dev/shm (docker's default is 64 MiB) is an observation of its own. */
+ * space before /dev/shm is read. So a small /dev/shm (docker's default is 64 MiB) has a separate flag. */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {

@@ -15,7 +15,7 @@ enum oom_kind {
     OOM_SYSTEM, /* the whole machine had no memory left */
 };
 
-/* Where the core file is, or why there is none. */
+/* The place of the core file, or the reason why it is missing. */
 enum coredump_kind {
     CORE_UNKNOWN,    /* not examined, or the signal writes no core file */
     CORE_FILE,       /* found, at `core` */

@@ -146,7 +146,7 @@ static bool add_evidence(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the worker's error file, or null if there is none. */
+/* Add the worker's error file, or null if the worker wrote none. */
 static bool add_error(cJSON *o, const struct report *r)
 {
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
@@ -309,7 +309,7 @@ static bool add_local_only(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the stacks of the other workers at the first failure. The array is empty if there are none. */
+/* Add the stacks of the other workers at the first failure. Without stacks the array is empty. */
 static bool add_stacks(cJSON *o, const struct report *r)
 {
     return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());

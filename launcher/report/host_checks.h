@@ -43,7 +43,7 @@ bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *hos
  * and return the number of findings. If the driver does not answer within 200 ms, return 0. */
 int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX]);
 
-/* What a node knows about the loss of its store. All texts are borrowed. */
+/* Facts about the loss of a node's store. All texts are borrowed. */
 struct store_loss {
     const char *host;    /* name of this host */
     int node_rank;       /* -1 = not known yet */

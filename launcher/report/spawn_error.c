@@ -192,7 +192,7 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
 /* The message contains only the beginning of PATH, because PATH may be very long. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
-/* What was observed about the program, as flags. */
+/* Flags for the observations about a program. */
 enum {
     ALWAYS = 0,
     SEARCHED = 1 << 0,   /* a name without a slash was not found in PATH */

@@ -34,7 +34,7 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look);
 enum { ELF_MACHINE_NAME_MAX = 32 };
 const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX]);
 
-/* What is at a path: of the program, or of its interpreter or loader. */
+/* Kinds of a path. The path may name the program, its interpreter or its loader. */
 enum path_kind {
     PATH_UNKNOWN, /* not examined, or cannot be examined */
     PATH_MISSING, /* nothing */
@@ -46,8 +46,8 @@ enum path_kind {
 
 enum { INTERPRETER_MAX = 256 };
 
-/* What is known about a program that could not be started. These facts explain the errno of execve, which has
- * several meanings. */
+/* Facts about a program that could not be started. These facts explain the errno of execve, which has several
+ * meanings. */
 struct program_look {
     char path[PATH_MAX]; /* the path that was examined; "" = none */
     enum path_kind kind;

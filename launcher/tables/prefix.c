@@ -60,8 +60,8 @@ static ddp_status add_field(struct prefix *p, const char *name, size_t len, stru
     return prefix_refuse(err, "unknown field", name, len);
 }
 
-/* Return the length of the name at `p`, or 0 if there is none. A name does not begin with a digit, so "$5" is
- * text. */
+/* Return the length of the name at `p`, or 0 if no name begins there. A name does not begin with a digit, so "$5"
+ * is text. */
 static size_t name_length(const char *p)
 {
     size_t n = 0;

@@ -1,9 +1,9 @@
 /* agent.c -- see agent.h.
  *
  * The state machine is one table of states by events. A cell of the table is a function that changes the struct,
- * appends effects and returns the next state. Every cell has a function. The function `ignore` shows that an event
- * needs no reaction, so that a missing reaction cannot be an oversight. Functions about the job come first: the steps
- * after the end of an attempt, and the decisions of the store. Functions about workers (run_) follow after the table.
+ * appends effects and returns the next state. Every cell has a function. An event that needs no reaction has the
+ * function `ignore`, so an empty cell is a mistake. Functions about the job come first: the steps after the end of an
+ * attempt, and the decisions of the store. Functions about workers (run_) follow after the table.
  *
  * The agent reports to the store in this order: failed (at once), exited (for each worker), cause and stopped (when
  * no process is left). After `stopped`, or after `done` if all workers succeeded, this node waits for the verdict. */
@@ -19,7 +19,7 @@
 
 /* The progress of a stop. */
 struct stop {
-    int by_user, requests; /* signal of the user's first request, 0 = none; number of requests */
+    int by_user, requests; /* signal of the user's first stop request, 0 = none; number of requests */
     int signal;            /* signal that the current stop sends to workers; 0 before any stop */
     bool sweep_hard;       /* leftovers were sent SIGKILL */
     uint64_t give_up_ms;   /* when to stop waiting for processes that survive SIGKILL */
@@ -47,10 +47,9 @@ struct agent {
     uint64_t settle_until_ms; /* when to stop waiting for workers that the kernel is still cleaning up */
     bool said_dying;          /* the user was told that the kernel is still cleaning up a worker */
     int first_failure,
-        first_victim; /* local ranks, -1 = none; a worker that only lost its peer becomes the first failure if no
-                       * other worker failed */
+        first_victim; /* local ranks, -1 = none; first_victim is the first worker that only lost its peer */
     struct agent_worker *workers;
-    struct agent_effect *effects; /* room for the largest number of effects of one step */
+    struct agent_effect *effects; /* allocated for the largest number of effects of one step */
     size_t n_effects;
 };
 
@@ -106,7 +105,7 @@ static enum agent_state ignore(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* End the agent. The effect includes the exit code, so that the shell need not ask for it. */
+/* End the agent. EFFECT_FINISH has ddprun's exit code. */
 static enum agent_state finish(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -123,8 +122,8 @@ static bool in_hurry(const struct agent *a)
     return a->stop.by_user != 0 || a->stop.stuck;
 }
 
-/* Wait for the verdict. The verdict arrives only after the slowest node has reported. The wait is short, because a
- * user may already have waited, or a process may hang in the kernel. */
+/* Report the end of the attempt to the store, and wait for the verdict. If the user has requested a stop, or a
+ * process hangs in the kernel, wait only AGENT_LEAVE_MS. */
 static enum agent_state await(struct agent *a)
 {
     if (a->store_lost || a->judged)
@@ -136,8 +135,8 @@ static enum agent_state await(struct agent *a)
     return AGENT_WAIT_VERDICT;
 }
 
-/* Stop waiting for processes that even SIGKILL did not end. The report lists them. A new attempt could not run beside
- * them. */
+/* Stop waiting for processes that survived SIGKILL. No new attempt follows, because these processes may still use the
+ * GPUs. */
 static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -147,15 +146,15 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
     return await(a);
 }
 
-/* Kill the leftovers: the processes that workers have started and that still run. Kill at least once, even if the
- * grace period is over. */
+/* Kill the leftovers, which are the running processes that workers have started. Send SIGKILL at least once before
+ * giving up. */
 static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 {
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
 }
 
-/* Wait for the other nodes, because every worker of this node ended with 0. With a single node the job has succeeded,
- * so do not wait for a verdict. */
+/* Wait for the other nodes, because every worker of this node ended with 0. The job of a single node has succeeded
+ * and ends now. */
 static enum agent_state linger(struct agent *a)
 {
     agent_emit(a, EFFECT_TELL_DONE, -1, 0);
@@ -198,8 +197,8 @@ static enum agent_state back_off(struct agent *a)
     return AGENT_BACKING_OFF;
 }
 
-/* Handle a verdict. Between two rounds, ignore a restart, because the job cannot grow then. A node that its user has
- * stopped takes no part in later rounds. */
+/* Handle a verdict. While this node waits for the next round, ignore a second request to restart. A node that its
+ * user has stopped takes no part in later rounds. */
 static enum agent_state judged(struct agent *a, const struct agent_event *e)
 {
     const bool waits = a->state == AGENT_BACKING_OFF || a->state == AGENT_GATHERING;
@@ -213,8 +212,8 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* Handle a verdict that arrives while a worker still runs here, because the store has declared this node lost. Only
- * the first verdict is used. */
+/* Handle a verdict that arrives while a worker still runs here: the store has declared this node lost. Use only the
+ * first verdict. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
     if (e->verdict.restart || a->judged)
@@ -224,7 +223,7 @@ static enum agent_state judged_early(struct agent *a, const struct agent_event *
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : a->state;
 }
 
-/* Handle the failure of another node while this node, whose workers have succeeded, waits for the others. */
+/* Handle the failure of another node after the workers of this node have succeeded. */
 static enum agent_state told_waiting(struct agent *a, const struct agent_event *e)
 {
     agent_hear_told(a, e);
@@ -233,9 +232,8 @@ static enum agent_state told_waiting(struct agent *a, const struct agent_event *
     return AGENT_DRAINING;
 }
 
-/* Continue to wait for other nodes, and print this once. After a timeout, the exit code stays 0. The node that hosts
- * the store must outlive the other nodes. Such a node waits until the other nodes end or are lost, or until its user
- * stops it. */
+/* Print whether this node still waits for other nodes. At the timeout, end with exit code 0. A node that hosts the
+ * store does not end at the timeout, because the other nodes need the store. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->linger_until_ms;
@@ -246,8 +244,8 @@ static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Continue to wait for the verdict, because other nodes may use their full grace period. Meanwhile the agent detects
- * a lost connection, because both sides send heartbeats every second. */
+/* Print that this node still waits for the verdict, because other nodes may use their full grace period. Wait without
+ * a limit: missing heartbeats reveal a lost store. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -265,15 +263,14 @@ static enum agent_state join_again(struct agent *a, const struct agent_event *e)
     return AGENT_GATHERING;
 }
 
-/* End at once after the user's stop, because no worker runs. */
+/* End at once when the user requests a stop, because no worker runs. */
 static enum agent_state user_leaves(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
     return finish(a, e);
 }
 
-/* Handle the user's stop while only messages remain to be exchanged. Wait briefly for the verdict. After the second
- * request, do not wait. */
+/* Handle the user's stop when no process of the attempt is left. Wait only briefly for the verdict. */
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -298,7 +295,7 @@ static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* End, because the store was lost between two rounds or before the first round. No further round can begin. */
+/* End, because the store was lost and no further round can begin. */
 static enum agent_state lost_between(struct agent *a, const struct agent_event *e)
 {
     agent_lose_store(a);
@@ -344,15 +341,14 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
 /* The cells about workers: start, end, and the steps of a stop.
  *
  * A worker has failed by itself if the agent did not request its end. Two workers may fail in the same instant. The
- * agent then requests a signal for the second worker before the agent receives the end of this worker. The shell
- * reports that the worker ended before the signal was sent (`unasked`). The end of such a worker is also a failure,
- * but never the first failure.
+ * agent may then request a signal for a worker that has already ended. The shell reports the end of this worker with
+ * `unasked`. Such an end is a failure, but never the first failure.
  *
  * A worker whose peer dies may end before the peer, because the connection breaks while the kernel still cleans up
  * the peer or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or
  * in its output (`lost_peer`). The agent then waits for a while (settle_ms) and stops no worker. A worker that fails
  * in this time has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time,
- * this worker has also failed, so the agent waits for its status. */
+ * the agent waits for the exit status of this worker. */
 
 /* Reset to the state before the first start. */
 static void agent_forget(struct agent *a)
@@ -374,16 +370,16 @@ static void agent_emit(struct agent *a, enum agent_effect_type type, int local_r
         (struct agent_effect){ .type = type, .local_rank = local_rank, .signal = sig };
 }
 
-/* Request the start of a worker. Only one start is in progress at a time. `spawning` has its local rank, so an answer
- * for another rank changes nothing. */
+/* Request the start of a worker. Only one start is in progress at a time. `spawning` is the local rank of this start;
+ * the agent ignores an answer for another rank. */
 static void effect_spawn(struct agent *a, int local_rank)
 {
     a->spawning = local_rank;
     agent_emit(a, EFFECT_SPAWN, local_rank, 0);
 }
 
-/* Signal a worker to stop. Send SIGCONT after any signal except SIGKILL, because a stopped process would not react to
- * the first signal and would use up the whole grace period. */
+/* Send the stop signal to a worker, then SIGCONT, because a process suspended by SIGSTOP reacts to no signal except
+ * SIGKILL. */
 static void effect_stop_worker(struct agent *a, int local_rank)
 {
     struct agent_worker *w = &a->workers[local_rank];
@@ -393,7 +389,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     w->told_to_stop = true;
 }
 
-/* Signal all workers. A worker that starts later also gets `signal`. */
+/* Signal all workers, and keep `signal` for a worker that starts later. */
 static void tell_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;
@@ -404,8 +400,8 @@ static void tell_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
-/* Kill the leftovers, the last step of a stop. Leftovers may keep forking, so repeat the kill until no leftover
- * remains or the time is up. The time includes earlier kills. */
+/* Send SIGKILL to the leftovers. Leftovers may keep forking, so the next tick repeats this step until no leftover
+ * remains or `give_up_ms` is reached. */
 static enum agent_state agent_sweep_kill(struct agent *a)
 {
     a->stop.sweep_hard = true;
@@ -414,8 +410,7 @@ static enum agent_state agent_sweep_kill(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop the processes that the workers left. These processes get a short grace period, unless SIGKILL was sent
- * already. */
+/* Stop the processes that the workers left. After an earlier SIGKILL, these processes get no grace period. */
 static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
@@ -428,15 +423,15 @@ static enum agent_state sweep(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop leftovers if no worker is left. A start without an answer prevents this, because its process may exist
+/* Stop the leftovers if no worker runs and no start is unanswered. An unanswered start may have created a process
  * already. */
 static enum agent_state sweep_if_gone(struct agent *a)
 {
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* Return true if a failure is the reason of the stop. For any other reason (the user stops, the job grows, a program
- * cannot be started), the workers' stacks explain nothing. */
+/* Return true if the stop follows a failure of a running worker. After any other reason, such as a stop by the user,
+ * the stacks of the workers explain nothing. */
 static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
@@ -444,7 +439,7 @@ static bool is_stopped_by_failure(const struct agent *a)
     return a->alive > 0 && a->stop.by_user == 0 && !not_started && (!a->told || a->told_code != 0);
 }
 
-/* Stop all workers. Set the state before signalling, because the next step is the sweep if no worker is left. */
+/* Stop all workers. If no worker is left, continue with the sweep. */
 static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
@@ -455,16 +450,16 @@ static enum agent_state agent_stop_all(struct agent *a, int sig)
     return sweep_if_gone(a);
 }
 
-/* Make a worker the first failure. Report it to the store before anything else, because the store orders the failures
- * of all nodes by arrival. */
+/* Make a worker the first failure, and report the failure to the store before anything else. The store orders the
+ * failures of all nodes by arrival. */
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
     agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
 }
 
-/* Note the end of a worker as a failure. After a stop by the user or the store, or after the loss of the store, no
- * end is a cause, because stopped workers may end in any way. */
+/* Record the end of a worker as a failure. Once the user or the store has stopped the job, or the store is lost,
+ * record nothing, because a stopped worker may end in any way. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->told || a->store_lost)
@@ -475,7 +470,7 @@ static void note_failure(struct agent *a, int local_rank)
         make_cause(a, local_rank);
 }
 
-/* If no other cause was found, make the first worker that lost its peer the cause. */
+/* If no worker has failed by itself, make the first worker that lost its peer the first failure. */
 static void agent_settle(struct agent *a)
 {
     if (a->first_failure < 0 && a->first_victim >= 0 && !a->told && !a->store_lost)
@@ -487,14 +482,14 @@ static bool has_failed(const struct agent *a)
     return a->first_failure >= 0 || a->told;
 }
 
-/* Set why no restart follows. This is needed only if the job has failed and restarts were allowed. */
+/* Record why no restart follows. Ignore the reason unless the job has failed and restarts were allowed. */
 static void agent_explain(struct agent *a, enum no_restart why)
 {
     if (has_failed(a) && a->options.max_restarts > 0)
         a->no_restart = why;
 }
 
-/* Report once that this node leaves. Later ends on this node do not matter to other nodes. */
+/* Report once to the store that this node leaves the job. */
 static void agent_leave(struct agent *a)
 {
     if (!a->left && !a->store_lost)
@@ -504,7 +499,7 @@ static void agent_leave(struct agent *a)
 
 /* --- cells of the table --------------------------------------------------------------------------------- */
 
-/* Begin an attempt: all nodes have joined, and the key space is empty. */
+/* Begin an attempt. All nodes have joined, and the store is empty. */
 static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
     agent_forget(a);
@@ -538,14 +533,14 @@ static enum agent_state run_started(struct agent *a, const struct agent_event *e
     return a->state;
 }
 
-/* Start no more workers, because a worker has ended after losing its peer, and the peer will not return. */
+/* Mark the worker as started, but start no more workers, because a worker has lost its peer. */
 static enum agent_state run_started_settling(struct agent *a, const struct agent_event *e)
 {
     mark_started(a, e);
     return a->state;
 }
 
-/* Stop a worker that was being started when the stop began, because it missed the signal. */
+/* Stop a worker whose start was in progress when the stop began. This worker missed the stop signal. */
 static enum agent_state run_started_late(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e))
@@ -553,8 +548,8 @@ static enum agent_state run_started_late(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* Handle a worker that could not be started. Stop the other workers, as after any failure. During a stop, only note
- * that this worker needs no waiting. */
+/* Handle a worker that could not be started. Stop the other workers. During a stop, the other workers have already
+ * been signalled. */
 static enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -568,7 +563,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* Wait for the end of a lost peer. The worker reported the lost peer and ended before any stop. */
+/* Wait a while for the end of the peer that an ended worker has lost. */
 static enum agent_state doubt(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
@@ -576,9 +571,9 @@ static enum agent_state doubt(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return true if a worker ended by the same import error as the first failure. An import error usually ends every
- * worker, and another attempt would then end in the same way. So the agent stops no worker while each further worker
- * ends soon after the previous worker. Without restarts, this wait is not needed. */
+/* Return true if a worker ended soon after its start by the same import error as the first failure. Usually such an
+ * error ends every worker, and a restart is useless. To find this out, the agent waits for the other workers before a
+ * stop. */
 static bool repeats_import_error(const struct agent *a, const struct agent_worker *w)
 {
     const struct agent_worker *first = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
@@ -586,8 +581,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for the next worker with the same import error. If the first worker took long to fail, the machine is busy, so
- * the other workers may take equally long. */
+/* Wait for the next worker with the same import error. Wait as long as the first worker needed to fail, within
+ * limits, because a busy machine slows all workers. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -599,10 +594,8 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return the verdict on a worker that has ended. ddprun caused the end if the worker died of ddprun's signal or
- * exited after that signal. The time between signal and end is no evidence, because a handler may end a worker in
- * less than a millisecond. If the worker died of SIGKILL before ddprun sent SIGKILL, another process or the kernel
- * caused the end. */
+/* Return the verdict on a worker that has ended. ddprun caused the end if the worker was signalled before it ended.
+ * SIGKILL before ddprun's own SIGKILL came from another process or from the kernel. */
 static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w,
                                  const struct agent_event *e)
 {
@@ -616,8 +609,8 @@ static enum worker_verdict judge(const struct agent *a, const struct agent_worke
     return e->lost_peer ? WORKER_VICTIM : WORKER_FAILED;
 }
 
-/* Handle the end of a worker. Report every end to the store, including exit code 0. This rank can no longer arrive at
- * barriers, so other ranks must not wait for it. */
+/* Handle the end of a worker. Report every end to the store, even with exit code 0, because this rank can no longer
+ * arrive at barriers. */
 static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
 {
     struct agent_worker *w = &a->workers[e->local_rank];
@@ -652,8 +645,8 @@ static enum agent_state await_end_of(struct agent *a, int local_rank)
     return a->state;
 }
 
-/* Make the worker that lost its peer the cause, because no other worker has failed. First wait for a worker that the
- * kernel is still cleaning up. */
+/* Make the first worker that lost its peer the cause. First wait for a worker that the kernel is still cleaning
+ * up. */
 static enum agent_state run_settled(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
@@ -671,7 +664,7 @@ static enum agent_state run_user_stops(struct agent *a, const struct agent_event
     return agent_stop_all(a, e->signal);
 }
 
-/* Note that another node has failed. Later ends of this node's workers are consequences. */
+/* Record that the store has stopped this node, usually because another node has failed. */
 static void agent_hear_told(struct agent *a, const struct agent_event *e)
 {
     a->told = true;
@@ -684,15 +677,15 @@ static enum agent_state run_told(struct agent *a, const struct agent_event *e)
     return agent_stop_all(a, SIGTERM);
 }
 
-/* Note that another node failed first. A worker of this node also failed, or the stop had already begun. */
+/* Record that another node failed first, while this node is already stopping its workers. */
 static enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
 {
     agent_hear_told(a, e);
     return a->state;
 }
 
-/* Note that the store has received this node's failure. The failure stays the job's cause, even if the store is lost
- * later. */
+/* Record that the store has received this node's failure. The failure stays the job's cause, even if the store is
+ * lost later. */
 static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -700,9 +693,9 @@ static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Withdraw a failure that another node reported. The store may report a worker that lost its peer before it detects
- * that the peer's whole node is lost. The store is now also lost, so the true cause cannot arrive, and the reported
- * end is only a consequence. */
+/* Forget another node's failure if that failure was only a lost peer. The store may report a worker that lost its
+ * peer before detecting that the peer's node is lost. After the loss of the store, the true cause can no longer
+ * arrive. */
 static void forget_victim_elsewhere(struct agent *a)
 {
     if (a->judged || a->told_code != DDP_EXIT_PEER_LOST)
@@ -711,8 +704,9 @@ static void forget_victim_elsewhere(struct agent *a)
     a->told_code = 0;
 }
 
-/* Note that the store is lost. Workers also use the store, and a worker may exit after losing the store before this
- * node detects the loss, so such an end is no failure. The failed start of a program is not caused by the loss. */
+/* Record that the store is lost. A worker that lost the store may end before this node detects the loss, so no
+ * earlier end counts as a failure. Exceptions: the store has received the failure, or the program could not be
+ * started. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -735,7 +729,7 @@ static enum agent_state run_lose_store(struct agent *a, const struct agent_event
     return agent_stop_all(a, SIGTERM);
 }
 
-/* Note during a stop that the store is gone, so the end of the stop cannot be reported. */
+/* Record the loss of the store during a stop. The end of the stop can no longer be reported. */
 static enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -754,15 +748,14 @@ static enum agent_state run_kill_all(struct agent *a, const struct agent_event *
     return AGENT_KILLING;
 }
 
-/* Kill the leftovers at once after the user's second request. The time limit for unkillable processes
- * starts again. */
+/* Kill the leftovers after the user's second request, and restart the time limit for unkillable processes. */
 static enum agent_state sweep_now(struct agent *a)
 {
     a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
     return agent_sweep_kill(a);
 }
 
-/* Note the user's stop of an attempt that has ended, or is ending, for another reason. */
+/* Record that the user requests a stop while the attempt ends, or has ended, for another reason. */
 static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
@@ -771,7 +764,7 @@ static void agent_note_stop(struct agent *a, const struct agent_event *e)
     agent_leave(a);
 }
 
-/* Handle a user's request while a stop is in progress. The first request changes nothing, the second kills
+/* Handle a user's request while a stop is in progress. The first request is only recorded, the second request kills
  * at once. */
 static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
@@ -787,10 +780,9 @@ static enum agent_state run_user_insists(struct agent *a, const struct agent_eve
 
 /* --- agent facts ------------------------------------------------------------------------------------------ */
 
-/* The queries of agent.h, and the exit code, which is one number for the ends of all workers.
+/* The queries of agent.h, and the computation of ddprun's exit code.
  *
- * An end that ddprun caused says nothing about the job. So such an end never becomes the exit code, under any
- * policy. */
+ * The exit code of a worker that ddprun stopped never becomes ddprun's exit code, under any policy. */
 
 uint64_t agent_deadline(const struct agent *a)
 {
@@ -807,8 +799,8 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
     return &a->workers[local_rank];
 }
 
-/* Return the local rank of the worker that failed first in time, or -1 without a failure. Every report and every exit
- * code starts from this worker. */
+/* Return the local rank of the worker that failed first, or -1 without a failure. Every report and every exit code
+ * uses this worker. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -834,7 +826,7 @@ uint64_t agent_backoff(const struct agent *a)
     return a->verdict.backoff_ms;
 }
 
-/* Return the reason for not restarting. Users who requested restarts see this reason. */
+/* Return why no attempt followed. */
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;
@@ -910,7 +902,7 @@ static bool has_own_code(const struct agent_worker *w)
            w->verdict == WORKER_NOT_STARTED;
 }
 
-/* Return the highest exit code, for scripts that give the worst kind of failure the highest number. */
+/* Return the highest exit code. Some scripts use higher exit codes for worse failures. */
 int agent_max_code(const struct agent *a)
 {
     int highest = 0;
@@ -922,8 +914,7 @@ int agent_max_code(const struct agent *a)
     return highest;
 }
 
-/* Return the exit code of local rank 0, even if the code is 0. This policy is for jobs in which rank 0 controls the
- * other ranks. */
+/* Return the exit code of local rank 0, also 0. This policy is for jobs in which rank 0 controls the other ranks. */
 int agent_rank0_code(const struct agent *a)
 {
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
@@ -959,8 +950,8 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* Return true if a stop by the user succeeded, for --exit_code=workers: no worker had failed before the stop, and
- * every worker of this node ended with 0. */
+/* Return true if the user stopped the job, no worker had failed before, and every worker of this node ended with 0.
+ * Only --exit_code=workers asks this. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
@@ -971,8 +962,8 @@ static bool stop_succeeded(const struct agent *a)
     return all_well;
 }
 
-/* Return ddprun's exit code. An unkillable process has the highest precedence, because a scheduler should not give
- * this host another job. A stop by the user after the end of the job does not change the exit code. */
+/* Return ddprun's exit code. An unkillable process has the highest precedence, because a scheduler must not give this
+ * host to another job. A stop by the user after the end of the job does not change the exit code. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)

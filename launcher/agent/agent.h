@@ -7,10 +7,10 @@
  *
  * The agent alone decides about its processes. The store decides for all nodes about the job: its members, its
  * restarts and its exit code. The store sends each node a round (AGENT_START), a stop (AGENT_TOLD_TO_STOP) and a
- * verdict (AGENT_VERDICT). A job of one node works in the same way.
+ * verdict (AGENT_VERDICT). A job of one node has a store, too.
  *
- * Workers are started one at a time. The answer to EFFECT_SPAWN is AGENT_SPAWNED, after which the next worker is
- * started, or AGENT_SPAWN_FAILED. So no more workers start after a failed start.
+ * Workers are started one at a time. The answer to EFFECT_SPAWN is AGENT_SPAWNED or AGENT_SPAWN_FAILED. After
+ * AGENT_SPAWNED the next worker is started. After a failed start no more workers are started.
  *
  * A stop has these steps:
  *   - Send the workers a signal (SIGTERM, or the signal that the user sent), then SIGCONT, so that stopped processes
@@ -20,9 +20,9 @@
  * AGENT_SWEEP_MS.
  *   - List a process that survives SIGKILL for AGENT_UNKILLABLE_MS in the report, and stop waiting for this process.
  *
- * An attempt is the life of all workers of a round, from the first start until no process of it is left. The agent
- * reports the attempt's first failure to the store at once, and the attempt's end after the last output was read. The
- * store answers with the verdict. */
+ * An attempt is the life of all workers of a round, from the first start until no process of the attempt is left. The
+ * agent reports the attempt's first failure to the store at once, and the attempt's end after the last output was
+ * read. The store answers with the verdict. */
 #ifndef LAUNCHER_AGENT_AGENT_H
 #define LAUNCHER_AGENT_AGENT_H
 
@@ -37,13 +37,12 @@ enum agent_state {
     AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */
     AGENT_RUNNING,   /* workers run or are being started */
     AGENT_SETTLING, /* a worker ended because it lost a peer; the end of the peer may be reported at any moment */
-    AGENT_STOPPING,     /* SIGTERM was sent, the grace period runs */
-    AGENT_KILLING,      /* SIGKILL was sent */
-    AGENT_SWEEPING,     /* all workers are gone; processes that they left are being stopped */
-    AGENT_DRAINING,     /* no process is left of a failed attempt; its last output is being read */
-    AGENT_WAIT_PEERS,   /* every worker of this node ended with 0; waiting for workers of other nodes */
-    AGENT_WAIT_VERDICT, /* the store knows how the attempt ended on this node, and decides when all nodes have
-                         * reported */
+    AGENT_STOPPING,   /* SIGTERM was sent, the grace period runs */
+    AGENT_KILLING,    /* SIGKILL was sent */
+    AGENT_SWEEPING,   /* all workers are gone; processes that they left are being stopped */
+    AGENT_DRAINING,   /* a failed attempt has no process left; the last output of its workers is being read */
+    AGENT_WAIT_PEERS, /* every worker of this node ended with 0; waiting for workers of other nodes */
+    AGENT_WAIT_VERDICT, /* the end of the attempt was reported to the store; waiting for the verdict */
     AGENT_BACKING_OFF,  /* waiting for the next round to begin */
     AGENT_DONE,
     AGENT_STATES
@@ -62,9 +61,8 @@ enum agent_event_type {
     AGENT_HEARD,      /* from the store: it has received this node's failure and is stopping the job */
     AGENT_VERDICT,    /* from the store, after all nodes have reported: `verdict` */
     AGENT_STORE_LOST, /* the store is lost: no message will follow */
-    AGENT_NOT_READY, /* a round has begun or was requested, but this node cannot take part: no log files, or rejected
-                      * by the store */
-    AGENT_TICK, /* the time agent_deadline() is reached */
+    AGENT_NOT_READY,  /* the next round cannot start here: no log files, or rejected by the store */
+    AGENT_TICK,       /* the time agent_deadline() is reached */
     AGENT_EVENTS
 };
 
@@ -88,18 +86,16 @@ struct agent_event {
     uint64_t import_error; /* for AGENT_EXITED: a hash of the import error that ended the worker, 0 =
                             * another reason */
     int error;
-    bool dying; /* for AGENT_TICK: the kernel is still cleaning up worker `local_rank`, whose end was not
-                * reported yet */
+    bool dying; /* for AGENT_TICK: the kernel is still cleaning up worker `local_rank` */
     int attempt;
-    bool
-        hosts; /* for AGENT_START: this process hosts the store, so other nodes need this process until they end */
+    bool hosts; /* for AGENT_START: this process hosts the store, and must outlive the other nodes */
     struct agent_verdict verdict;
 };
 
 enum agent_effect_type {
-    EFFECT_SPAWN,  /* start worker `local_rank`; the shell sends exactly one answer */
-    EFFECT_SAMPLE, /* record what the workers do now, because a failure here or elsewhere will stop them */
-    EFFECT_SIGNAL, /* send `signal` to the process group of worker `local_rank` */
+    EFFECT_SPAWN,       /* start worker `local_rank`; the shell sends exactly one answer */
+    EFFECT_SAMPLE,      /* record the stacks of the workers, before a stop that follows a failure */
+    EFFECT_SIGNAL,      /* send `signal` to the process group of worker `local_rank` */
     EFFECT_SIGNAL_REST, /* send `signal` to all remaining descendants; send AGENT_ALONE when none is left */
     EFFECT_TELL_FAILED, /* report to the store, before anything else: the attempt has failed here,
                          * agent_first_failure() has the rank */
@@ -141,34 +137,34 @@ struct agent_worker {
     int pid;
     int exit_code, signal, error;
     uint64_t started_ms, ended_ms;
-    uint64_t import_error; /* copied from its AGENT_EXITED */
+    uint64_t import_error; /* from AGENT_EXITED: hash of the import error, 0 = none */
     bool told_to_stop;     /* an effect to signal the worker was emitted before its end was reported */
 };
 
 enum {
-    AGENT_SWEEP_MS = 5000, /* longest grace period for leftovers; grace_ms if that is shorter */
+    AGENT_SWEEP_MS = 5000, /* longest grace period for leftovers; a shorter grace_ms is used instead */
     AGENT_UNKILLABLE_MS =
-        1500, /* wait after SIGKILL; a process that survives this wait hangs in the kernel. Wait and report together
-               * take 2 s. */
+        1500,              /* wait after SIGKILL; a process that survives this wait hangs in the kernel */
     AGENT_RESCAN_MS = 20,  /* wait between two rounds of SIGKILL, because leftovers may keep forking */
     AGENT_DOUBT_MS = 1000, /* wait for the end of a peer that a worker has lost */
     AGENT_DYING_MS =
         30000,           /* longer wait while the kernel writes a core file of the peer or frees its memory */
     AGENT_LOOK_MS = 100, /* wait between two checks whether the kernel has cleaned up the peer */
-    AGENT_USAGE_MS = 5000,  /* usage and import errors end a worker within this time after its start */
+    AGENT_USAGE_MS =
+        5000, /* a worker that ends within this time after its start may have a usage or import error */
     AGENT_SAME_MS = 100,    /* shortest wait for the next worker with the same import error */
-    AGENT_LEAVE_MS = 2000,  /* wait for the verdict after the user's stop, whatever other nodes do */
-    AGENT_SILENT_MS = 5000, /* wait for other nodes before the user gets a message */
+    AGENT_LEAVE_MS = 2000,  /* wait for the verdict after a stop by the user */
+    AGENT_SILENT_MS = 5000, /* wait for other nodes before a message is printed */
 };
 
 struct agent_options {
     int nproc;
     uint64_t grace_ms;  /* between SIGTERM and SIGKILL */
-    uint64_t settle_ms; /* 0 = AGENT_DOUBT_MS; with several nodes, long enough to detect a lost node */
+    uint64_t settle_ms; /* wait for the end of a lost peer or lost node; 0 = AGENT_DOUBT_MS */
     uint64_t linger_ms; /* how long a node that has succeeded waits for the other nodes */
     enum exit_policy exit_policy;
-    int max_restarts; /* used only to explain a missing restart, because the store counts restarts */
-    bool alone;       /* the job has no other node, so the success of this node is the success of the job */
+    int max_restarts; /* only to explain a missing restart; the store counts the restarts */
+    bool alone;       /* the job has one node, whose success is the success of the job */
 };
 
 struct agent;
@@ -200,7 +196,7 @@ enum exit_policy agent_exit_policy(const struct agent *agent);
 /* Return the wait before the next round, in ms. */
 uint64_t agent_backoff(const struct agent *agent);
 
-/* Return why no attempt followed. Return NO_RESTART_NONE also if no worker failed or no restarts were allowed. */
+/* Return why no attempt followed, or NO_RESTART_NONE if no worker failed or no restarts were allowed. */
 enum no_restart agent_no_restart(const struct agent *agent);
 
 /* Return why the first failure makes another attempt useless, even if restarts are left: NO_RESTART_CANNOT_START,
@@ -229,14 +225,15 @@ bool agent_is_stuck(const struct agent *agent);
  *   123       the store was lost before it received a failure. A later failure here may be a consequence of the
  *             loss, and all nodes must exit with the same code.
  *             the policy's code. `first`: the code of the first failure. `max`: the highest code of all workers that
- *             failed by themselves. `rank0`: the code of local rank 0; if that was stopped by ddprun or never ran,
+ *             failed by themselves. `rank0`: the code of local rank 0. If ddprun stopped or never started rank 0,
  *             the code of the first failure.
- * The code of a worker is its exit code, 128 + n for a signal, 126 if it cannot be run, 127 if it was not found. */
+ * The code of a worker is its exit code, or 128 + n after signal n. If the program cannot be run, the code is 126; if
+ * the program was not found, 127. */
 int agent_exit_code(const struct agent *agent);
 
 /* --- failure.c: texts and exit codes of a failure, and of the end of any worker --------------------------------- */
 
-/* Return ddprun's exit code for this failure, or 0 if `cause` is a reason to restart and not a failure. */
+/* Return ddprun's exit code for this failure, or 0 if `cause` is only a reason to restart. */
 int failure_code(const struct failure *cause);
 
 /* Texts for the end of a worker, such as "exit 7" and "killed by SIGSEGV (signal 11)". All messages use them. */
@@ -250,7 +247,7 @@ void signal_name(char out[ENDING_MAX], int sig);
  * directory" or "still running". */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker);
 
-/* Return the exit code that a shell would give: the worker's exit code, 128 + signal, 126 or 127. */
+/* Return the exit code that a shell reports for the worker: its exit code, 128 + signal, 126 or 127. */
 int ending_code(const struct agent_worker *worker);
 
 /* Return the verdict as a word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence" or

@@ -1,4 +1,4 @@
-/* failure.c -- see failure.h. */
+/* failure.c -- see agent.h. */
 #include "agent/agent.h"
 
 #include "base/text.h"
@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the exit code. A lost node has no exit code, so use 125. As with `env`, `timeout` and `docker run`, 125
- * means that the launcher failed and not the program. */
+/* Return the exit code. A lost node has no exit code, so return 125. As with `env` and `timeout`, 125 means that the
+ * launcher failed and not the program. */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -23,8 +23,7 @@ int failure_code(const struct failure *c)
     return ending_code(&how);
 }
 
-/* Format a name such as "SIGSEGV". Real-time signals have no names. They are numbered from SIGRTMIN, as in kill
- * -l. */
+/* Format a name such as "SIGSEGV". Real-time signals are numbered from SIGRTMIN, as in kill -l. */
 void signal_name(char out[ENDING_MAX], int sig)
 {
     const char *abbrev = signal_abbrev(sig);
@@ -54,8 +53,7 @@ static void start_error_text(char out[ENDING_MAX], int error)
     snprintf(out, ENDING_MAX, "could not be started: %.60s", strerror(error));
 }
 
-/* Describe the end of a worker. The verdict shows whether the worker ran. Only a worker that ran has an exit code or
- * signal. */
+/* Describe the end of a worker. Only a worker that was started has an exit code or a signal. */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
 {
     switch (worker->verdict) {
@@ -79,7 +77,7 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
     }
 }
 
-/* Return the exit code that a shell would give, so that users of `ddprun ...; echo $?` need no explanation. */
+/* Return the exit code that a shell reports. */
 int ending_code(const struct agent_worker *worker)
 {
     if (worker->verdict == WORKER_NOT_STARTED)
@@ -87,7 +85,7 @@ int ending_code(const struct agent_worker *worker)
     return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
 }
 
-/* Return the name of a verdict. Scripts read the names in events and report.json, so the names never change. */
+/* Return the name of a verdict. The names are part of the formats of events and report.json, and must not change. */
 const char *verdict_name(enum worker_verdict verdict)
 {
     static const char *const names[] = {

@@ -33,15 +33,14 @@ static bool is_of_number(unsigned char c)
     return isalnum(c) || strchr(".,:+-%/_", c) != NULL;
 }
 
-/* Return true if a character belongs to a progress bar or to the spaces around it, which change together with a
- * number. */
+/* Return true if a character is a space or part of a progress bar. */
 static bool is_filling(unsigned char c)
 {
     return c <= ' ' || c >= 0x7f || strchr("+-#=>", c) != NULL;
 }
 
-/* Hash a line without its numbers. If two patterns have the same hash, a line may wrongly appear as
- * progress, which does no harm. */
+/* Hash a line without its numbers. If two patterns have the same hash, some lines wrongly count as progress, which is
+ * harmless. */
 static uint64_t hash_line(const char *line, size_t len)
 {
     uint64_t hash = HASH_START;
@@ -56,8 +55,8 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* Return true if a pattern was seen often. A new pattern replaces the old pattern in its place only after the new
- * pattern was seen as often as the old pattern. */
+/* Count a pattern, and return true if the pattern is frequent. Each table entry has one pattern. Another
+ * pattern with the same entry decrements the count, and replaces the old pattern at 0. */
 static bool is_usual(struct progress_stream *s, uint64_t hash)
 {
     struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];
@@ -109,7 +108,7 @@ static bool is_sign(const struct progress *p, struct progress_stream *s, const c
     return is_usual(s, hash_line(line, len));
 }
 
-/* Handle a complete line. `s->line` has room for the NUL. */
+/* Process a complete line. `s->line` has room for the NUL. */
 static void end_line(struct progress *p, struct progress_rank *r, struct progress_stream *s, uint64_t now_ms)
 {
     s->line[s->len] = '\0';

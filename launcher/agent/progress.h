@@ -1,9 +1,10 @@
-/* progress.h -- detect progress in the output of a node's workers: lines that repeat with other numbers. Pure.
+/* progress.h -- detect progress in the output of a node's workers. A line that repeats with other numbers is a sign
+ * of progress. Pure.
  *
- * Programs need no change. "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A pattern that was seen
- * PROGRESS_SEEN times is usual for the program. Each further line of this pattern shows progress. With a regular
- * expression, only matching lines show progress. The caller passes the bytes and the time. If the output is very
- * large, only a part of each read is examined. */
+ * "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A pattern that was seen PROGRESS_SEEN times is
+ * usual for the program. Each further line of this pattern shows progress. With a regular expression, only matching
+ * lines show progress. The caller passes the bytes and the time. If a read returns many bytes, only the last bytes
+ * are examined. */
 #ifndef LAUNCHER_AGENT_PROGRESS_H
 #define LAUNCHER_AGENT_PROGRESS_H
 
@@ -15,10 +16,10 @@
 
 enum {
     PROGRESS_SEEN = 5,
-    PROGRESS_PATTERNS = 64,     /* patterns of a stream; a new pattern replaces the rarest pattern */
+    PROGRESS_PATTERNS = 64,     /* patterns that are counted for each stream */
     PROGRESS_LINE_MAX = 512,    /* bytes of a line that are examined */
-    PROGRESS_READ_MAX = 1024,   /* last bytes of a read, which are examined */
-    PROGRESS_ERRORS_MAX = 4096, /* last bytes of a read of stderr; a whole traceback must fit */
+    PROGRESS_READ_MAX = 1024,   /* bytes at the end of a read that are examined */
+    PROGRESS_ERRORS_MAX = 4096, /* the same for stderr; a whole traceback must fit */
     PROGRESS_ERROR_MAX = 160,
 };
 
@@ -37,12 +38,12 @@ struct progress_stream {
 
 struct progress_rank {
     struct progress_stream streams[2]; /* stdout and stderr */
-    char error[PROGRESS_ERROR_MAX]; /* last line of a traceback after which no progress was seen; "" = none */
+    char error[PROGRESS_ERROR_MAX]; /* error of the latest traceback, deleted by later progress; "" = none */
     bool has_news;                  /* `error` has changed; the caller clears this */
 };
 
 struct progress {
-    const regex_t *regex;        /* borrowed; NULL = use patterns */
+    const regex_t *regex;        /* borrowed; NULL = examine patterns */
     struct progress_rank *ranks; /* owned, by local rank */
     int n;
     uint64_t moved_ms; /* time of the latest progress; 0 = no progress yet */

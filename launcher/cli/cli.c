@@ -21,8 +21,8 @@
 
 /* Rules for a ddprun that is started as torchrun: its defaults, and the options whose value may be empty. */
 
-/* Defaults that differ from ddprun's. Defaults that depend on other options are elsewhere: the job id and prefixes in
- * plan.c, files and Python in worker.c. */
+/* Defaults of torchrun that differ from ddprun's. plan.c and worker.c set the defaults that depend on other
+ * options. */
 static const struct {
     enum cli_option option;
     const char *preset;
@@ -41,9 +41,8 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
     return cli_rows[option].preset;
 }
 
-/* For these options an empty value means torchrun's default, as in --rdzv_endpoint=$UNSET in a script, because
- * torchrun tests `if not value`. (For signals, torchrun prints a traceback and handles none.) For each other option,
- * an empty value is either an error in torchrun, too, or valid here (an empty --role, no ranks, no words). */
+/* Options whose empty value selects torchrun's default, as in --rdzv_endpoint=$UNSET in a script. torchrun treats an
+ * empty value of these options as missing. For any other option, the parser decides about an empty value. */
 #define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
 static const struct {
     enum cli_option option;
@@ -56,7 +55,8 @@ static const struct {
 };
 #undef FIELD
 
-/* Clear the option's field. Return false if torchrun rejects an empty value of this option. */
+/* Clear the option's field. Return false if the option is not in the table, so its parser decides about an empty
+ * value. */
 static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
@@ -77,25 +77,24 @@ static bool cli_is_torchrun(const char *path)
 
 /* Checks of combinations of options. plan.c has the checks that depend on the machine.
  *
- * A wrong combination is rejected here, on every node at once and before anything starts, because with many of them
- * the nodes would wait for each other until the timeout. Each check is one function and one row in checks[]; the
- * first problem is reported. */
+ * A wrong combination is rejected on every node before any worker starts. Otherwise the nodes might wait for each
+ * other until the timeout. Each check is a function and a row in checks[]. Only the first problem is reported. */
 
 bool cli_gives(const struct cli *cli, enum cli_option option)
 {
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* torchrun's default is static, even for a range of nodes, for which it would then wait for all of them. Here a range
- * without a backend is elastic, because a static job cannot have a range. */
+/* A range of nodes without a backend is elastic, because a static job cannot have a range. torchrun would start a
+ * static job and wait for the largest number of nodes. */
 bool cli_is_elastic(const struct cli *cli)
 {
     return cli->backend == BACKEND_C10D ||
            (cli->backend == BACKEND_UNSAID && cli->nnodes.min != cli->nnodes.max);
 }
 
-/* Report that two options exclude each other. Each is named as it was given: as a variable if it was set in the
- * environment. */
+/* Report that two options exclude each other. If an option was set in the environment, print the name of its
+ * variable. */
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
     char pet_a[OPTION_PET_MAX], pet_b[OPTION_PET_MAX];
@@ -135,7 +134,8 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* --hosts decides what these options would. A node of such a job gets both, and ignores --hosts. */
+/* Reject options that --hosts sets itself. The ddprun that --hosts starts on each host has `one_console` and gets
+ * these options together with --hosts. */
 static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
 {
     static const enum cli_option decided[] = { OPT_NNODES,       OPT_NODE_RANK,  OPT_RDZV_ENDPOINT,
@@ -152,8 +152,8 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check --node_rank. torchrun uses 0 if the option is missing; on several nodes, two nodes would then have rank 0,
- * and the others would wait. So ddprun rejects a missing rank, except under the name torchrun. */
+/* Check --node_rank. A job of several nodes needs the rank on each node. torchrun uses rank 0 if the option is
+ * missing, and so does ddprun under the name torchrun. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
@@ -185,8 +185,7 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that the master address and the endpoint agree, because both are the address of the store. If they differ,
- * one is a mistake, and only the user can correct it. */
+/* Check that the master address and the endpoint agree, because both are the address of the store. */
 static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
 {
     const struct endpoint *at = &cli->endpoint;
@@ -203,8 +202,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check the address of the store, which all nodes must know beforehand. A job that can run with one node may use a
- * free port, because other nodes can join once the user knows that port. */
+/* Check that the address of the store is known before the start. A job that can start with one node may use a free
+ * port, because further nodes may join later. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
@@ -249,8 +248,7 @@ static ddp_status set_option(struct cli *cli, enum cli_option option, const char
     return options_store(&cli_table, &cli_rows[option], text, spelled, cli, err);
 }
 
-/* Read the defaults, the first round. If a parser rejected a default, the table would be wrong; the tests would
- * detect that. */
+/* Read the defaults, the first round. An error here is a mistake in the table of options. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -281,8 +279,7 @@ static bool is_pet(const char *entry)
     return strncmp(entry, "PET_", 4) == 0;
 }
 
-/* Return true if any PET_ variable is set. Few environments have one; without any, the variables' names need not be
- * built. */
+/* Return true if any PET_ variable is set. Otherwise the names of the variables need not be built. */
 static bool has_pets(char *const *block)
 {
     while (*block != NULL && !is_pet(*block))
@@ -290,8 +287,8 @@ static bool has_pets(char *const *block)
     return *block != NULL;
 }
 
-/* Read the variables, the second round. One default has a variable with another name, as in torchrun; the PET_
- * variable overrides it, so it is read first. */
+/* Read the variables, the second round. --shutdown_timeout has two variables. The PET_ variable is read last, so it
+ * overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[OPTION_PET_MAX];
@@ -333,8 +330,8 @@ const char *cli_idle_pet(char *const *block, const char **option)
 
 /* --- finding an option ---------------------------------------------------------------------------------- */
 
-/* Return the distance between a mistyped name and an option. A name that may also be shortened is compared with as
- * many letters of the option. */
+/* Return the distance between a mistyped name and an option. A longer name is also compared with the beginning of the
+ * option, because option names may be shortened. */
 static size_t distance_to(const char *name, const char *option)
 {
     char front[NAME_MAX_LEN + 1];
@@ -343,7 +340,7 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = words_distance(name, front) + 1; /* a shortened name resembles too many options */
+    size_t cut = words_distance(name, front) + 1; /* prefer a match of the whole name */
     return cut < whole ? cut : whole;
 }
 
@@ -354,8 +351,7 @@ static ddp_status append_hint(struct ddp_err *err, const char *name)
     return DDP_ERR_ARG;
 }
 
-/* Add the nearest name to the error about an unknown option, but only if the names are similar, because a wrong
- * suggestion would mislead. */
+/* Append the nearest option name to the error, if the names are similar. */
 static ddp_status suggest_option(const char *word, struct ddp_err *err)
 {
     char name[NAME_MAX_LEN + 1];
@@ -366,7 +362,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     snprintf(name, sizeof(name), "%.*s", (int)len, word + 2);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : *p;
-    size_t best = strlen(name) / 3 + 2; /* a greater distance is not a typing error */
+    size_t best = strlen(name) / 3 + 2; /* a name with a greater distance is no typing error */
     for (int i = 0; i < OPTIONS && len <= NAME_MAX_LEN; i++) {
         const size_t distance = distance_to(name, cli_rows[i].name);
         if (distance < best) {
@@ -377,7 +373,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     return nearest == NULL ? DDP_ERR_ARG : append_hint(err, nearest);
 }
 
-/* Reset the option to its default, because an empty value also overrides the variable. */
+/* Reset the option to its default. An empty value on the command line also overrides the variable. */
 static ddp_status set_default(struct cli *cli, enum cli_option option, const char *spelled,
                               struct ddp_err *err)
 {
@@ -395,16 +391,16 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* Return whether the options read so far request only a text. --help ends the parsing, so later errors are not
- * reported, because a user who requests help needs no correction. After --version only --json is read. */
+/* Return whether the words read so far request only a text. --help ends the parsing, so an error in a later word is
+ * not reported. After --version only --json is read. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||
            cli->make_secret != NULL || cli->completion != SHELL_NONE;
 }
 
-/* Read the command line, the third round: parse options up to the first word that is not an option. The program and
- * its arguments follow. */
+/* Read the command line, the third round. Options end at the first word that is not an option; the program and its
+ * arguments follow. */
 static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
     struct option_reader reader = { .table = &cli_table, .at = argv };

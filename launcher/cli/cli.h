@@ -26,7 +26,7 @@ enum {
     CLI_NODES_MAX = LIMIT_NODES,
     CLI_COUNT_MAX = 10000,      /* limit of --max_restarts and similar counts */
     CLI_RANK_MAX = 1048575,     /* highest rank in a map of --tee or --redirects */
-    CLI_STDMAP_ITEMS_MAX = 4096 /* entries in such a map */
+    CLI_STDMAP_ITEMS_MAX = 4096 /* ranks in a map of --tee or --redirects */
 };
 
 /* A number for each row of the table: OPT_NPROC_PER_NODE ... */
@@ -65,7 +65,7 @@ struct cli_nproc {
 /* Streams of a worker: bit 1 = stdout, bit 2 = stderr, as in torchrun's 0 to 3. */
 enum { STD_OUT = 1, STD_ERR = 2, STD_BOTH = 3 };
 
-/* "3", or "0:3,1:1" by local rank. Zeroed = nothing. */
+/* A value of --tee or --redirects: "3" for all ranks, or "0:3,1:1" by local rank. Zeroed = no stream. */
 struct std_map {
     struct std_map_item {
         int rank;
@@ -102,7 +102,8 @@ enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 /* How much --help prints. */
 enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
 
-/* Words that are searched for in lines. */
+/* The words of --duplicate_stdout_filters or --duplicate_stderr_filters. Lines with one of these words are also
+ * written to a file. */
 struct cli_filters {
     char **items; /* owned, one allocation with their texts */
     size_t n;     /* 0 = not given */
@@ -119,18 +120,19 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* The value of --rdzv_conf: settings that are separate options of ddprun. A time of 0 = not given. */
+/* The value of --rdzv_conf, whose keys are separate options in ddprun. Times are 0 if not given. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
     const char *idle,
-        *idle_why; /* static texts: one of torchrun's keys that has no effect here, and the reason; NULL = none */
+        *idle_why; /* a given key of torchrun that has no effect here, and the reason; static texts, NULL = none */
     bool lenient;                   /* unknown keys are ignored, as in torchrun */
     char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" = none */
 };
 
-/* The real ranks of the only worker of a task (--per_task); in the rendezvous, each task is a node. */
+/* The ranks of the only worker of a task (--per_task), as the worker sees them. The rendezvous treats each task as a
+ * node. */
 struct cli_task {
     int local_rank, local_world_size, node_rank, nnodes;
 };
@@ -154,8 +156,8 @@ struct cli {
     const char *secret_file;      /* NULL = none given */
     const char *hosts, *hostfile; /* NULL = none given */
     const char *remote_shell;
-    bool relay;       /* be the relay of a ddprun --hosts */
-    bool one_console; /* this node's output goes to the console of a ddprun --hosts */
+    bool relay;       /* run as the relay on a host of --hosts */
+    bool one_console; /* a ddprun --hosts shows this node's output */
     enum host_store host_store;
     enum torch_store torch_store;
     enum grow_policy grow;
@@ -202,8 +204,8 @@ struct cli {
     bool dry_run, quiet, verbose, json;
     enum completion_shell completion;
     enum cli_help help;
-    bool version, print_prefix, print_man; /* print a text and exit 0; the rest of the struct may be unset */
-    const char *make_secret;               /* the same, but write a secret to this file */
+    bool version, print_prefix, print_man; /* print a text and exit 0; the other members may be unset */
+    const char *make_secret; /* write a new secret to this file and exit 0; NULL = not requested */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
     char *const *args;   /* the words after PROGRAM, NULL-terminated */
@@ -234,20 +236,19 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
  * --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append a text; return false when memory is short: that of --help (`cli->help`: the short or the long form), the
- * manual page (roff), the script for a shell's completion, or the help of one command. */
+/* Append the help text (short or long, as `cli->help` says), the manual page (roff), a shell's completion script, or
+ * the help of one command. Return false if memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
 bool cli_print_command_help(enum cli_command command, struct buf *out);
 
-/* Return whether the command line only requests a text and starts no job. Then the other members of the struct are
- * not used. */
+/* Return whether the command line only requests a text and starts no job. In this case the other members of the
+ * struct are not used. */
 bool cli_only_prints(const struct cli *cli);
 
-/* Return the first PET_ variable without effect, "PET_X=...", or NULL; borrowed from the block. *option is the name
- * of the option that the variable would set if that option could be set in the environment, else NULL; borrowed from
- * the table. */
+/* Return the first variable "PET_X=..." that sets no option, or NULL; borrowed from the block. *option is the name of
+ * the option X if X is an option that the environment cannot set, else NULL. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 /* --- the rows of options.h as data, for this folder and its tests ------------------------------------------ */
@@ -268,7 +269,7 @@ extern const struct option_table cli_table;
 /* Return the option's default as it would be typed, or NULL. Under the name torchrun, that is torchrun's default. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
-/* Check a value of --nproc_per_node. DDP_ERR_ARG: `err` has what is expected. */
+/* Check a value of --nproc_per_node. DDP_ERR_ARG: `err` lists the valid values. */
 ddp_status cli_check_nproc(const char *text, struct ddp_err *err);
 
 #endif

@@ -48,7 +48,7 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
  *     diagnosis/findings.h -> what ddprun finds out about a job         base/events.h -> what --events writes
  *
  * The manual page is not a file in the repository: `make install` runs the program to print it, so the page always
- * belongs to the installed version. Memory may be short in any function; the results are combined with && and only
+ * belongs to the installed version. A function returns false if memory is short. The results are combined with && and
  * checked at the end.
  *
  * Options are shown with underscores, as torchrun's users type them. */
@@ -192,7 +192,7 @@ static bool man_options(struct buf *out)
     return ok;
 }
 
-/* Append the variables. Those that ddprun reads are listed here; those that it sets are in their table. */
+/* Append the variables that ddprun reads, then the variables that ddprun sets for each worker (worker_env.h). */
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
@@ -254,7 +254,7 @@ static bool man_findings(struct buf *out)
            findings_print_man(out);
 }
 
-/* Append the rule, and one entry for each scheduler. */
+/* Append how ddprun chooses a scheduler, and one entry for each scheduler. */
 static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(

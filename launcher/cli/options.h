@@ -58,9 +58,9 @@
       "the same from a file: a host per line, with an optional slots=N")                                             \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
       "command that runs a command on a host, for --hosts: CMD HOST COMMAND")                                        \
-    X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* the name that users of ssh try first */ \
-    X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* the starter's end on a host */       \
-    X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* a node of --hosts */    \
+    X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
+    X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
+    X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
       "number of nodes; MIN:MAX for an elastic job, which nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
@@ -105,7 +105,7 @@
       "run one worker in this task, because the scheduler started one ddprun for each worker")            \
     X(EXPLAIN, "explain", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES,                                \
       "print the values of the scheduler and the origin of each option, and start nothing; with --json as JSON") \
-    X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* former name of --explain, valid until 0.2 */ \
+    X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* old name of --explain */ \
     X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
     X(NO_PYTHON, "no_python", 0, SWITCH, no_python, NULL, NULL, true, FIRST, PROGRAM,                                 \

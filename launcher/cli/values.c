@@ -1,8 +1,8 @@
 /* values.c -- parsers of the values of options: numbers, times, node counts, lists of ranks, redirects, key=value
  * lists.
  *
- * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; workers that are not in the map
- * have 0. torchrun accepts only ranks of one digit; here any rank is valid. */
+ * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; a worker that is not in the map
+ * has 0. torchrun accepts only ranks of one digit in a map. ddprun accepts any rank. */
 #include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/schedulers.h"
@@ -35,8 +35,7 @@ static const struct option_words words[OPTIONS] = {
     [OPT_LOG_POLICY] = OPTION_WORDS("'block' or 'drop'", [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
     [OPT_PRINT_COMPLETION] = OPTION_WORDS("'bash', 'zsh', 'fish' or 'tcsh'", [SHELL_BASH] = "bash",
                                           [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
-    /* torchrun's etcd backends are rejected instead of ignored: a user who names one has a server, which ddprun would
-     * not use. */
+    /* etcd is an error, because a user who sets this backend expects ddprun to use an etcd server. */
     [OPT_RDZV_BACKEND] = OPTION_WORDS("'static' or 'c10d'; instead of etcd or a plug-in use ddprun's own "
                                       "store, on a node or in ddp-rendezvous",
                                       [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
@@ -100,7 +99,7 @@ static bool has_twins(const struct std_map_item *items, size_t n)
     return false;
 }
 
-/* Return an upper bound of the number of items, so that the array is allocated once, after a check of its limit. */
+/* Return an upper bound of the number of items, so that the array is allocated only once. */
 static size_t count_items(const char *text)
 {
     size_t n = 1;
@@ -109,7 +108,7 @@ static size_t count_items(const char *text)
     return n;
 }
 
-/* Read all items and sort them, so that a lookup among 4096 ranks is fast. */
+/* Read all items and sort them by rank. */
 static bool read_items(const char *text, struct std_map_item *items, size_t *n)
 {
     for (*n = 0; *text != '\0'; (*n)++)
@@ -119,11 +118,11 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
     return !has_twins(items, *n);
 }
 
-/* Parse a map. After an error the array is still in the struct, and cli_free frees it. */
+/* Parse a map. After an error the array stays in the map until cli_free. */
 static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
 {
     struct std_map *map = to;
-    free(map->items); /* the command line overrides the environment's value */
+    free(map->items); /* an earlier round may have set the map */
     *map = (struct std_map){ 0 };
     if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
         map->all = text[0] - '0';
@@ -140,7 +139,6 @@ static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A rank that is not in the map has `all`, which is 0 for a map. */
 int std_map_get(const struct std_map *map, int local_rank)
 {
     struct std_map_item key = { .rank = local_rank };
@@ -179,7 +177,7 @@ static bool read_whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
-/* Words are tried first and a number last, so that the error can list everything that is valid. */
+/* Try the words first and a number last. The error lists all valid values. */
 static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nproc *nproc = to;
@@ -201,7 +199,7 @@ ddp_status cli_check_nproc(const char *text, struct ddp_err *err)
     return value_NPROC(text, &unused, err);
 }
 
-/* Parse a node rank. Whether it is less than --nnodes is checked later, when both options are read. */
+/* Parse a node rank. The upper limit depends on --nnodes and is checked after all options are read. */
 static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, CLI_NODES_MAX - 1, to))
@@ -225,8 +223,8 @@ static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* Set `wish` if the switch is on. --prefix and --no_prefix set the same field, so the later of two rounds overrides
- * the earlier; a switch that is off changes nothing. */
+/* Set the mode to `wish` if the switch is on. --prefix and --no_prefix set the same mode, so a later round overrides
+ * an earlier round. */
 static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wish,
                                struct ddp_err *err)
 {
@@ -257,7 +255,7 @@ static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that an expression can be compiled; launcher/node compiles it again for its use. */
+/* Check that the expression is valid. */
 static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
 {
     char why[128];
@@ -271,14 +269,14 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
     return value_TEXT(text, to, err);
 }
 
-/* Accept any name; plan/scheduler.c lists the valid names if it is unknown. */
+/* Accept any name. plan/scheduler.c rejects an unknown name. */
 static ddp_status value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
 {
     return value_TEXT(text, to, err);
 }
 
-/* Parse a job id. It becomes part of a directory's name and of messages, so it must not lead out of that directory or
- * contain control characters. */
+/* Parse a job id. The id becomes part of the name of a directory and of messages, so slashes and control characters
+ * are invalid. */
 static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -325,7 +323,7 @@ static ddp_status value_RANKS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse the readers of stdin; words are tried first, as for the number of workers. */
+/* Parse the workers that read stdin. Try the words first, then ranks. */
 static ddp_status value_INPUT(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_input *input = to;
@@ -382,7 +380,7 @@ static ddp_status value_DURATION(const char *text, void *to, struct ddp_err *err
     return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
 }
 
-/* Parse a time as for --grace; but 0 is invalid, because no node could ever join. */
+/* Parse a time above 0. With a timeout of 0, no node could ever join. */
 static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -391,8 +389,7 @@ static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
 }
 
-/* Check the pattern here, where an error can name the option. The names are formatted later, when the workers' ranks
- * are known. */
+/* Check the pattern of the file names now, so that an error names the option. */
 static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -417,8 +414,7 @@ static uint64_t size(const char **text)
     return value >> 50 == 0 ? value : 0;
 }
 
-/* Parse a size, and the number of files to keep. They are one option, because the number has no meaning without the
- * size. */
+/* Parse a size, and after a comma the number of files to keep. */
 static ddp_status value_ROTATE(const char *text, void *to, struct ddp_err *err)
 {
     struct log_rotate *rotate = to;
@@ -449,8 +445,9 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
 /* Parsers of the options about several nodes; cli.h describes what a parser returns.
  *
  * The keys of --rdzv_conf are torchrun's. For each key a row has a parser, or the reason why the key has no effect
- * here. So a script for torchrun works unchanged, and its user learns which keys have no effect. A key that torchrun
- * does not have is an error, because it is probably mistyped; under the name torchrun it is ignored, with a note. */
+ * here. So a script for torchrun works unchanged, and ddprun reports the keys without effect. A key that torchrun
+ * does not have is probably mistyped and therefore an error. Under the name torchrun, ddprun ignores such a key and
+ * prints a note. */
 
 enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500, HANG_TIMEOUT_MIN_MS = 1000 };
 
@@ -465,8 +462,7 @@ static bool nodes_part(const char *text, size_t len, int *to)
     return read_whole_number(part, 1, CLI_NODES_MAX, to);
 }
 
-/* Parse N or MIN:MAX. The option is set only if both parts are valid, because an invalid value must not change the
- * option. */
+/* Parse N or MIN:MAX. An invalid value does not change the option. */
 static ddp_status value_NNODES(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nnodes *nodes = to, read;
@@ -493,15 +489,15 @@ static ddp_status value_ENDPOINT(const char *text, void *to, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Return true for "h:29500" or "[::1]:29500"; several colons without brackets are an IPv6 address. */
+/* Return true for "h:29500" or "[::1]:29500". Several colons without brackets are an IPv6 address without a port. */
 static bool has_port(const char *text)
 {
     const char *colon = strchr(text, ':');
     return text[0] == '[' ? text[strlen(text) - 1] != ']' : colon != NULL && strchr(colon + 1, ':') == NULL;
 }
 
-/* Parse a host. torchrun requires brackets around an IPv6 address; here they are optional. A port is rejected,
- * because otherwise it would be looked up as a part of the name, until the timeout. */
+/* Parse a host. The brackets around an IPv6 address are optional. Reject a port, because a lookup of "HOST:PORT" as a
+ * name would fail only at the timeout. */
 static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
 {
     const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
@@ -515,7 +511,7 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse the timeout of hangs. The minimum is a second, because a sample of the stacks may take some seconds. */
+/* Parse the timeout of hangs. The minimum is one second, because a sample of the stacks may take as long. */
 static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -526,8 +522,8 @@ static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err 
     return DDP_OK;
 }
 
-/* Parse the timeout of nodes. A heartbeat is sent every third of this time. With less than the minimum, a busy
- * machine would be treated as lost. */
+/* Parse the timeout of nodes. A node sends a heartbeat every third of this time. With less than the minimum, the
+ * store would count a node on a busy machine as lost. */
 static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -562,7 +558,7 @@ static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
     return read_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
 }
 
-/* torchrun's spellings of yes (the first five) and no. */
+/* The spellings of yes (the first five) and no that torchrun accepts. */
 static const struct option_words yes_and_no =
     OPTION_WORDS(NULL, "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n");
 
@@ -580,7 +576,7 @@ static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
     return strcmp(value, "tcp") == 0;
 }
 
-/* A row without a parser has no effect; `idle` is the reason. */
+/* The keys of --rdzv_conf. A key without a parser has no effect, for the reason `idle`. */
 static const struct {
     const char *key;
     bool (*parse)(struct cli_rdzv_conf *conf, const char *value);
@@ -600,7 +596,7 @@ static const struct {
 };
 enum { CONF_ROWS = sizeof(conf_rows) / sizeof(conf_rows[0]) };
 
-/* Report an unknown key, with the list of all keys. */
+/* Report an unknown key, and list all known keys. */
 static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struct ddp_err *err)
 {
     snprintf(conf->unknown, sizeof(conf->unknown), "%s", key);
@@ -671,14 +667,14 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 
 /* Parsers of options that exist because torchrun has them; cli.h describes what a parser returns.
  *
- * There are three kinds of such options. Some have a meaning here (--role, --shutdown_timeout). Some concern only the
- * implementation of torchrun: they have no effect, but their values are checked, because torchrun rejects a wrong
- * value, too. Some name Python code that torchrun would load, which a C program cannot: values that ddprun can
- * replace are accepted, the others are rejected with a hint at the replacement. */
+ * There are three kinds of such options. Options such as --role work in ddprun, too. Options such as --start_method
+ * concern only the implementation of torchrun. These have no effect, but a wrong value is an error, as in torchrun.
+ * Options such as --logs_specs name Python code, which ddprun cannot load. ddprun accepts only the values that it can
+ * replace, and the error about any other value names a replacement. */
 
 enum { ROLE_MAX = 128 };
 
-/* Parse a role. It becomes part of a variable, of prefixes and of reports, so control characters are rejected. */
+/* Parse a role. Control characters are invalid, because the role is printed in prefixes and reports. */
 static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -692,8 +688,8 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse words that are separated by commas; two commas are a comma within a word. One allocation contains the
- * pointers and then their texts. */
+/* Parse words that are separated by commas. A double comma is a comma within a word. One allocation contains first
+ * the pointers and then their texts. */
 static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_filters *filters = to;
@@ -718,7 +714,7 @@ static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse whole seconds: torchrun accepts only integers; --grace accepts other forms, too. */
+/* Parse whole seconds, the only form that torchrun accepts. */
 static ddp_status value_SECONDS(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;

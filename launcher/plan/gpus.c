@@ -60,8 +60,7 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
     if (index >= list->physical) {
         snprintf(list->note, sizeof(list->note),
                  "CUDA_VISIBLE_DEVICES names GPU %ld, but this machine has %d; CUDA ignores this entry and "
-                 "all that "
-                 "follows it",
+                 "all later entries",
                  index, list->physical);
         return false;
     }

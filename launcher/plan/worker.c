@@ -477,7 +477,7 @@ static char *name_by_pattern(const struct plan *plan, const struct plan_worker *
     return (char *)name.data;
 }
 
-/* Set where a stream goes. With --log_dir=/dev/null there is no file, and a stream that is also not on the console
+/* Set where a stream goes. With --log_dir=/dev/null no stream has a file, and a stream that is not on the console
  * is discarded. */
 static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
                         bool console, struct plan_stream *stream)

@@ -34,7 +34,7 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look);
 enum { ELF_MACHINE_NAME_MAX = 32 };
 const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX]);
 
-/* Kinds of a path. The path may name the program, its interpreter or its loader. */
+/* Kinds of files. The file is the program, its interpreter or its loader. */
 enum path_kind {
     PATH_UNKNOWN, /* not examined, or cannot be examined */
     PATH_MISSING, /* nothing */

@@ -29,7 +29,7 @@
     X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                     \
     X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                       \
       "whether the store of MASTER_ADDR runs in the launcher, or in rank 0")                             \
-    X(USE_LIBUV, "%s", "0", f->rank0_store, "rank 0 hosts the store, with a PyTorch without libuv")      \
+    X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                    \
     X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
       "file where a worker may write its error as JSON, for the report")                                 \
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")               \

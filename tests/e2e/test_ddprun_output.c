@@ -115,7 +115,7 @@ Test(ddprun_output, no_line_is_torn)
     struct run_result r = JOB("--nproc_per_node=16", bin("tests/prog/torn_writer"), "2000");
     EXPECT(r, 0);
     struct lines_seen seen = lines_seen(r.out, false);
-    cr_expect_eq(seen.torn, 0, "%d lines are torn or out of order", seen.torn);
+    cr_expect_eq(seen.torn, 0, "%d lines are torn or out of order, first: %s", seen.torn, seen.first);
     cr_expect_eq(seen.whole, 32000, "only %d lines", seen.whole);
     run_free(&r);
 }
@@ -406,7 +406,7 @@ static void expect_whole(const char *workers, const char *lines)
     struct run_result r = SHOWN("--nproc_per_node", workers, bin("tests/prog/torn_writer"), lines);
     EXPECT_CODE(r, 0);
     struct lines_seen seen = lines_seen(r.out, true);
-    cr_expect_eq(seen.torn, 0, "%d lines are torn or out of order", seen.torn);
+    cr_expect_eq(seen.torn, 0, "%d lines are torn or out of order, first: %s", seen.torn, seen.first);
     cr_expect_eq(seen.whole, 32000, "only %d lines", seen.whole);
     run_free(&r);
 }

@@ -239,7 +239,8 @@ struct lines_seen lines_seen(char *text, bool coloured)
         if (ok)
             next[rank]++;
         seen.whole += ok;
-        seen.torn += !ok;
+        if (!ok && seen.torn++ == 0)
+            snprintf(seen.first, sizeof(seen.first), "%s", line);
     }
     return seen;
 }

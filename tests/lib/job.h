@@ -95,6 +95,7 @@ void gate_gone(void);
 
 struct lines_seen {
     int whole, torn; /* torn lines, including lines after a lost line and lines out of their worker's order */
+    char first[120]; /* the beginning of the first torn line */
 };
 
 /* Cut `text` into lines and count them. Each line has the prefix "[rank] ", in colour if `coloured`. */

@@ -21,7 +21,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -332,7 +331,7 @@ static void run_job(struct starter *s)
         s->peers[i].state = PEER_RUNNING;
         s->n_running++;
     }
-    sodium_memzero(digits, sizeof(digits));
+    secret_wipe(digits);
     open_input(s);
 }
 

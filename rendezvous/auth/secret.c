@@ -54,6 +54,11 @@ void secret_format(const struct secret *secret, char text[static SECRET_TEXT])
     text[SECRET_TEXT - 1] = '\0';
 }
 
+void secret_wipe(char text[static SECRET_TEXT])
+{
+    sodium_memzero(text, SECRET_TEXT);
+}
+
 static int digit(char c)
 {
     if (c >= '0' && c <= '9')

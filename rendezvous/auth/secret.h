@@ -38,8 +38,11 @@ ddp_status secret_make(struct secret **out, struct ddp_err *err);
 /* Write a random secret to a new file with mode 0600. An existing file is an error. */
 ddp_status secret_write(const char *path, struct ddp_err *err);
 
-/* Format the 64 digits that secret_read accepts, without a newline. Wipe the text after use. */
+/* Format the 64 digits that secret_read accepts, without a newline. Pass the text to secret_wipe after use. */
 void secret_format(const struct secret *secret, char text[static SECRET_TEXT]);
+
+/* Wipe the text of secret_format. */
+void secret_wipe(char text[static SECRET_TEXT]);
 
 /* Wipe and free the whole list; NULL is allowed. */
 void secret_free(struct secret *secret);

@@ -1,11 +1,9 @@
 /* cgroup.c -- see cgroup.h.
  *
- * The owner of a group holds a shared lock (flock) on the group's directory for its whole life. So a later start
- * detects a group without an owner. A pid in the group's name would not be enough, because pids are reused, and a pid
- * of another PID namespace means nothing here.
+ * The owner of a group holds a shared lock (flock) on the group's directory for its whole life. A later start of
+ * ddprun detects by this lock whether the owner still lives.
  *
- * ddprun's groups have no controllers, so limits stay as the user has set them. Groups without controllers also obey
- * the kernel's rule that a group which passes controllers to its children contains no processes. */
+ * ddprun enables no controllers in its groups, so the user's limits are unchanged. */
 #include "contain/cgroup.h"
 
 #include "base/clock.h"
@@ -91,7 +89,7 @@ static bool lists(const char *names, size_t len, const char *word)
     return false;
 }
 
-/* Match "- cgroup cgroup rw,memory". */
+/* Return true if a mount is of the wanted version: cgroup2, or cgroup with the memory controller. */
 static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
 {
     if (v2)
@@ -100,7 +98,7 @@ static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
            lists(super, (size_t)(word_end(super) - super), "memory");
 }
 
-/* Parse one line of mountinfo. Return false if the line describes another kind of mount. */
+/* Parse one line of mountinfo. Return false if the line is about another file system. */
 static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
 {
     const char *root = skip_words(line, 3);
@@ -183,8 +181,8 @@ bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
     return false;
 }
 
-/* Format the group's name. A job id may contain any character except slash and newline, so other characters become
- * '_'. The digits of the cookie make the name unique. */
+/* Format the group's name. Replace each character that is unsuitable for a file name by '_'. The digits of the cookie
+ * make the name unique. */
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
@@ -210,8 +208,7 @@ bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* DEPTH_MAX is deeper than any worker nests groups. Without a limit, endless nesting by a worker would overflow
- * ddprun's stack. */
+/* DEPTH_MAX limits the recursion into nested groups, because a worker could nest groups without end. */
 enum {
     DEPTH_MAX = 16,
     MAKE_TRIES = 100,
@@ -262,9 +259,8 @@ static bool in_first_namespace(void)
     return stat("/proc/self/ns/cgroup", &st) == 0 && st.st_ino == 0xeffffffbu; /* PROC_CGROUP_INIT_INO */
 }
 
-/* Return true if a mount shows groups above this process's own group. A separate namespace has such a mount if the
- * mount was made outside the namespace (unshare -C, bubblewrap). In this namespace the own group is called "/", but
- * the mount's root is another group. */
+/* Return true if a mount shows groups above this process's own group. In a cgroup namespace the path of the own group
+ * is "/". If the mount is older than the namespace, its root is another group. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =
@@ -272,8 +268,8 @@ static bool shows_above_us(const char *where, long magic)
     return top && !in_first_namespace();
 }
 
-/* Append the mounts of the usual layouts: unified, hybrid (version 2 beside version 1), and the memory controller of
- * version 1. Write permission is checked later. */
+/* Append the mounts at the usual places: cgroup version 2, version 2 beside version 1, and the memory controller of
+ * version 1. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
     static const struct {
@@ -300,7 +296,7 @@ static bool locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
     return found;
 }
 
-/* Return true if a group is threaded. Groups below a threaded group cannot contain whole processes. */
+/* Return true if a group is threaded. A threaded group cannot contain the group of a job. */
 static bool is_threaded(const char *dir)
 {
     struct buf text = { 0 };
@@ -310,8 +306,8 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Moving a process between two groups requires write permission for three cgroup.procs files: the file of each group
- * and the file of their common parent. Here, the common parent is the group of ddprun itself. */
+/* Moving a worker into the job's group requires write permission for cgroup.procs of ddprun's own group, which is the
+ * parent. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     if (!locate(groups, mounts, dir, why))
@@ -334,8 +330,8 @@ static bool is_still_there(int fd, const char *dir)
     return fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino;
 }
 
-/* Open the new group and lock it. Return -1 with EAGAIN if another start of ddprun is removing the group, because the
- * group had no owner yet. On a file system without locks, skip the lock. */
+/* Open and lock the new group. Return -1 with EAGAIN if another start of ddprun removes the group at this moment.
+ * Ignore file systems without locks. */
 static int open_owned(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -347,8 +343,8 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* Create and lock a group. If the group exists at the first try, fail. At a later try, an existing group is the group
- * of the first try, which the other start has not removed yet. */
+/* Create and lock a group. The first try fails if the group exists. A later try may find the group of an earlier
+ * try. */
 static int make_owned(const char *dir)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
@@ -363,8 +359,8 @@ static int make_owned(const char *dir)
     return -1;
 }
 
-/* Keep the descriptor open, because workers are created in the group by its descriptor (spawn.c). Linux before 5.14
- * has no cgroup.kill. Without cgroup.kill a group is no better than a list of pids, so fail with ENOSYS. */
+/* The caller keeps the descriptor open, because spawn.c creates workers in the group by this descriptor. Return
+ * ENOSYS on Linux before 5.14, which has no cgroup.kill. */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);
@@ -378,15 +374,14 @@ int cgroup_make(const char *dir)
     return fd;
 }
 
-/* Return true if `dir` is a control group. The path may have been read from the record of a dead job, so check the
- * file system. */
+/* Return true if `dir` is a control group. The path may be from the record of a dead job, and may no longer be a
+ * control group. */
 static bool is_group(const char *dir)
 {
     return is_of_kind(dir, CGROUP2_MAGIC);
 }
 
-/* Kill with a single write, which includes children that the processes are creating. A list of pids would miss these
- * children. */
+/* Kill with a single write to cgroup.kill, which also kills processes that are being created. */
 bool cgroup_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX];
@@ -414,8 +409,8 @@ static int lines_in(const char *text)
     return n;
 }
 
-/* Count the processes in the group and below. A process that moves between groups meanwhile is counted twice or not
- * at all. The result is only used in a message. */
+/* Count the processes in the group and below, for a message. A process that moves meanwhile may be counted twice or
+ * not at all. */
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };
@@ -449,7 +444,7 @@ static bool remove_tree(const char *dir, int depth)
     return rmdir(dir) == 0 || errno == ENOENT;
 }
 
-/* Wait for the group to become empty. The kernel wakes pollers of cgroup.events when `populated` changes. */
+/* Wait until the group is empty. The kernel notifies pollers of cgroup.events when `populated` changes. */
 static bool wait_until_empty(const char *dir, uint64_t limit_ms)
 {
     char path[CGROUP_PATH_MAX], text[256];
@@ -469,7 +464,7 @@ static bool wait_until_empty(const char *dir, uint64_t limit_ms)
     }
 }
 
-/* Only an empty group can be removed, and the kernel needs a moment to release killed processes. */
+/* Remove the group. Wait first, because the kernel needs a moment to release killed processes. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms)
 {
     if (rmdir(dir) == 0 || errno == ENOENT) /* usually the group has no child groups */
@@ -479,9 +474,8 @@ bool cgroup_remove(const char *dir, uint64_t limit_ms)
 
 /* --- groups without owner ------------------------------------------------------------------------------- */
 
-/* Remove a group without an owner, with the lock held. A start that has just created this group waits for the lock
- * and creates the group again. A group with live processes stays, because the record of its job, if any, leads to
- * these processes. */
+/* Remove a group that no process has locked. A start that has just created the group cannot lock it now, and tries
+ * again. A group with live processes cannot be removed. */
 static void remove_ownerless(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

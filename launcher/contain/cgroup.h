@@ -1,8 +1,7 @@
 /* cgroup.h -- control groups, version 2: create, kill, wait, remove. The kernel keeps the list of a group's
  * processes, so no process can leave the group by setsid, by forking, or by losing its parents.
  *
- * A group that was killed is never used again, because some kernels then kill each new process in the group
- * at once. */
+ * A killed group is never used again, because some kernels kill every new process in such a group. */
 #ifndef LAUNCHER_CONTAIN_CGROUP_H
 #define LAUNCHER_CONTAIN_CGROUP_H
 
@@ -12,15 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parsing of the two files of /proc that name control groups. Two hierarchies are supported: version 2 (`v2`), and
- * the hierarchy of version 1 that has the memory controller. */
+/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. Two hierarchies are supported: version 2 (`v2`), and the
+ * hierarchy of version 1 that has the memory controller. */
 
 enum { CGROUP_PATH_MAX = 4096 };
 
 /* The mount point of a hierarchy. */
 struct cgroup_mount {
     char root[CGROUP_PATH_MAX];  /* part of the hierarchy that the mount shows */
-    char where[CGROUP_PATH_MAX]; /* directory where the mount shows that part */
+    char where[CGROUP_PATH_MAX]; /* directory where this part is mounted */
     bool writable;
 };
 
@@ -36,9 +35,8 @@ bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX]);
  * The result points into `group`. */
 const char *cgroup_below(const char *group, const char *root);
 
-/* Find the directory of this process's own group with version 2, also in a hybrid layout (version 2 beside version
- * 1). `groups` is the text of /proc/self/cgroup, and `mounts` is the text of /proc/self/mountinfo. Return false with
- * the reason in *why, a static text. */
+/* Find the directory of this process's own group of version 2. `groups` is the text of /proc/self/cgroup, and
+ * `mounts` is the text of /proc/self/mountinfo. Return false with the reason in *why, a static text. */
 bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why);
 
 /* Write the name of a job's group, which is a valid file name: "ddprun-<job>-<first 8 digits of the cookie>". */
@@ -54,19 +52,18 @@ bool cgroup_is_populated(const char *events);
 enum { CGROUP_WHY_MAX = 160 };
 
 /* Append the mounts of control groups at their usual places, in the format of /proc/self/mountinfo. Return false if
- * no mount was found. The kernel needs 0.1 ms to write the whole mountinfo file, which matters to a program that runs
- * for a millisecond. If the appended lines do not contain the own group, the caller reads the file, because a
- * container may use other places, or show only a part of the hierarchy. */
+ * no mount was found. This is faster than reading mountinfo, which takes 0.1 ms. If the appended mounts do not
+ * contain the own group, the caller reads mountinfo. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
-/* Find the own group of this process, and check that groups can be created below it. Create no group. After false,
- * `why` names the obstacle. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" =
+/* Find the own group of this process, and check that groups can be created below the own group. After false, `why`
+ * has the obstacle. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" =
  * unreadable. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
-/* Create the group and return a descriptor of its directory. The caller owns the group until it closes this
- * descriptor. Returns -1 and sets errno on failure. EEXIST means that a group of this name exists, which may have
- * been killed. ENOSYS means Linux before 5.14, which cannot kill a group at once. */
+/* Create the group and return a descriptor of its directory. The caller owns the group until the caller closes this
+ * descriptor. Return -1 and set errno on failure. EEXIST: a group of this name exists, and may have been killed.
+ * ENOSYS: Linux before 5.14, which cannot kill a group at once. */
 int cgroup_make(const char *dir);
 
 /* Send SIGKILL to all processes in the group and below, in one step. Return false if the group does not exist. */
@@ -79,8 +76,8 @@ int cgroup_count(const char *dir);
  * group no longer exists. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms);
 
-/* Remove the empty groups below `parent` that belong to jobs whose owner is gone. The owner is the process that
- * called cgroup_make() and holds the descriptor. */
+/* Remove the empty groups below `parent` whose owner is gone. The owner of a group is the process that holds the
+ * descriptor of cgroup_make(). */
 void cgroup_sweep(const char *parent);
 
 #endif

@@ -8,7 +8,7 @@
  *     agent      contain_leave: remove the group, because no process is left
  *     guardian   contain_kill, contain_remove; after the death of the guardian, the agent calls both
  *
- * The guardian knows the names of all objects that the agent creates, so it can remove them without asking the
+ * The guardian knows the names of the group and the record, so the guardian can remove both after the death of the
  * agent. */
 #include "contain/contain.h"
 
@@ -33,17 +33,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Without root, only a user namespace gives the right to create other namespaces. The user's ids stay the same in it.
- * Killing leftovers reads a private /proc, and the mount of this /proc requires a mount namespace. Later mounts of
- * the host still reach the workers (MS_SLAVE), but ddprun's mounts never reach the host.
+/* Without root, a process must create a user namespace before any other namespace. In this user namespace the user's
+ * ids stay the same. A private /proc shows only the processes of the job. Its mount requires a mount namespace. The
+ * workers see later mounts of the host (MS_SLAVE), but the host never sees the mounts of ddprun.
  *
- * If the guardian dies before the agent arms the parent-death signal, the signal never arrives. The parent's pid does
- * not show this, because the parent is outside the namespace (its pid is always 0). So the agent checks the lifeline
- * after arming the signal. */
+ * If the guardian dies before the agent arms the parent-death signal, the signal never arrives. So the agent checks
+ * the lifeline after arming the signal. getppid() is always 0 in the namespace, and does not reveal the death. */
 
 /* --- reasons against it ---------------------------------------------------------------------------------- */
 
-/* Settings that forbid namespaces to ordinary users: the file, the forbidding value, and the remedy. */
+/* Settings of the system that forbid namespaces to ordinary users: the file, the forbidding value, and the remedy. */
 static const struct obstacle {
     const char *file, *value, *remedy;
 } obstacles[] = {
@@ -92,8 +91,8 @@ static bool put_text(const char *path, const char *text)
     return ok;
 }
 
-/* Map the user's and the group's id to themselves. The kernel lets an unprivileged process map its own group only
- * after the process has given up setgroups. */
+/* Map the ids of the user and of the group to themselves. Write "deny" to setgroups first, because the kernel
+ * requires this from an unprivileged process. */
 static bool map_ids(unsigned uid, unsigned gid)
 {
     char uids[64], gids[64];
@@ -103,8 +102,8 @@ static bool map_ids(unsigned uid, unsigned gid)
            put_text("/proc/self/gid_map", gids);
 }
 
-/* Create a new PID namespace. The next child of the guardian becomes process 1 there. Call this before threads
- * exist. */
+/* Create a new PID namespace. The next child of the guardian becomes process 1 of the namespace. Call this before
+ * threads exist. */
 static ddp_status pidns_unshare(struct ddp_err *err)
 {
     const unsigned uid = geteuid(), gid = getegid();
@@ -127,8 +126,8 @@ static bool is_over(int lifeline)
     return poll(&fd, 1, 0) == 1 && (fd.revents & POLLHUP) != 0;
 }
 
-/* Set up process 1 of the namespace: die with the guardian, mount a private /proc. Call this first in the child.
- * `lifeline` becomes readable when the guardian is gone, which may have happened already. */
+/* Set up process 1 of the namespace: mount a private /proc, and arm the parent-death signal. Call this first in the
+ * child. `lifeline` is readable if the guardian is gone. */
 static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
@@ -145,7 +144,7 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
 }
 
 /* Return the host's pid of the child `pid`, or 0 if this pid is unknown. `host_proc` is the host's /proc, opened
- * before pidns_enter. In this /proc, the fdinfo of a pidfd shows the host's pid. */
+ * before pidns_enter. The fdinfo of a pidfd in the host's /proc shows the host's pid. */
 static pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
     char path[64], text[512] = "";
@@ -167,14 +166,14 @@ static pid_t pidns_host_pid(int host_proc, pid_t pid)
 
 /* --- a try ----------------------------------------------------------------------------------------------- */
 
-/* End a test process. Write its error message, if any, to `pipe`. */
+/* End a test process, after writing its error message to `pipe`. */
 static void leave(int pipe, const struct ddp_err *err)
 {
     size_t len = strlen(err->msg);
     _exit(len == 0 || write(pipe, err->msg, len) == (ssize_t)len ? 0 : 1);
 }
 
-/* Try all steps of a real start in the first test child. */
+/* Try all steps of a real start in the test process. */
 static void try_all(int pipe, int lifeline)
 {
     struct ddp_err err = { 0 };
@@ -193,9 +192,9 @@ static void try_all(int pipe, int lifeline)
     leave(pipe, &err);
 }
 
-/* Check in a separate process that PID namespaces work here, so that this process stays unchanged. The test process
- * writes to the pipe only after a failure. Return DDP_ERR_UNSUPPORTED if a namespace cannot be created; `err` names
- * the setting that forbids namespaces. */
+/* Check in a separate process whether a PID namespace can be created. The test process writes a message to the pipe
+ * if a step fails. Return DDP_ERR_UNSUPPORTED if no namespace can be created; `err` names the setting that forbids
+ * namespaces. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -226,12 +225,12 @@ static ddp_status pidns_probe(struct ddp_err *err)
 
 /* Optional features of the system, one row for each.
  *
- * Old kernels lack a system call, and containers forbid it by a filter. Trying the call detects both. Each feature
- * has a replacement that works less well, which --verbose explains. A row is `grave` if processes may end without
- * SIGTERM when the feature is missing. A grave row is always printed. */
+ * A feature may be missing because the kernel is old, or because a container filters system calls. Each feature has a
+ * replacement that works less well. --verbose prints the missing features. A row is `grave` if processes end without
+ * SIGTERM when the feature is missing. A missing grave feature is always printed. */
 
-/* Return true if a system call exists, from the result of a call with invalid arguments. A missing or forbidden call
- * fails with ENOSYS or EPERM. An existing call fails with another error. */
+/* Return true if a system call exists. `result` is the result of a call with invalid arguments. ENOSYS or EPERM means
+ * that the call is missing or forbidden. */
 static bool has_call(long result)
 {
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
@@ -249,8 +248,8 @@ static bool has_close_range(void)
     return has_call(sys_close_range(~0U, ~0U, 0U));
 }
 
-/* Return true if /proc shows the processes of all users. In such a /proc, process 1 is visible, although root owns
- * it. */
+/* Return true if /proc shows the processes of all users. Process 1 belongs to root, so only such a /proc shows
+ * process 1 to a user. */
 static bool shows_all(void)
 {
     return !procfs_is_ours() || access("/proc/1/stat", F_OK) == 0;
@@ -283,7 +282,7 @@ static const struct {
       "worker starts" },
 };
 
-/* Test each feature at each call. A job makes only a few calls, and a cache could become outdated. */
+/* Test each feature at each call, because a job makes only a few calls. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -300,13 +299,12 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave)
 enum {
     WORDS_MAX = 1024,
     EMPTY_LIMIT_MS =
-        1000 /* milliseconds for the kernel to release killed processes; freeing gigabytes of memory takes
-              * that long */
+        1000 /* milliseconds that the kernel needs to release killed processes with gigabytes of memory */
 };
 
 struct contain {
     enum contain_kind kind; /* the chosen layer, never CONTAIN_AUTO */
-    bool may_fall_back;     /* use another layer if this layer fails, because the user requested no layer */
+    bool may_fall_back;     /* the user requested no layer, so another layer may replace a layer that fails */
     bool recorded;
     bool all_mounts;             /* `mounts` has all mounts, not only mounts at the usual places */
     char *job, *cookie;          /* owned; cookie "" = none */
@@ -321,8 +319,7 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Use the plain layer. For a user who requested no layer, the text also says why no control group is used, and that
- * pidns is stronger. */
+/* Use the plain layer. If the user requested no layer, add to the text why no control group is used. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -346,7 +343,7 @@ static void choose_cgroup(struct contain *c, const char *own)
     snprintf(c->words, sizeof(c->words), "cgroup, %.500s (" STRONGER ")", c->group);
 }
 
-/* Report why a requested control group is not available. Without a request, ddprun uses the plain layer instead. */
+/* Report that a control group is not available. If the user requested no layer, use the plain layer instead. */
 static ddp_status no_cgroup(const char *why, struct ddp_err *err)
 {
     return ddp_fail(
@@ -356,7 +353,7 @@ static ddp_status no_cgroup(const char *why, struct ddp_err *err)
         why);
 }
 
-/* Read all mounts, not only mounts at the usual places. Return false if all mounts were read before. */
+/* Read all mounts instead of only the usual mounts. Return false if all mounts were read before. */
 static bool read_all_mounts(struct contain *c)
 {
     if (c->all_mounts)
@@ -366,14 +363,14 @@ static bool read_all_mounts(struct contain *c)
     return procfs_read("/proc/self/mountinfo", &c->mounts);
 }
 
-/* Find the own group of ddprun in the usual mounts. If the usual mounts do not show this group, search all mounts. */
+/* Find the own group of ddprun in the usual mounts, or else in all mounts. */
 static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     return cgroup_find(contain_groups(c), contain_mounts(c), own, why) ||
            (read_all_mounts(c) && cgroup_find(contain_groups(c), contain_mounts(c), own, why));
 }
 
-/* Choose the layer. Only the control group depends on the cookie, which is a part of its name. */
+/* Choose the layer. The control group needs the cookie for its name. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
     char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "no random numbers for its name";
@@ -401,8 +398,7 @@ static void sweep_groups(const struct contain *c)
     cgroup_sweep(parent);
 }
 
-/* Kill the processes of dead jobs before this job creates anything, because they may hold memory, GPUs or the port
- * that this job needs. A dry run kills nothing. */
+/* Choose a layer, then kill the processes of dead jobs, which may hold memory, GPUs or the port that this job needs. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
 {
     struct contain *c = calloc(1, sizeof(*c));
@@ -464,9 +460,9 @@ const char *contain_groups(const struct contain *c)
 
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
-/* Fork the agent into a new PID namespace. Only the first child after unshare is in the namespace. The agent does not
- * know its pid outside, so the guardian writes the record. The next start uses this record only to find files that
- * the workers left, because the kernel ends the namespace's processes. */
+/* Fork the agent into a new PID namespace. The agent does not know its pid on the host, so the guardian writes the
+ * record. The next start uses this record only to find files of the workers, because the kernel kills the processes
+ * of the namespace. */
 static pid_t fork_into_namespace(struct contain *c)
 {
     struct ddp_err err;
@@ -491,7 +487,7 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* Write the record. With a PID namespace, the guardian has written it already. */
+/* Write the record, unless the guardian has written the record for a PID namespace. */
 static void write_record(struct contain *c)
 {
     struct ddp_err err;
@@ -513,9 +509,8 @@ void contain_name_store(struct contain *c, const char *host, int port)
         record_write_store(c->cookie, endpoint_print(host, port, address));
 }
 
-/* Remove the group of the previous attempt. The next attempt needs a new group with the same name, because the
- * guardian finds the group by its name. An unkillable process keeps the old group, but no attempt follows in this
- * case. */
+/* Remove the group of the previous attempt, because the next group has the same name. The guardian finds the group by
+ * this name. The removal fails only if a process is unkillable, and then no attempt follows. */
 static void leave_group(struct contain *c)
 {
     if (c->group_fd < 0)
@@ -525,8 +520,8 @@ static void leave_group(struct contain *c)
     cgroup_remove(c->group, EMPTY_LIMIT_MS);
 }
 
-/* Create a group for each attempt, so that killing one attempt cannot hit the next attempt. If no group can be
- * created and the user did not request groups, use the plain layer. */
+/* Create a group for each attempt, so that a kill of one attempt never hits the next attempt. If this fails and the
+ * user requested no group, use the plain layer. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];
@@ -550,8 +545,7 @@ int contain_cgroup_fd(const struct contain *c)
     return c->group_fd;
 }
 
-/* Workers in a PID namespace have other pids inside than outside. Tools outside, such as ps and gdb, need the outer
- * pid. */
+/* Workers in a PID namespace have one pid inside and another pid outside. Users need the outer pid for ps and gdb. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid)
 {
     pid_t shown = c->host_proc >= 0 ? pidns_host_pid(c->host_proc, pid) : 0;
@@ -565,14 +559,14 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
-/* Remove the group now if it is empty. Usually the last process is gone by now, so the guardian need not wait. */
+/* Remove the group if it is empty already, so that the guardian need not wait. */
 void contain_leave(struct contain *c)
 {
     if (c->group_fd >= 0)
         cgroup_remove(c->group, 0);
 }
 
-/* Remove the group and the record. If the group is not empty, keep both, so that the next start tries again. */
+/* Remove the group and the record. Keep the record if the group is not empty, so that the next start tries again. */
 void contain_remove(struct contain *c)
 {
     if (c->cookie[0] == '\0')

@@ -6,8 +6,8 @@
  *     cgroup   a control group for each attempt                  if cgroup v2 is writable
  *     pidns    the agent is process 1 of a PID namespace         on request, because workers see other pids
  *
- * cgroup and pidns are used in addition to plain. If guardian and agent are killed together, plain cannot kill the
- * remaining processes. The next start on this host finds them by the job's record (job_record.h).
+ * cgroup and pidns are used in addition to plain. If guardian and agent are killed together, plain leaves processes
+ * behind. The next start on this host finds these processes by the job's record (job_record.h).
  *
  * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates the
  * layer (contain_attempt). The process that ends last removes it (contain_remove). */
@@ -21,8 +21,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Return the n-th sentence about a missing feature of this kernel or container and its replacement, or NULL after the
- * last sentence. `grave` is set if the sentence must always be printed. `only_grave` skips all other features. */
+/* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last sentence.
+ * `grave` is set if the sentence must always be printed. With `only_grave`, test only grave features. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 struct contain;
@@ -41,12 +41,13 @@ struct contain_options {
  * remedy in `err`, if the requested layer is not available. Return DDP_ERR_NOMEM if memory is short. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err);
 
-/* Return a text such as "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)". The text
- * includes why stronger layers are not used. --verbose, --dry_run and the report print it. `c` owns the text. */
+/* Describe the layer, such as "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)", with the
+ * reasons why stronger layers are not used. --verbose, --dry_run and the report print this text. `c` owns the
+ * text. */
 const char *contain_words(const struct contain *c);
 
-/* Return the mounts of control groups in the format of /proc/self/mountinfo (contain_mounts), or the groups of this
- * process, the text of /proc/self/cgroup (contain_groups). "" = unknown. `c` owns the text. */
+/* Return the mounts of control groups in the format of /proc/self/mountinfo. contain_groups returns the text of
+ * /proc/self/cgroup. "" = unknown. `c` owns both texts. */
 const char *contain_mounts(const struct contain *c);
 const char *contain_groups(const struct contain *c);
 
@@ -56,31 +57,31 @@ pid_t contain_fork(struct contain *c);
 /* Set up the agent. Call this function first in the agent. `lifeline` becomes readable when the guardian is gone. */
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 
-/* Write the record and the address of the job's store, so that ddpctl finds the job even while it waits for other
- * nodes. Call this in the agent as soon as the address is known. */
+/* Write the record and the address of the job's store, by which ddpctl finds the job. The agent calls this as soon as
+ * the address is known. */
 void contain_name_store(struct contain *c, const char *host, int port);
 
 /* Create a new control group for the next attempt. Call this in the agent before it starts the attempt's first
  * worker. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 
-/* Return a descriptor of the attempt's control group, in which workers are created, or -1 without a group. `c` owns
- * the descriptor. */
+/* Return the descriptor of the attempt's control group, or -1 without a group. `c` owns the descriptor. spawn.c
+ * creates workers in this group. */
 int contain_cgroup_fd(const struct contain *c);
 
-/* Return the pid of the child `pid` outside the PID namespace. If the outer pid is unknown, return `pid`. */
+/* Return the pid that the child `pid` has outside the PID namespace, or `pid` if the outer pid is unknown. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid);
 
-/* Send SIGKILL to all processes in the layer at once. Return false if the layer cannot kill all processes at once.
- * The caller then calls descendants_kill_all() in any case, because this function also reaps the processes. */
+/* Send SIGKILL to all processes in the layer at once. Return false if the layer cannot do this. The caller always
+ * calls descendants_kill_all() afterwards, which also reaps the processes. */
 bool contain_kill(struct contain *c);
 
-/* Remove the control group at once. Call this at the agent's end, when all its processes are gone. If the removal
- * fails, contain_remove tries again later. */
+/* Remove the control group when the agent ends and all processes of the job are gone. If the removal fails,
+ * contain_remove tries again later. */
 void contain_leave(struct contain *c);
 
-/* Remove the objects that contain_attempt created, when no process is left. Guardian or agent, whichever ends last,
- * calls this function. */
+/* Remove the group and the record of the job, when no process is left. The guardian calls this, or the agent if the
+ * guardian has died. */
 void contain_remove(struct contain *c);
 
 void contain_close(struct contain *c);

@@ -3,10 +3,12 @@
  * The tree is read from /proc/PID/task/TID/children. If the kernel lacks that file, the tree is read from the parent
  * field of every /proc/PID/stat. A pid that was read a moment ago may name another process now, because pids are
  * reused:
- *   - The pid of a child of ddprun cannot be reused until ddprun waits for the child, and ddprun does not wait in between.
- *   - A deeper process is opened as a pidfd. Then its parent field is read. Then its parent is checked to be alive: the parent is a child of ddprun, or has a pidfd as well. Only then the pidfd is signalled. On a kernel without
- * pidfds, the start time identifies the process.
- * Both ways may miss a process that is being created, so killing repeats until no child is left. */
+ *   - The kernel does not reuse the pid of a child of ddprun before ddprun waits for the child. No wait happens between
+ *     reading the tree and signalling.
+ *   - For a deeper process, ddprun opens a pidfd, then checks that its parent is still alive and still its parent, and
+ *     then signals the pidfd. On a kernel without pidfds, the start time identifies the process.
+ *
+ * A scan may miss a process that is being created, so killing repeats until no child is left. */
 #include "contain/descendants.h"
 
 #include "base/clock.h"
@@ -25,7 +27,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAMED_AT_MOST = 8, NAME_SHOWN = 64, PID_MOST = 4 * 1024 * 1024 /* the kernel's own limit */ };
+enum {
+    NAMED_AT_MOST = 8,
+    NAME_SHOWN = 64,
+    PID_MOST = 4 * 1024 * 1024 /* the kernel's limit of pids */
+};
 
 enum way { UNKNOWN, BY_FILE, BY_SCAN, BY_WAIT };
 
@@ -45,8 +51,7 @@ static pid_t parent_of(pid_t pid)
 
 static void add_pid(struct buf *pids, pid_t pid)
 {
-    buf_append(pids, &pid,
-               sizeof(pid)); /* if memory is short, skip this child, because the next scan finds it */
+    buf_append(pids, &pid, sizeof(pid)); /* if memory is short, the next scan finds this child */
 }
 
 /* Append the children of `of`, from its `children` files. Return false if this kernel has no such files. */
@@ -56,7 +61,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
     snprintf(path, sizeof(path), "/proc/%d/task", (int)of);
     DIR *tasks = opendir(path);
     if (tasks == NULL)
-        return errno == ENOENT; /* the process has ended, so it has no children */
+        return errno == ENOENT; /* an ended process has no children */
     bool supported = true;
     for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;) {
         struct buf text = { 0 };
@@ -68,7 +73,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
             for (long pid; (pid = strtol(at, &end, 10)) > 0; at = end)
                 add_pid(pids, (pid_t)pid);
         } else if (of == getpid()) {
-            supported = false; /* threads of this process do not end during the scan */
+            supported = false; /* the file is missing, although the thread exists */
         }
         buf_free(&text);
     }
@@ -76,8 +81,8 @@ static bool children_by_file(pid_t of, struct buf *pids)
     return supported;
 }
 
-/* Append the children of `of` by reading every process. The time grows with the number of processes on the machine,
- * and new children may be missed. So killing repeats until no child is left. */
+/* Append the children of `of` by reading every process of the machine. The scan may miss new children, so the caller
+ * repeats the scan. */
 static void children_by_scan(pid_t of, struct buf *pids)
 {
     DIR *proc = opendir("/proc");
@@ -101,9 +106,9 @@ static size_t children_up_to(pid_t most, struct buf *pids)
     return pids->len;
 }
 
-/* Find the children of this process by calling wait on every pid, because wait accepts only pids of children. This
- * search is for systems where /proc is not mounted or belongs to another PID namespace. After pids have wrapped
- * around, the search takes a second. */
+/* Find the children of this process by calling waitid for every pid, because waitid fails for a pid that is not a
+ * child. Only for systems whose /proc is missing or belongs to another PID namespace. The search takes up to a
+ * second. */
 static void children_by_wait(struct buf *pids)
 {
     siginfo_t unused;
@@ -146,7 +151,7 @@ static size_t descendants_list(struct buf *pids)
     return children_of(getpid(), pids);
 }
 
-/* The loop also visits the children that the loop appends. */
+/* The loop appends the children of each process, and later visits these children. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 {
     const size_t before = pids->len / sizeof(pid_t);
@@ -164,12 +169,11 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 /* A process that may be signalled. */
 struct target {
     pid_t pid;
-    int pidfd;            /* -1 = a child of this process, or no pidfds in this kernel */
-    uint64_t start_ticks; /* start time, used without a pidfd for deeper processes; 0 = not used */
+    int pidfd;            /* -1 for a child of this process, and on a kernel without pidfds */
+    uint64_t start_ticks; /* start time of a deeper process without pidfd; 0 = not needed */
 };
 
-/* Signal a process. Without pidfds, check pid and start time first. The check fails only if the process ends and its
- * pid is reused within microseconds. */
+/* Signal a process. Without a pidfd, first check that pid and start time still match. */
 static bool signal_target(const struct target *t, int signal)
 {
     struct proc_stat stat;
@@ -180,7 +184,7 @@ static bool signal_target(const struct target *t, int signal)
     return kill(t->pid, signal) == 0;
 }
 
-/* Open `pid` as a target. Return false if the process has ended. Do not use a pidfd that cannot be signalled. */
+/* Open `pid` as a target. Return false if the process has ended. Use no pidfd if pidfd_send_signal is forbidden. */
 static bool open_target(pid_t pid, struct target *t)
 {
     struct proc_stat stat;
@@ -203,18 +207,18 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Return true if a process is really a descendant. The process was read as a child of `parent` and opened
- * afterwards. */
+/* Return true if a process is a descendant. The process was listed as a child of `parent` before it was opened, so
+ * its pid may have been reused. */
 static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
     if (now == getpid())
-        return true; /* its parent has died, so the process became a child of ddprun */
+        return true; /* `parent` has died, and its child became a child of ddprun */
     return now == parent->pid && signal_target(parent, 0);
 }
 
-/* Signal `t` and all processes below it. Read the children of `t` before the signal, because the signal may end `t`.
- * Signal the children afterwards, so that a killed parent cannot create more children in between. */
+/* Signal `t` and all processes below `t`. Read the children of `t` before the signal, which may end `t`. Signal the
+ * children afterwards, because a running parent could create more children. */
 static void signal_tree(const struct target *t, int signal)
 {
     struct buf pids = { 0 };
@@ -260,19 +264,20 @@ void descendants_names(struct buf *out)
 /* Kill all; see descendants.h.
  *
  * The hard case is a chain: a process forks and exits, its child does the same, without end. A list of processes is
- * outdated as soon as it is read. But a chain has only one live process at a time. The chain ends if this process is
- * killed before it forks. So each round is as short as possible, and the next round follows at once while processes
- * exit:
+ * outdated as soon as it is read. But a chain has only one live process at a time, and ends if this process is killed
+ * before it forks. So the rounds of killing are short, and follow each other at once:
  *
- *   - A round signals only children of ddprun. The parent of a chain's live process is dead, so this process is a child of ddprun. A deeper process becomes a child one round after the processes above it died. The pid of a child cannot name another process, so no pidfd is needed.
- *   - A round lowers the priority of these processes, if permitted. Otherwise 64 busy chains leave a launcher almost
- * no processor time.
- * Only if a round has changed nothing, search deeper processes, because their ancestor may be unkillable. */
+ *   - A round signals only children of ddprun, for which no pidfd is needed. The live process of a chain is such a
+ *     child, because its parent is dead. A deeper process becomes a child when its ancestors have died.
+ *   - A round lowers the priority of these children, if permitted. Otherwise 64 busy chains leave almost no processor
+ *     time for ddprun.
+ *   - A round that has changed nothing is followed by a search of all descendants, because an unkillable child may have
+ *     children. */
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Reap at most REAPED_PER_ROUND exited processes and return their number. The limit is needed because chains may
- * create processes as fast as ddprun reaps them. Set *left to false if no child is left. */
+/* Reap at most REAPED_PER_ROUND exited processes and return their number. Without this limit a fast chain would keep
+ * ddprun in this function. Set *left to false if no child is left. */
 static int reap(bool *left)
 {
     int count = 0;
@@ -292,8 +297,7 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* Wait until a child exits, but at most RESCAN_MS. The kernel reports no event when this process adopts an orphan, so
- * the caller must scan again soon. */
+/* Wait until a child exits, but at most RESCAN_MS, because the kernel does not report an adopted orphan. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
     descendants_signal(SIGKILL);
@@ -311,8 +315,8 @@ void killer_priority_raise(struct killer_priority *before)
         before->raised = sched_setscheduler(0, SCHED_RR, &(struct sched_param){ .sched_priority = 1 }) == 0;
 }
 
-/* Restore policy and slack. The kernel keeps the niceness, but changing the policy resets the slack to its value at
- * the start of the process. */
+/* Restore scheduling policy and timer slack. The slack must be restored, because a change of the policy resets the
+ * slack. */
 void killer_priority_restore(const struct killer_priority *before)
 {
     if (!before->raised)
@@ -341,7 +345,7 @@ bool descendants_kill_all(uint64_t limit_ms)
         return true;
     sigemptyset(&child_ended);
     sigaddset(&child_ended, SIGCHLD);
-    /* Block SIGCHLD, so that sigtimedwait receives it instead of a handler. */
+    /* sigtimedwait requires a blocked SIGCHLD */
     pthread_sigmask(SIG_BLOCK, &child_ended, &before);
     struct killer_priority priority;
     killer_priority_raise(&priority);
@@ -353,11 +357,10 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* These functions read /proc at the very end. Reading the wait channel requires the right to trace the process, and a
- * kernel without symbols shows "0". In both cases only the state is reported. */
+/* These functions read /proc at the end of a job. Without the right to trace a process, and on a kernel without
+ * symbols, only the state of the process is reported. */
 
-/* Return the rank of worker `pid`, or -1. A worker that ended is no longer in `pids`, so a reused pid
- * cannot match. */
+/* Return the rank of worker `pid`, or -1. `pids` contains only running workers. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
 {
     for (int i = 0; i < plan->nproc; i++)
@@ -379,8 +382,8 @@ static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
     return !seen || !proc_stat_is_dead(&stat);
 }
 
-/* List only children of this process, because deeper processes become children later. Any child may be a zombie, so
- * examine all children until enough processes are found. */
+/* List only children of this process. Deeper processes become children when their parents have ended. Skip
+ * zombies. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
 {
     struct buf children = { 0 };

@@ -1,8 +1,8 @@
 /* descendants.h -- signal, reap and kill all descendants of this process.
  *
  * This process must be a subreaper (descendants_adopt). Every orphan becomes a child of a subreaper, so no process
- * can leave the tree, neither by setsid nor by a double fork. A pid is signalled only while it certainly belongs to a
- * descendant. */
+ * can leave the tree, neither by setsid nor by a double fork. A signal never reaches a process that is not a
+ * descendant, even if a pid is reused. */
 #ifndef LAUNCHER_CONTAIN_DESCENDANTS_H
 #define LAUNCHER_CONTAIN_DESCENDANTS_H
 
@@ -33,13 +33,12 @@ static inline pid_t descendants_at(const struct buf *pids, size_t i)
  * remains after `limit_ms`, because it hangs in the kernel. No other code may wait for children at the same time. */
 bool descendants_kill_all(uint64_t limit_ms);
 
-/* Raise the priority of this process while it kills, if CAP_SYS_NICE allows this. Linux shares the processor between
- * sessions (autogroup). A job that forks without end therefore leaves its killer one percent of the processor, which
- * is too slow to catch the job. A process with another scheduling policy, or with RLIMIT_RTTIME, stays unchanged.
- * Start no child while the priority is raised. */
+/* Raise the priority of this process while it kills, if CAP_SYS_NICE allows this. Without a higher priority, a job
+ * that forks without end leaves too little processor time for the killer. A process with another scheduling policy,
+ * or with RLIMIT_RTTIME, stays unchanged. Start no child while the priority is raised. */
 struct killer_priority {
     bool raised;
-    int policy, slack_ns; /* previous values; the slack is the possible delay of a timer */
+    int policy, slack_ns; /* policy and timer slack before the change */
 };
 
 void killer_priority_raise(struct killer_priority *before);
@@ -56,8 +55,8 @@ enum { STUCK_MAX = 8 }; /* at most this many are listed */
 
 struct stuck {
     int pid;
-    int rank;       /* rank of the worker; -1 = a process that a worker started */
-    char name[32];  /* program name, as the kernel keeps it */
+    int rank;       /* rank of the worker; -1 = not a worker */
+    char name[32];  /* program name from /proc/PID/stat */
     char state;     /* as in /proc/PID/stat, 'D' = does not react to signals; '?' = unknown */
     char where[64]; /* the kernel function in which the process waits; "" = not reported by the kernel */
 };

@@ -23,16 +23,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Return true if `owner` may own a directory that ddprun uses. In a user namespace without root, files of the host's
- * root belong to the overflow uid. "/" is such a file, so its owner is trusted. */
+/* Return true if `owner` may own a directory that ddprun uses. In a user namespace, "/" of the host belongs to the
+ * overflow uid, so the owner of "/" is trusted. */
 static bool is_trusted(uid_t owner)
 {
     struct stat root;
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Return true if other users may write. A group with only this user (user "bob", group "bob") is common, and its
- * directories are usually writable for the group, so this group is allowed. */
+/* Return true if other users may write. Write permission for the user's private group is allowed (user "bob", group
+ * "bob"). */
 static bool is_writable_for_others(const struct stat *st)
 {
     const bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();
@@ -56,7 +56,7 @@ static bool is_safe(const char *dir, char why[SAFE_DIR_WHY_MAX])
     return false;
 }
 
-/* Check the directory first, then each directory above it up to "/", so that `why` names the nearest unsafe
+/* Check the directory first, then each directory above up to "/", so that `why` names the nearest unsafe
  * directory. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 {
@@ -78,13 +78,12 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* /tmp is shared: another user may have created a directory with ddprun's name before, or a link to a directory of
- * this user. So open the directory without following links, and check the directory by its descriptor. Files are then
- * created in the checked directory, even if the name changes its meaning. */
+/* Another user may have created a directory with ddprun's name in /tmp, or a link. So open the directory without
+ * following links, check its owner and mode by the descriptor, and create files relative to the descriptor. */
 
-/* Format the n-th candidate directory. Return false if that candidate does not exist. /run/user/UID is also tried by
- * its usual path, because ssh and sudo often lose the variable. /tmp precedes $TMPDIR, because batch systems give
- * each job a private TMPDIR, in which the next start would not find the records. */
+/* Format the n-th candidate directory. Return false if there is no such candidate. /run/user/UID is tried even
+ * without XDG_RUNTIME_DIR, because ssh and sudo often remove the variable. /tmp comes before $TMPDIR, because a batch
+ * system gives each job its own TMPDIR, and the next start would not find the record there. */
 static bool place(int n, char out[PATH_MAX])
 {
     static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };
@@ -102,7 +101,8 @@ static bool place(int n, char out[PATH_MAX])
     return len < PATH_MAX;
 }
 
-/* Format the n-th candidate without links. Return false if a directory above the candidate is not safe. */
+/* Format the path of the n-th candidate with all links above it resolved. Return false if a directory above the
+ * candidate is not safe. */
 static bool safe_place(int n, char out[PATH_MAX])
 {
     char path[PATH_MAX], parent[PATH_MAX], why[SAFE_DIR_WHY_MAX];
@@ -138,7 +138,7 @@ static int runtime_dir_open(int n)
     return place(n, path) ? open_ours(path) : -1;
 }
 
-/* If the directory exists already, use it, because another start may have created it meanwhile. */
+/* An existing directory is used, because another start may have created the directory. */
 int runtime_dir_make(char path[PATH_MAX])
 {
     int fd = -1;
@@ -172,7 +172,7 @@ bool runtime_dir_find(char path[PATH_MAX])
 
 /* --- record text ------------------------------------------------------------------------------------------ */
 
-/* A record has exactly these lines, in this order:
+/* A record has exactly these lines in this order:
  *
  *     ddprun-record 1
  *     boot 0f1c8a6e-6a51-4c0b-9d53-1f6f4f4f2b55
@@ -200,7 +200,7 @@ bool record_print(struct buf *out, const struct record *r)
 }
 
 /* Copy the value after "name " in the line at *at, and move *at to the next line. Return false if the line has
- * another name, or if its value does not fit. */
+ * another name, or if the value does not fit. */
 static bool record_take_field(const char **at, const char *name, char *value, size_t size)
 {
     size_t len = strlen(name), n = strcspn(*at, "\n");
@@ -212,8 +212,8 @@ static bool record_take_field(const char **at, const char *name, char *value, si
     return true;
 }
 
-/* Parse decimal digits at *at and skip the space after them. Return false if *at has no digits or a sign, or if the
- * number overflows. */
+/* Parse decimal digits at *at and skip the space after the digits. Return false without digits, or if the number is
+ * above `limit`. */
 static bool take_number(const char **at, uint64_t limit, uint64_t *to)
 {
     size_t n = strspn(*at, "0123456789");
@@ -251,8 +251,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Return true if a control group may be killed. Its name must have the form of a ddprun group, with this job's
- * cookie. Without this check a wrong record could kill other processes. */
+/* Return true if a control group may be killed: its name must be the name of a ddprun group with this job's cookie. A
+ * damaged record could otherwise kill other processes. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -278,19 +278,18 @@ bool record_parse(const char *text, struct record *out)
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* A process is killed if its environment in the kernel contains the mark: an entry with the job's cookie, 128 random
- * bits that only one job's workers get. A pid may be reused between check and signal. So a pidfd is opened first,
- * then environment and start time are read, then the pidfd is signalled. If the pid was reused meanwhile, the process
- * of the pidfd is gone and the signal has no effect.
+/* A process is killed if its environment contains the mark, which is DDPRUN_COOKIE with the cookie of the dead job. A
+ * pid may be reused between check and signal. So ddprun opens a pidfd, reads environment and start time, and signals
+ * the pidfd. A signal to a pidfd whose process is gone has no effect.
  *
- * /proc is read in ascending order, and a new process usually has a higher pid than its parent. So reading meets a
- * chain of processes that fork and exit. Pids wrap around once in 4 million forks, so a second pass is made. */
+ * /proc is read in ascending order. A new process usually has a higher pid than its parent, so one pass also finds
+ * processes that are created meanwhile. A second pass is needed because pids wrap around. */
 
 enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
-    CHASES = 40,                  /* how often the newest pid is read */
-    LOOKS = 50,                   /* checks of the next pid */
-    AHEAD = 16,                   /* pids checked above the newest pid */
+    CHASES = 40,                  /* reads of the newest pid in one chase */
+    LOOKS = 50,                   /* checks after each read of the newest pid */
+    AHEAD = 16,                   /* pids above the newest pid that each check covers */
     BLOCK = 64 * 1024,            /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };
@@ -308,8 +307,8 @@ static bool has_mark(const char *piece, size_t len, const char *mark, size_t mar
     return false;
 }
 
-/* Search the environment piece by piece. Put the end of each piece in front of the next piece, so that no entry is
- * cut in two. */
+/* Search the environment in blocks. Keep the end of each block for the next search, because an entry may cross the
+ * border of two blocks. */
 static bool environment_has(int fd, const char *cookie)
 {
     char piece[BLOCK], mark[MARK_MAX];
@@ -341,7 +340,7 @@ static bool leftovers_is_marked(int pid, const char *cookie)
     return found;
 }
 
-/* Kill `pid` if the process belongs to the job. Return true if it belongs to the job. */
+/* Kill `pid` and return true if the process belongs to the job. */
 static bool kill_one(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -355,8 +354,7 @@ static bool kill_one(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* Return true if the user of the process may have processes in the job. Root's jobs may contain processes of any
- * user. */
+/* Return true if the process belongs to this user. For root, return true for any process. */
 static bool is_of_this_user(DIR *proc, const char *name)
 {
     struct stat st;
@@ -394,9 +392,8 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* Kill the processes of a chain, and return their number. With a free processor, each process of a chain lives 0.1
- * ms, but reading /proc takes much longer. Pids are assigned in ascending order, so check the pids right above the
- * newest pid until a process gets one of them. */
+/* Kill the processes of a chain that forks and exits, and return their number. Each process of a chain may live for
+ * only 0.1 ms. So check the pids right above the newest pid, which the next process gets. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -409,11 +406,9 @@ static int chase(const struct leftovers *l)
     return found;
 }
 
-/* Send SIGKILL to the job's processes, also to processes that are created meanwhile, until two passes find no
- * process. Only processes of this user are checked (root: of all users). Return false if a process remains after
- * `limit_ms`, or if this kernel has no pidfds. Without pidfds a signal could hit another process. A killed process
- * keeps its environment until the process is gone, but must be counted once. So a pass that finds fewer processes
- * than the previous pass counts no new processes. */
+/* Send SIGKILL to the job's processes until two passes find no process. Return false if a process remains after
+ * `limit_ms`, or if this kernel has no pidfds, because a signal to a pid could hit another process. A pass also finds
+ * killed processes that have not ended yet. So only an increase since the previous pass is added to `killed`. */
 static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
@@ -426,7 +421,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         int found = kill_pass(l);
         l->killed += found > before ? found - before : 0;
         clean_looks = found == 0 ? clean_looks + 1 : 0;
-        if (found > 0 && found <= before) { /* dying processes need a moment, or a chain is running */
+        if (found > 0 && found <= before) { /* processes are still dying, or a chain is running */
             poll(NULL, 0, 1);
             l->killed += chase(l);
         }
@@ -438,17 +433,16 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* A pid names a process only together with three other values: its start time, the boot of the machine and the PID
- * namespace. The record has the pid and these three values. A record of another namespace is kept until that
- * namespace has ended. The cookie and the name of the control group decide which processes are killed. A pid in the
- * record never decides this.
+/* To identify a process, the record has its pid, its start time, the boot id of the machine and the PID namespace. A
+ * record of another PID namespace is kept until that namespace has ended. The pids only show whether the job runs.
+ * The cookie and the control group select the processes to kill.
  *
  * Without dead jobs, a start only opens a few directories, most of which do not exist. */
 
 enum {
-    RECORDS_MAX = 256, /* records that are examined; a user runs fewer jobs on one host */
+    RECORDS_MAX = 256, /* limit of examined records */
     TURN_MS = 5,       /* milliseconds between two attempts to get the lock */
-    LITTER_S = 60,     /* seconds; older FIFOs without a reader and older drafts are leftovers */
+    LITTER_S = 60,     /* seconds after which an unused FIFO or a draft of a record is removed */
     STORE_NAME_MAX = RUNTIME_NAME_DIGITS + sizeof(".store")
 };
 
@@ -476,7 +470,7 @@ static bool look_where_we_are(struct record *r)
     return true;
 }
 
-/* Fill in this boot and this PID namespace. Both stay the same while this process and the agent live. */
+/* Fill in the boot id and the PID namespace of this process. */
 static bool where_are_we(struct record *r)
 {
     static struct record here;
@@ -487,7 +481,7 @@ static bool where_are_we(struct record *r)
     return true;
 }
 
-/* Write to a draft whose name no reader accepts, then rename the draft, so that no reader sees half of a file. */
+/* Write to a draft and rename the draft, so that no reader finds half a file. Readers ignore the name of a draft. */
 static bool put_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
@@ -506,7 +500,7 @@ static bool put_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
-/* Format the text before creating the directory, so that a failure creates nothing. */
+/* Format the text before creating the directory, so that an error leaves no directory. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err)
 {
@@ -547,16 +541,15 @@ void record_write_store(const char *cookie, const char *address)
     }
 }
 
-/* Return true if `name` belongs to the job: the record of the job, or "DIGITS.more", a file that a worker left. A
- * worker may have put another object in place of the file. */
+/* Return true if `name` is a file of the job: the record, or "DIGITS.more", which a worker has written. */
 static bool is_of(const char *name, const char *cookie)
 {
     return strcmp(name, cookie) == 0 ||
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
-/* Open the entries of a directory with a separate descriptor, because closedir closes the descriptor that it uses.
- * Return NULL if the directory cannot be opened, or if memory is short. */
+/* Open the entries of a directory with a copy of the descriptor, because closedir closes the copy. Return NULL on
+ * failure. */
 static DIR *entries_of(int dir)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -578,8 +571,8 @@ static void remove_files(int dir, const char *cookie)
     closedir(d);
 }
 
-/* Remove the files from all candidate directories, because the environment that chose the directory may have
- * changed. */
+/* Remove the job's files from all candidate directories. The job may have used another directory than this process,
+ * which has other variables. */
 void record_remove(const char *cookie)
 {
     for (int i = 0; i < RUNTIME_DIRS; i++) {
@@ -616,25 +609,24 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-/* Return true if a process of a record still lives. A zombie keeps its pid and start time. A zombie starts no more
- * processes, but only when its last thread has ended. The agent dies thread by thread. A worker that the agent has
- * just cloned may get a remaining thread as its parent, and has no cookie until its execve. A check at that moment
- * would find no worker and would remove the record, so the agent must be dead with all threads. */
+/* Return true if a process of a record still lives. A zombie whose other threads still run counts as alive. For
+ * example, the agent may be dying while one of its threads still creates a worker. Such a worker has no cookie before
+ * its execve, and would not be found. */
 static bool is_alive(const struct record_process *p)
 {
     struct proc_stat stat;
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
-/* Return true if the job of a record runs. A process of another PID namespace has no pid here. So for another
- * namespace, check whether the namespace exists, because a namespace ends together with its last process. */
+/* Return true if the job of a record runs. The pids of another PID namespace cannot be checked here. For such a
+ * record, check whether its namespace exists, because a namespace ends with its last process. */
 static bool is_running(const struct record *r, const struct record *here)
 {
     return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
                                                    : procfs_namespace_lives(r->pid_namespace);
 }
 
-/* Report that processes of a dead job were killed, because no user requested this kill. */
+/* Report that processes of a dead job were killed. */
 static void record_log_burial(const struct record *r, int killed, bool all)
 {
     if (killed > 0)
@@ -660,8 +652,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Wait until no other start cleans up. Two killers with raised priority would leave no processor time to dying
- * processes. Stop waiting after SWEEP_LIMIT_MS. */
+/* Wait until no other start cleans up, at most SWEEP_LIMIT_MS. Two killers with raised priority would leave no
+ * processor time to the dying processes. */
 static void take_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;
@@ -669,8 +661,8 @@ static void take_turn(int dir)
         poll(NULL, 0, TURN_MS);
 }
 
-/* Clean up after a dead job with the lock held. Return true if no process and no file of the job is left, even if
- * another start removed them. */
+/* Clean up after a dead job while this process has the lock. Return true if no process and no file of the job is
+ * left. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];
@@ -683,8 +675,8 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
     return buried;
 }
 
-/* Examine a record and clean up after a dead job. Return true if the record was removed. The caller then checks all
- * records again, because a job that the dead job started may also be dead. */
+/* Examine a record and clean up after a dead job. Return true if the record was removed. The caller then examines all
+ * records again, because the dead job may have started other jobs. */
 static bool look_at(int dir, const char *name, const struct record *here, bool quiet)
 {
     struct record r;
@@ -699,8 +691,7 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* Remove a file of a job that was killed before it had a record: a timer FIFO without a reader, or a draft of a
- * record. */
+/* Remove an abandoned file of a job without a record: a timer FIFO that no process reads, or a draft of a record. */
 static void remove_litter(int dir, const char *name)
 {
     struct stat st;
@@ -737,8 +728,8 @@ static int look_through(int dir, const struct record *here, bool quiet)
     return buried;
 }
 
-/* Repeat for each directory until no dead job is found. A job may have started another job through ddprun, and the
- * started job is detected as dead only after the first job is killed. */
+/* Repeat for each directory until no dead job is found. A ddprun that was a worker of a dead job dies only when the
+ * first job is killed. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };
@@ -756,8 +747,7 @@ void record_sweep(bool quiet)
 
 /* --- running jobs ---------------------------------------------------------------------------------------- */
 
-/* Return the age of a process. The kernel's start time is relative to boot and includes suspended time, as
- * CLOCK_BOOTTIME does. */
+/* Return the age of a process. Like CLOCK_BOOTTIME, the kernel's start time includes suspended time. */
 static uint64_t age_ms(const struct record_process *p)
 {
     struct timespec now;
@@ -768,8 +758,7 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* Read the job of a record. Skip jobs of another PID namespace, because their pids mean nothing here, and they
- * usually have a separate network. */
+/* Read the job of a record. Skip jobs of another PID namespace, whose pids and network are different. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

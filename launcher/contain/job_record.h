@@ -1,10 +1,10 @@
-/* job_record.h -- the record of a running job in the runtime directory. By the record, a later start finds and kills
- * the processes that a dead job left.
+/* job_record.h -- the record of a running job in the runtime directory. A later start reads the record to find and
+ * kill the processes of a dead job.
  *
- * A record must be in a safe directory. TMPDIR and XDG_RUNTIME_DIR may name a directory of another user, as with
- * `sudo -E`, and that user could replace files in it by links. A directory is safe if the directory and every
- * directory above it belong to this user or to root. Other users must not be able to write to any of these
- * directories, except to a sticky directory such as /tmp. */
+ * A record must be in a safe directory. With `sudo -E`, TMPDIR and XDG_RUNTIME_DIR may name a directory of another
+ * user, who could replace the files by links. A directory is safe if this user or root owns the directory and all
+ * directories above. Other users must not have write permission for any of these directories, except for a sticky
+ * directory such as /tmp. */
 #ifndef LAUNCHER_CONTAIN_JOB_RECORD_H
 #define LAUNCHER_CONTAIN_JOB_RECORD_H
 
@@ -22,8 +22,9 @@
 
 enum { SAFE_DIR_WHY_MAX = 160 };
 
-/* Check that `path` is a safe directory, and write the path without links to `out`. Use only this result, because the
- * check does not cover the links in `path`. Return false with reason and directory in `why`. */
+/* Check that `path` is a safe directory, and write the path with all links resolved to `out`. Use only `out`
+ * afterwards, because the links in `path` are not checked. Return false with the unsafe directory and the reason in
+ * `why`. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
@@ -32,14 +33,14 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
  * files. A record is named after the job's cookie, error files after the cookie's first digits.
  *
  * The directory is the first usable directory of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
- * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. Usable means: owned by this user, mode 0700, not a symbolic link, in a
- * safe directory. The directory above must be safe because workers open their error files by name. The directory
- * stays when jobs end, because creating and removing it on a disk takes as long as starting a worker. */
+ * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. A usable directory is owned by this user, has mode 0700, is not a
+ * symbolic link, and is in a safe directory. The directory is not removed when a job ends, because creating it again
+ * would take as long as starting a worker. */
 
 enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
 
-/* Open the runtime directory, and create a missing directory. Return the descriptor, which the caller closes. Return
- * -1 and set errno on failure; `path` is then the last directory that was tried. */
+/* Open the runtime directory, and create the directory if needed. Return the descriptor, which the caller closes.
+ * Return -1 and set errno on failure; `path` is then the last directory that was tried. */
 int runtime_dir_make(char path[PATH_MAX]);
 
 /* Write the path of the runtime directory to `path`, without creating it. Return false if no directory is usable. */
@@ -49,8 +50,8 @@ bool runtime_dir_find(char path[PATH_MAX]);
 
 /* The text of a running job's record.
  *
- * The next start of ddprun on this host reads the text and may then kill processes. So a text that differs from the
- * exact format is ignored. */
+ * The next start of ddprun on this host may kill processes because of this text. So a text with any error is
+ * ignored. */
 
 enum {
     RECORD_BOOT_CHARS = BOOT_ID_CHARS,
@@ -81,11 +82,11 @@ bool record_parse(const char *text, struct record *out);
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* If guardian and agent are killed together, the job's processes have no ancestor left. So these processes are found
- * by the cookie in their environment. */
+/* If guardian and agent are killed together, their children get another parent. So the job's processes are found by
+ * the cookie in their environment. */
 
-/* Time limit for killing leftovers of a dead agent or job. The kernel can free the largest memory in this time, and a
- * user who waits for the prompt accepts it. */
+/* Time limit for killing the leftovers of a dead agent or job. The kernel needs up to this time to free a large
+ * memory. */
 enum { SWEEP_LIMIT_MS = 5000 };
 
 struct leftovers {
@@ -96,39 +97,37 @@ struct leftovers {
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* A file for each running job, by which the next start finds the remains of a killed job. The file is in the runtime
- * directory. The workers' error files are in the same directory, and are removed with the record.
+/* A file for each running job, in the runtime directory. The next start finds the processes of a killed job by this
+ * file. The workers' error files are in the same directory and are removed with the record.
  *
- * A second file, "DIGITS.store", has the address of the job's store. With both files, ddpctl finds the jobs of its
- * user. */
+ * A second file, "DIGITS.store", has the address of the job's store for ddpctl. */
 
-/* Write the record of `job`, which the processes `guardian` and `agent` run. Guardian or agent calls this before the
+/* Write the record of `job`, whose guardian and agent have the pids `guardian` and `agent`. Call this before the
  * first worker starts. `cgroup` is the directory of the job's control group, "" = none. Return DDP_ERR_IO if no
  * directory is usable. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err);
 
-/* Write the address of the job's store beside its record. After a failure, only ddpctl is affected, because it cannot
- * find the job. */
+/* Write the address of the job's store beside its record. Without this file, ddpctl does not find the job. */
 void record_write_store(const char *cookie, const char *address);
 
 /* A running job of this user. */
 struct record_job {
     char job[RECORD_JOB_MAX], store[ENDPOINT_TEXT_MAX];
-    int pid;         /* time since the job's start */
+    int pid;         /* pid of the agent or guardian */
     uint64_t age_ms; /* time since the job started */
 };
 
-/* Call `visit` for each job of this user with a known store that runs on this host and in this PID namespace. Ignore
- * files that another user owns. */
+/* Call `visit` for each job of this user that runs on this host in this PID namespace and has a known store. Ignore
+ * files of other users. */
 void record_each(void (*visit)(void *user, const struct record_job *job), void *user);
 
-/* Remove the files of a job of which no process is left. */
+/* Remove the record and all other files of a job that has ended. */
 void record_remove(const char *cookie);
 
-/* Read all records. If guardian and agent are both gone, kill the processes that their job left, report this in a
- * line (unless `quiet`), and remove the record. Skip running jobs, jobs of another PID namespace that exists or may
- * exist, and a job that contains this process. */
+/* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, report this in a
+ * line (unless `quiet`), and remove the record. Skip running jobs, jobs of another PID namespace that may exist, and
+ * a job that contains this process. */
 void record_sweep(bool quiet);
 
 #endif

@@ -19,8 +19,7 @@
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
     unsigned long long start, user, system;
-    /* The name in parentheses may contain any bytes, including parentheses and spaces. So continue after the last
-     * ')'. */
+    /* The name in parentheses may contain any bytes, even ')'. So continue after the last ')'. */
     const char *end = strrchr(text, ')');
     if (end == NULL || sscanf(end + 1,
                               " %c %d %d %*d %*d %d %u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
@@ -45,7 +44,7 @@ bool pids_signal(int pidfd, int signal)
     return sys_pidfd_send_signal(pidfd, signal) == 0;
 }
 
-/* Try both calls, because a filter of system calls may permit only one of them. */
+/* Try both calls, because a filter may forbid one of the two calls. */
 bool pids_can_hold(void)
 {
     const int self = pids_hold(getpid());
@@ -67,11 +66,11 @@ pid_t pids_newest(void)
 
 enum {
     PART = 4096,       /* bytes; the kernel returns most of these files one page at a time */
-    FILE_MAX = 1 << 20 /* bytes; even the mountinfo of a machine with thousands of containers is smaller */
+    FILE_MAX = 1 << 20 /* bytes; larger than the mountinfo of any machine */
 };
 
-/* Read until the kernel reports the end of the file, because the size of these files is unknown and one read returns
- * only a part. Keep the last byte of each part free for the NUL. */
+/* Read until the end of the file, because the size is unknown and one read returns only a part. Keep the last byte of
+ * each part free for the NUL. */
 bool procfs_read(const char *path, struct buf *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -108,7 +107,7 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size)
             *p = '?';
 }
 
-/* Read all numbers with one call, so that they are from the same moment. 512 bytes hold the longest possible line. */
+/* Read all numbers with one read, so that they are from the same moment. The longest line has less than 512 bytes. */
 bool procfs_stat(pid_t pid, struct proc_stat *out)
 {
     char text[512];
@@ -126,7 +125,7 @@ const char *procfs_boot_id(void)
     return id;
 }
 
-/* Read the start time again in a child process, because a fork copies the parent's value. */
+/* Read the start time again in a child process, which has inherited its parent's value. */
 uint64_t procfs_own_start(void)
 {
     static struct {
@@ -141,8 +140,8 @@ uint64_t procfs_own_start(void)
     return own.pid == getpid() ? own.ticks : 0;
 }
 
-/* Return true if /proc belongs to the PID namespace of this process. A container may show its host's /proc. In such a
- * /proc, "self" names the outer pid of this process, and other pids name other processes. */
+/* Return true if /proc belongs to the PID namespace of this process. In the /proc of another namespace, the link
+ * "self" names another pid than getpid(). */
 bool procfs_is_ours(void)
 {
     char text[32];
@@ -154,8 +153,8 @@ bool procfs_is_ours(void)
 /* The kernel's fixed inode number of the first PID namespace (PROC_PID_INIT_INO). */
 #define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
 
-/* Return true if a process is in a PID namespace below the namespace of this process. Such a process has more than
- * one pid in its status file, which every user may read. */
+/* Return true if a process is in a PID namespace below the namespace of this process. The status file of such a
+ * process lists several pids. */
 static bool is_below_us(const char *pid)
 {
     char path[64];

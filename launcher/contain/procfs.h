@@ -13,29 +13,27 @@ enum { BOOT_ID_CHARS = 36 };
 
 struct proc_stat {
     char state; /* R S D T Z X ... */
-    int parent; /* pid of the parent; 0 = the parent is outside this PID namespace */
+    int parent; /* pid of the parent; 0 = in another PID namespace */
     int group;
-    int foreground;     /* foreground process group of its terminal; -1 = it has no terminal */
-    unsigned flags;     /* the kernel's PF_... flags of its first thread */
-    int threads;        /* threads that have not ended; for a zombie, this includes the zombie */
-    uint64_t cpu_ticks; /* processor time of all its threads */
-    uint64_t
-        start_ticks; /* clock ticks from boot to its start; pid and start time together identify a process */
+    int foreground;       /* foreground process group of the process's terminal; -1 = no terminal */
+    unsigned flags;       /* the kernel's PF_... flags of the first thread */
+    int threads;          /* threads that have not ended, including a zombie */
+    uint64_t cpu_ticks;   /* processor time of all threads */
+    uint64_t start_ticks; /* clock ticks from boot to the start; pid and start time identify a process */
 };
 
 /* Parse the text of /proc/PID/stat. Return false if the text has another format. */
 bool proc_stat_parse(const char *text, struct proc_stat *out);
 
-/* Return true if the process has ended. The state is the state of the first thread. While the first thread is a
- * zombie, other threads may still run, so the function also checks the number of threads. */
+/* Return true if the process has ended with all its threads. The state alone is only that of the first thread, which
+ * may end before other threads. */
 static inline bool proc_stat_is_dead(const struct proc_stat *s)
 {
     return (s->state == 'Z' && s->threads <= 1) || s->state == 'X';
 }
 
-/* Return true if the kernel is cleaning up the process: the process ends by a signal, writes its core file, or frees
- * its memory. The state does not show this, because a first thread that has exited is a zombie while other threads
- * still run. */
+/* Return true if the kernel is ending the process: a signal has killed the process, or the kernel writes the core
+ * file or frees the memory. */
 static inline bool proc_stat_is_dying(const struct proc_stat *s)
 {
     enum { EXITING = 0x4, DUMPS_CORE = 0x200, SIGNALED = 0x400 }; /* PF_... of linux/sched.h */
@@ -44,7 +42,7 @@ static inline bool proc_stat_is_dying(const struct proc_stat *s)
 
 /* --- pids ------------------------------------------------------------------------------------------------- */
 
-/* A pid, and a descriptor of the process that has this pid now, because pids are reused. */
+/* A pidfd identifies a process even after its pid was reused. */
 
 /* Return a descriptor of the process that has this pid now (Linux 5.3). The caller closes the descriptor. Return -1
  * and set errno on failure. */
@@ -56,8 +54,8 @@ bool pids_signal(int pidfd, int signal);
 /* Return true if pids_hold and pids_signal both work here. Each call tests both functions again. */
 bool pids_can_hold(void);
 
-/* Return the pid that was assigned last. No higher pid is in use until pids wrap around. Return -1 if no process can
- * be created. */
+/* Return the pid that was assigned last, or -1 if no process can be created. A process that is created next gets a
+ * higher pid, until pids wrap around. */
 pid_t pids_newest(void);
 
 /* Read a whole file as text into `out`, and add a NUL that `out->len` does not include. Return false if the file is
@@ -71,18 +69,18 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 /* Read /proc/PID/stat. Return false if the process does not exist. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);
 
-/* Return the boot id of this machine, read once, or "" if /proc has no boot id. The agent uses the value that its
- * parent has read. */
+/* Return the boot id of this machine, or "" if /proc has no boot id. The file is read once; the agent inherits the
+ * value from the guardian. */
 const char *procfs_boot_id(void);
 
 /* Return the start time of this process, read once; 0 = unknown. Pid and start time together identify a process. */
 uint64_t procfs_own_start(void);
 
-/* Return true if a process of this user may still live in the PID namespace with this number. If not all processes
- * are visible, return true. All processes are visible only in a machine's first PID namespace. */
+/* Return true if the PID namespace with this number may still have processes. Return false only in the machine's
+ * first PID namespace, which shows all processes. */
 bool procfs_namespace_lives(uint64_t number);
 
-/* Return true if /proc belongs to the PID namespace of this process. Return false also if /proc is not mounted. */
+/* Return true if /proc is mounted and belongs to the PID namespace of this process. */
 bool procfs_is_ours(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* threads.c -- see threads.h.
  *
- * To read the system call of a thread, the kernel requires the right to trace the process (Yama, CAP_SYS_PTRACE).
- * Every user may read the state. So each fact is read separately, and a hidden fact is left out. */
+ * Every user may read the state of a thread. Reading the system call requires the right to trace the process (Yama,
+ * CAP_SYS_PTRACE). A fact that cannot be read is left out. */
 #include "contain/threads.h"
 
 #include "base/endpoint.h"
@@ -23,7 +23,7 @@ enum { LINE_SIZE = 512, ARGS = 2 };
 
 /* --- system calls --------------------------------------------------------------------------------------- */
 
-/* The kind of a call's argument that names what the thread waits for. */
+/* What an argument of a system call names. */
 enum subject { NONE, FD, PATH, POLLED };
 
 /* Calls in which a thread may wait for a long time. */
@@ -94,7 +94,8 @@ static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
     return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
-/* Read a path from the process's memory, at most up to the end of its page. The next page may not exist. */
+/* Read a path from the memory of a process. Stop at the end of the memory page, because the next page may not
+ * exist. */
 static void put_path(pid_t pid, unsigned long address, char *to, size_t size)
 {
     const size_t page = 4096 - address % 4096, n = page < size - 1 ? page : size - 1;
@@ -118,7 +119,7 @@ static void put_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEX
         endpoint_print(host, ntohs(v6->sin6_port), text);
 }
 
-/* Format the peer of a socket. A copy of the process's descriptor has the same peer (Linux 5.6). */
+/* Format the peer of a socket, by copying the descriptor from the other process (pidfd_getfd, Linux 5.6). */
 static void put_socket(pid_t pid, int fd, char *to, size_t size)
 {
     struct sockaddr_storage peer = { 0 };
@@ -231,8 +232,8 @@ void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
     snprintf(to, STACK_NAME_MAX, "%s%s%s", state_words(state), where[0] != '\0' ? " in " : "", where);
 }
 
-/* Read the kernel function in which the thread waits. Write "" if the thread does not wait, or if the function is
- * hidden. */
+/* Read the kernel function in which the thread waits. Write "" if the thread does not wait, or if the kernel hides
+ * the function. */
 static void read_function(pid_t pid, const char *dir, char *to, size_t size)
 {
     char file[64];
@@ -242,8 +243,8 @@ static void read_function(pid_t pid, const char *dir, char *to, size_t size)
         to[0] = '\0';
 }
 
-/* Describe what a thread does: "sleeping in read", "uninterruptible in read (nfs_wait)". If the system call is
- * hidden, use the kernel function instead. */
+/* Describe what a thread does: "sleeping in read", "uninterruptible in read (nfs_wait)". If the system call cannot be
+ * read, print the kernel function. */
 static void describe(const char *dir, char state, bool has_memory, struct stack_thread *t)
 {
     char file[64], line[LINE_SIZE], function[48] = "", where[120];
@@ -274,8 +275,7 @@ static void copy_name(const char *line, struct stack_thread *t)
         snprintf(t->name, sizeof(t->name), "%.*s", (int)(to - from - 1), from + 1);
 }
 
-/* Return the CPU time in ms. The scheduler's count (ns) also shows a thread that ran only for a moment. A kernel
- * without this count reports clock ticks. */
+/* Return the CPU time in ms. Prefer the scheduler's count in ns, because `ticks` misses short runs. */
 static int64_t cpu_time(const char *dir, int pid, uint64_t ticks)
 {
     char file[48], line[LINE_SIZE];

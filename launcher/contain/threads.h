@@ -1,4 +1,4 @@
-/* threads.h -- what each thread of a process does, as the kernel reports it: state, system call with its file or
+/* threads.h -- what each thread of a process does, as reported by the kernel: state, system call with its file or
  * peer, CPU time. */
 #ifndef LAUNCHER_CONTAIN_THREADS_H
 #define LAUNCHER_CONTAIN_THREADS_H
@@ -10,22 +10,21 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Append at most `max` threads of the process `like->pid` to `out`, an array of struct stack_thread. The main thread
- * is the first. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has
- * ended. */
+/* Append at most `max` threads of the process `like->pid` to `out`, an array of struct stack_thread, the main thread
+ * first. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has ended. */
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out);
 
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
  * libpython. The thorough check takes up to a few milliseconds. */
 bool threads_is_python(pid_t pid, bool thorough);
 
-/* Return true if a thread may hold the lock of the process's memory for long. Such a thread is uninterruptible in a
- * page fault or in a call that changes the memory map, for example because a network file system does not answer.
- * Reading the memory, the map or the command line would then block as well. */
+/* Return true if a thread may hold the memory lock of the process for long. Reading the memory, the map or the
+ * command line of the process would then block. Such a thread is uninterruptible in a page fault or in a call that
+ * changes the memory map. */
 bool threads_lock_memory(pid_t pid);
 
-/* Print what a thread does, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is its place
- * in the kernel, "" = unknown. */
+/* Print what a thread does, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is the
+ * system call or kernel function, "" = unknown. */
 void thread_words(char state, const char *where, char to[STACK_NAME_MAX]);
 
 /* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. Return false if the thread is running,

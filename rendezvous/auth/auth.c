@@ -1,7 +1,8 @@
 /* auth.c -- see auth.h.
  *
- * HMAC-SHA256 and SHA-256 are libsodium's; this file implements no cipher and no hash. HKDF (RFC 5869) makes the keys
- * of the two directions, with the hash of both messages as salt. All comparisons of secrets take constant time. */
+ * HMAC-SHA256 and SHA-256 are libsodium's; this file implements no cipher and no hash. HKDF (RFC 5869) derives one
+ * key for each direction from the secret and the first two messages. All comparisons of secrets take constant
+ * time. */
 #include "auth/auth.h"
 
 #include "store/encode.h"
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Offsets in the client's first message, and in the store's answer. */
+/* Offsets in the client's first message and in the store's answer. */
 enum {
     AT_VERSION = 0,
     AT_ROLE = 1,
@@ -34,7 +35,7 @@ const char *auth_result_text(enum auth_result result)
     return "unknown result";
 }
 
-/* Compute the HMAC of all parts. */
+/* Compute the HMAC-SHA256 of the concatenated parts. */
 static void hmac(const uint8_t key[static AUTH_HASH_BYTES], const struct slice *parts, int n,
                  uint8_t out[static AUTH_HASH_BYTES])
 {
@@ -102,7 +103,7 @@ const struct secret *auth_secret_of(const struct secret *first, const char *job)
     return found;
 }
 
-/* Check that a message has the right size, and that its job name ends within the message. */
+/* Return true if the client's first message has the right size and its job name ends with a NUL. */
 static bool has_job(struct slice hello)
 {
     return hello.len == AUTH_HELLO_BYTES &&
@@ -135,8 +136,7 @@ static void make_proof(const struct auth *a, const struct secret *secret, const 
     hmac(secret->key, parts, 2, out);
 }
 
-/* Make the keys with HKDF: extract with the hash of both messages as salt, then expand to one block for each
- * direction. */
+/* Derive the keys with HKDF: extract with the hash of `talk` as salt, then expand to one block for each direction. */
 static void make_keys(const struct auth *a, const struct secret *secret,
                       uint8_t client[static AUTH_HASH_BYTES], uint8_t store[static AUTH_HASH_BYTES])
 {
@@ -207,7 +207,7 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
     else if (result == AUTH_NO_SECRET)
         snprintf(text, size, "%s; start the store with the same --secret_file", auth_result_text(result));
     else
-        snprintf(text, size, "the store does not prove that it has the secret: %s", auth_result_text(result));
+        snprintf(text, size, "the store did not prove its secret: %s", auth_result_text(result));
 }
 
 /* --- the store's side ------------------------------------------------------------------------------------- */
@@ -288,8 +288,8 @@ void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[sta
     make_tag(&a->out, kind, frame, tag);
 }
 
-/* Reserve room for the whole frame before making the tag, because a lost frame would break the count of the other
- * side. */
+/* Reserve the memory before making the tag, which counts the frame. A frame that is counted but not sent would make
+ * the receiver reject all later frames. */
 bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
 {
     uint8_t tag[AUTH_TAG_BYTES];

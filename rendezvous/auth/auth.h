@@ -7,10 +7,10 @@
  *     HMAC(K, "client", all before)    ---->
  *     JSON tag                         <--->   JSON tag
  *
- * `print` is the fingerprint of the secret. Every message has a fixed size and is not parsed any further. Version,
- * role, job, instance and both nonces are part of each proof and of the keys. So a message is rejected if it is
- * replayed, reflected, sent with another role or sent to another store. After the proofs, each frame ends with a tag
- * that covers the number of the frame. */
+ * `print` is the fingerprint of the secret. The messages before the frames have a fixed size. Version, role, job,
+ * instance and both nonces are part of each proof and of the keys. So a receiver rejects a message that is replayed,
+ * reflected, sent with another role or sent to another store. After the proofs, each frame ends with a tag. The tag
+ * covers the frame and the number of the frame. */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
 #define RENDEZVOUS_AUTH_AUTH_H
 
@@ -64,8 +64,8 @@ struct auth_way {
 struct auth {
     uint8_t state;                                     /* enum auth_state */
     uint8_t role;                                      /* enum auth_role of the client */
-    uint8_t talk[AUTH_HELLO_BYTES + AUTH_OFFER_BYTES]; /* the two messages before the proofs */
-    uint8_t expected[AUTH_HASH_BYTES];                 /* the client's proof */
+    uint8_t talk[AUTH_HELLO_BYTES + AUTH_OFFER_BYTES]; /* client's hello, store's offer */
+    uint8_t expected[AUTH_HASH_BYTES];                 /* the client's proof that the store expects */
     struct auth_way out, in;
 };
 
@@ -75,50 +75,52 @@ const char *auth_result_text(enum auth_result result);
 /* Format the first bytes of the hash of a secret, so that users can compare two secrets. */
 void auth_fingerprint(const struct secret *secret, char text[static AUTH_PRINT_TEXT]);
 
-/* Return the secret whose `jobs` is the longest beginning of `job`, or NULL if no secret matches. */
+/* Return the secret whose `jobs` is the longest prefix of `job`, or NULL if no secret matches. */
 const struct secret *auth_secret_of(const struct secret *first, const char *job);
 
-/* Return the secret for the job in a first message. An operator without a job gets the secret whose fingerprint the
- * operator has sent. Return NULL if no secret matches, or if the message is malformed. */
+/* Return the secret for the job in the client's first message `hello`. An operator that names no job gets the secret
+ * whose fingerprint is in `hello`. Return NULL if no secret matches, or if `hello` is malformed. */
 const struct secret *auth_choose(const struct secret *first, struct slice hello);
 
-/* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes. It may be "" for an operator. */
+/* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
                 const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES]);
 
 /* Build the store's answer. `secret` is NULL if the store has no secret for the job. If the result is not OK, the
- * answer only has the result and the store's fingerprint, but no proof. */
+ * answer contains the result and the store's fingerprint, but no proof. */
 enum auth_result auth_answer(struct auth *a, const struct secret *secret, const char *instance,
                              const uint8_t nonce[static AUTH_NONCE_BYTES], struct slice hello,
                              uint8_t out[static AUTH_ANSWER_BYTES]);
 
-/* Format the reason why the connection ends after the store's answer. `result` is the result of auth_prove. */
+/* Format the reason why the client closes the connection. `result` and `theirs` are the results of auth_prove. */
 void auth_explain(enum auth_result result, const struct secret *secret, const char *theirs, char *text,
                   size_t size);
 
-/* Check the store's proof, and build the client's proof. With SECRET_DIFFERS, `theirs` is the store's fingerprint. */
+/* Check the store's proof, and build the client's proof in `out`. After SECRET_DIFFERS, `theirs` is the store's
+ * fingerprint. */
 enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct slice answer,
                             uint8_t out[static AUTH_PROOF_BYTES], char theirs[static AUTH_PRINT_TEXT]);
 
-/* Check the client's proof, in the store. */
+/* Check the client's proof. The store calls this function. */
 enum auth_result auth_check(struct auth *a, struct slice proof);
 
-/* Format the fingerprint of a first message, or "" if the message has the wrong size. */
+/* Format the fingerprint in the client's first message, or "" if the message has the wrong size. */
 void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT]);
 
-/* Wipe the keys. */
+/* Wipe the keys of a connection. */
 void auth_wipe(struct auth *a);
 
-/* Check whether the client has named this job in its first message. */
+/* Return true if the client's first message named this job. */
 bool auth_is_job(const struct auth *a, const char *job);
 
 /* Compute the tag of the next frame to send. `kind` is the opcode of a request, or 0 for a reply or a push. */
 void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES]);
 
-/* Append a frame as a blob with its tag. Return false if memory is short; the frame then has no number. */
+/* Append a frame as a blob with its tag. If memory is short, return false and do not count the frame. */
 bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
-/* Check the tag at the end of the next received frame, and remove it from *frame. After false, close the connection. */
+/* Check the tag at the end of the next received frame, and remove the tag from *frame. If the result is false, the
+ * caller must close the connection. */
 bool auth_open(struct auth *a, uint8_t kind, struct slice *frame);
 
 #endif

@@ -77,7 +77,7 @@ static bool parse_digits(const char *text, struct secret *secret)
     return true;
 }
 
-/* Parse the secret. The file has `n` bytes. `line` has its first bytes, at most LINE_MAX_BYTES + 1. */
+/* Parse the secret of a file that has `n` bytes. `line` has the first bytes of the file. */
 static ddp_status parse_line(const char *path, const char *line, size_t n, struct secret **out,
                              struct ddp_err *err)
 {
@@ -100,8 +100,8 @@ static ddp_status parse_line(const char *path, const char *line, size_t n, struc
                     path);
 }
 
-/* Check owner and mode of the file. The group may read a file of root, because Kubernetes gives fsGroup access to a
- * Secret of mode 0400 in this way. */
+/* Check the owner and the mode of the file. If root owns the file, its group may read the file, because Kubernetes
+ * makes a Secret readable for the group fsGroup. */
 static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
 {
     struct stat st;
@@ -116,8 +116,9 @@ static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
                         "%s: belongs to uid %u, not to uid %u or root; use a file of your own", path,
                         (unsigned)st.st_uid, (unsigned)geteuid());
     if ((st.st_mode & strangers) != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "%s: mode %04o lets other users use the secret; run: chmod 600 %s",
-                        path, (unsigned)st.st_mode & 07777, path);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s: mode %04o lets other users access the secret; run: chmod 600 %s", path,
+                        (unsigned)st.st_mode & 07777, path);
     return DDP_OK;
 }
 
@@ -138,7 +139,7 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read one line, one byte at a time, because the bytes after the line belong to the workers' stdin. */
+/* Read one line, one byte at a time, because the bytes after the line are input of the workers. */
 static ssize_t read_line(int fd, char *text, size_t room)
 {
     const uint64_t until_ms = clock_ms() + STDIN_MS;
@@ -164,8 +165,8 @@ static ssize_t read_line(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read a file, after checking it, or a line of stdin. Return the number of bytes in `text`, or -1 after an error.
- * O_NONBLOCK is set because the open of a FIFO would block without this flag. */
+/* Read the file `path` after checking its owner and mode, or read one line of stdin for "-". Return the number of
+ * bytes in `text`, or -1 after an error. O_NONBLOCK keeps the open of a FIFO from blocking. */
 static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;
@@ -208,8 +209,8 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Parse a line without its newline. The last word of the line is the digits. For an empty line or a comment, return
- * DDP_OK with *out NULL. */
+/* Parse a line without its newline. The last word of the line is the 64 digits. For an empty line or a comment,
+ * return DDP_OK and set *out to NULL. */
 static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, struct ddp_err *err)
 {
     while (n > 0 && is_blank(line[n - 1]))
@@ -234,7 +235,7 @@ static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, 
     }
     secret_free(secret);
     return ddp_fail(err, DDP_ERR_ARG,
-                    "expected the beginning of job names and 64 hexadecimal digits, or only the digits");
+                    "expected a prefix of job names and 64 hexadecimal digits, or only the digits");
 }
 
 static ddp_status add_tenant(struct secret **list, struct secret *secret, struct ddp_err *err)

@@ -1,8 +1,8 @@
-/* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have it.
+/* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have the secret.
  *
- * A secret file is one line of 64 hexadecimal digits. No other format is accepted, so a pass phrase, which an
- * attacker could guess from recorded messages, is rejected. The file of ddp-rendezvous has a line for each tenant. In
- * such a line, the digits follow the beginning of the tenant's job names. */
+ * A secret file is one line of 64 hexadecimal digits. A pass phrase is rejected, because an attacker could guess it
+ * from recorded messages. The file of ddp-rendezvous has one line for each tenant: a prefix of the tenant's job
+ * names, then the digits. */
 #ifndef RENDEZVOUS_AUTH_SECRET_H
 #define RENDEZVOUS_AUTH_SECRET_H
 
@@ -15,12 +15,12 @@
 
 enum { SECRET_BYTES = 32, SECRET_TEXT = 2 * SECRET_BYTES + 1 };
 
-/* The secret is in a page that core dumps leave out. A forked child does not have this page, so read the secret in the
- * process that uses it. */
+/* A secret in a page that core dumps leave out. A forked child does not have this page, so each process must read the
+ * secret itself. */
 struct secret {
     uint8_t key[SECRET_BYTES];
-    struct secret *next;   /* owned; the secret of another tenant, or NULL */
-    char jobs[LIMIT_TEXT]; /* the beginning of the names of its jobs; "" = all jobs */
+    struct secret *next;   /* the secret of the next tenant, owned; NULL = last */
+    char jobs[LIMIT_TEXT]; /* prefix of the tenant's job names; "" = all jobs */
 };
 
 /* Read the secret from a file, or from one line of stdin ("-") without reading any byte after the line. The file must
@@ -44,7 +44,7 @@ void secret_format(const struct secret *secret, char text[static SECRET_TEXT]);
 /* Wipe the text of secret_format. */
 void secret_wipe(char text[static SECRET_TEXT]);
 
-/* Wipe and free the whole list; NULL is allowed. */
+/* Wipe and free `secret` and all secrets after it in the list. NULL is allowed. */
 void secret_free(struct secret *secret);
 
 #endif

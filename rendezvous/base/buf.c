@@ -1,7 +1,6 @@
 /* buf.c -- see buf.h.
  *
- * Three fields are sufficient, because bytes are never removed from the middle: a connection appends the bytes that it
- * has read and consumes whole requests from the front, and a reply only grows. */
+ * Three fields are sufficient, because bytes are only appended at the end and consumed from the front. */
 #include "base/buf.h"
 
 #include <stdarg.h>
@@ -67,7 +66,7 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
 void buf_consume(struct buf *b, size_t n)
 {
     b->len -= n;
-    if (n > 0 && b->len > 0) /* without this check, a long unfinished request would be moved at every read */
+    if (n > 0 && b->len > 0) /* with n = 0, the move would copy a long unfinished request at every read */
         memmove(b->data, b->data + n, b->len);
 }
 

@@ -1,4 +1,4 @@
-/* buf.h -- three ways to hold bytes: borrowed (slice), growing (buf), and with several holders (shared). */
+/* buf.h -- three ways to hold bytes: borrowed (slice), growing (buf), and reference-counted (shared). */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 
@@ -26,14 +26,14 @@ static inline struct slice slice_str(const char *text)
     return (struct slice){ text, strlen(text) };
 }
 
-/* Compare two slices. An empty slice may have a NULL pointer, which memcmp must not get even with a length of 0. */
+/* Compare two slices. An empty slice may have a NULL pointer, which memcmp does not allow even with a length of 0. */
 static inline bool slice_equal(struct slice a, struct slice b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-/* Return the 64-bit FNV-1a hash of bytes that may be passed in several pieces; start with HASH_START. Use the hash for
- * tables and to detect accidental changes. An attacker can choose bytes with equal hashes. */
+/* Initial value of `hash` for hash_bytes, which returns the 64-bit FNV-1a hash. To hash several pieces, pass the last
+ * result as `hash`. Not for untrusted data: an attacker can choose bytes with equal hashes. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
@@ -44,8 +44,8 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
     return hash;
 }
 
-/* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. The capacity
- * doubles, but only for bytes that exist. Callers never reserve a length that a peer has only announced. */
+/* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. Callers reserve
+ * memory only for bytes that exist, never for a length that a peer has announced. */
 struct buf {
     uint8_t *data;
     size_t len; /* bytes in use */
@@ -72,12 +72,11 @@ static inline struct slice buf_slice(const struct buf *b)
     return slice_of(b->data, b->len);
 }
 
-enum { SHARED_MIN = 64 << 10 }; /* for at least this many bytes, a reference is cheaper than a copy */
+enum { SHARED_MIN = 64 << 10 }; /* from this size on, a reference is cheaper than a copy */
 
-/* Bytes with several holders: a value of the store, and the unsent replies that refer to it.
+/* Bytes that a value of the store and unsent replies share.
  *
- * The last holder that releases the bytes frees them. Bytes with another holder must not be changed. All holders are
- * in one thread. */
+ * The last release frees the bytes. Only a single holder may change the bytes. All holders are in one thread. */
 struct shared {
     uint32_t holders;
     size_t size; /* of `bytes` */

@@ -6,15 +6,15 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Return the monotonic clock in milliseconds (microseconds, nanoseconds). Steps of the wall clock have no effect. */
+/* Return the monotonic clock in milliseconds, microseconds or nanoseconds. Steps of the wall clock have no effect. */
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
 uint64_t clock_ns(void);
 
-/* Return microseconds since 1970 by the wall clock. Only for display, not to measure durations. */
+/* Return microseconds since 1970 by the wall clock. Use this time only for display, not to measure durations. */
 uint64_t clock_unix_us(void);
 
-/* Return the time that is `us` in the future, for a pthread_cond_timedwait with the monotonic clock. */
+/* Return the monotonic time `us` microseconds from now, as a deadline for pthread_cond_timedwait. */
 struct timespec clock_after_us(uint64_t us);
 
 /* Return the earlier of two deadlines. UINT64_MAX = never. */
@@ -23,8 +23,8 @@ static inline uint64_t earlier_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* After a pause (STOOD_STILL_MS), a process first reads its input for this long. Otherwise peers would seem late
- * although their messages have arrived. */
+/* A process that was stopped reads its input for this long before it checks deadlines. Otherwise peers would seem
+ * late although their messages have arrived. */
 enum { CLOCK_CATCH_UP_MS = 20 };
 
 #endif

@@ -1,9 +1,9 @@
 /* completion.c -- see options.h.
  *
- * A script is made of fixed texts, in which each backquote is replaced by the program's name, and of lists made from
- * the options. The scripts for bash, zsh and fish work alike. Each script walks over the words before the cursor and
- * skips options with their values. So the script knows whether the cursor is at an option, at its value, at the first
- * other word, or after that word. */
+ * A script consists of fixed texts and of lists made from the options. In the fixed texts, each backquote is replaced
+ * by the program's name. The scripts for bash, zsh and fish use one method: walk over the words before the cursor,
+ * and skip options with their values. Then the word at the cursor is an option, the value of an option, the first
+ * other word, or a later word. */
 #include "base/options.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static enum value_kind kind_of(const struct option_row *o)
     return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "PATTERN") == 0 ? VALUE_FILE : VALUE_NONE;
 }
 
-/* Append `text` with the program's name for each backquote. */
+/* Append `text`, and replace each backquote with the program's name. */
 static bool put_template(struct buf *out, const struct completion *c, const char *text)
 {
     bool ok = true;
@@ -35,7 +35,7 @@ static bool put_template(struct buf *out, const struct completion *c, const char
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append "--a --b": the options with a value, or the options without a value. */
+/* Append the names of all options that have a value, or of all options that have none: "--a --b". */
 static bool put_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -75,7 +75,7 @@ static bool put_words(struct buf *out, const struct option_row *o)
     return ok;
 }
 
-/* Append the name as the scripts compare it, with underscores. */
+/* Append the name with underscores, as the scripts compare names. */
 static bool put_key(struct buf *out, const char *name)
 {
     bool ok = true;
@@ -84,8 +84,8 @@ static bool put_key(struct buf *out, const char *name)
     return ok;
 }
 
-/* Append a line for each option whose value can be completed: `    KEY) BEFORE words AFTER ;;`. Files and directories
- * have `file` or `dir` instead of BEFORE, words and AFTER. */
+/* Append a line for each option whose value can be completed: `KEY) BEFORE words AFTER ;;`. If the value is a file
+ * or directory, `file` or `dir` replaces BEFORE, words and AFTER. */
 static bool put_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
                       const char *file, const char *dir)
 {
@@ -339,7 +339,7 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* Append "__nproc_per_node -r": the names of options with a value, as __words compares them. */
+/* Append the names of options with a value, as the function __words compares them: "__nproc_per_node -r". */
 static bool put_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = put_template(out, c, "set -g __`_valued");

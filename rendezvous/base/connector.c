@@ -1,8 +1,8 @@
 /* connector.c -- see connector.h.
  *
- * Thread and caller share one object, and the last user frees the object. libuv's thread pool is not used: with a
- * name server that does not answer, getaddrinfo may hang for half a minute. Four such calls would fill the pool, and
- * the process would wait for them at its end. */
+ * The lookup thread and the caller share one object; the last user frees the object. libuv's thread pool is not used:
+ * if the name server does not answer, getaddrinfo may hang for half a minute. Four such calls would fill the pool,
+ * and the process could not exit before they return. */
 #include "base/connector.h"
 
 #include <ctype.h>
@@ -23,14 +23,14 @@
 
 struct name_lookup {
     pthread_mutex_t lock;
-    int users; /* thread and caller */
+    int users; /* 2 = thread and caller */
     int fd;    /* an eventfd */
     bool finished;
     struct name_found found;
     char host[];
 };
 
-/* Check whether `host` is one of the words after the address. Case is ignored, as in resolvers. */
+/* Return true if a line of /etc/hosts contains the name `host`. Case is ignored, as in resolvers. */
 static bool names_host(const char *line, const char *host)
 {
     const size_t len = strlen(host);
@@ -45,9 +45,9 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* Copy the first line with the host, as the C library reads the file. A longer line is cut. Users see this line when
- * the name is a loopback address, because the mistake is then in this file and not in DNS. Control characters become
- * blanks, because the line may be printed on a terminal. */
+/* Find the first line of /etc/hosts that names `host`; this is the line that the C library uses. Users see the line
+ * when the name is a loopback address, because the mistake is then in this file and not in DNS. Control characters
+ * become blanks, because the line may be printed on a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {
     char text[1024];
@@ -65,9 +65,9 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
         fclose(file);
 }
 
-/* Look up `host` in both families, even if this host has an address of only one family (no AI_ADDRCONFIG). With
- * AI_ADDRCONFIG, which ignores loopback, a laptop without a network would find no address. The order of the resolver
- * (RFC 6724) is kept, because other programs try the same address first. */
+/* Look up the IPv4 and IPv6 addresses of `host`. AI_ADDRCONFIG is not set, because it ignores loopback: a laptop
+ * without a network would find no address. The order of the resolver (RFC 6724) is kept, because other programs try
+ * the same address first. */
 static void look_up(const char *host, int flags, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
@@ -90,8 +90,8 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
-/* Remove one user of the object and unlock the object. The last user frees the object. The last user must unlock the
- * mutex before it destroys the mutex. This is safe, because with 0 users no other thread can reach the object. */
+/* Unlock the object and remove one user. The last user frees the object. A mutex must be unlocked before it is
+ * destroyed, and with 0 users no other thread can lock the mutex. */
 static void lookup_leave(struct name_lookup *l)
 {
     const bool last = --l->users == 0;
@@ -103,7 +103,7 @@ static void lookup_leave(struct name_lookup *l)
     free(l);
 }
 
-/* Look up the name without the lock, so that the caller can leave during this long call. */
+/* Look up the name without the mutex, so that the caller can end the lookup during this long call. */
 static void *lookup_main(void *arg)
 {
     struct name_lookup *l = arg;
@@ -118,9 +118,8 @@ static void *lookup_main(void *arg)
     return NULL;
 }
 
-/* Start a detached thread with all signals blocked, because the caller's threads handle them. Return 0, or an errno.
- * The thread inherits the mask, so the mask is set before the creation. If the thread itself set the mask, the thread
- * could receive a signal before. */
+/* Start a detached thread with all signals blocked, because the caller's threads handle signals. Return 0, or an
+ * errno. The mask is set before the creation and inherited, so no signal reaches the new thread. */
 static int start_thread(struct name_lookup *l)
 {
     pthread_t thread;
@@ -205,10 +204,9 @@ int connector_begin(const char *address, int port)
     return error != 0 ? -error : fd;
 }
 
-/* Check whether a socket is connected to itself. On loopback, this happens about once in 28,000 connects to a free
- * port of the ephemeral range: if source and destination port are equal by chance, TCP's simultaneous open succeeds.
- * Such a socket looks like a connection, echoes all bytes, and occupies the port of the store that will listen
- * there. */
+/* Return true if a socket is connected to itself. On loopback, about one in 28,000 connects to a free ephemeral port
+ * gets that port as its own, and TCP's simultaneous open succeeds. Such a socket echoes all bytes, and occupies the
+ * port of the store that will listen there. */
 static bool met_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

@@ -3,7 +3,7 @@
  *     name_lookup_begin -> addresses -> race.h names the next address -> connector_begin -> writable -> connector_error
  *
  * A thread looks up the name with the C library. This may take many seconds and cannot be interrupted. The caller
- * polls the descriptor name_lookup_fd in its loop. A caller that no longer needs the answer abandons the thread. */
+ * polls the descriptor name_lookup_fd in its loop. name_lookup_end does not wait for the thread. */
 #ifndef BASE_CONNECTOR_H
 #define BASE_CONNECTOR_H
 
@@ -15,13 +15,12 @@ struct name_found {
     int error; /* 0, or EAI_... */
     int n;
     char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric */
-    char hosts_line[HOSTS_LINE_MAX]; /* the line of /etc/hosts with the host; "" = no such line */
+    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that names the host; "" = none */
 };
 
 struct name_lookup;
 
-/* Start a lookup of `host` (copied). Return 0, or an errno. After 0 the caller owns *out until name_lookup_end, which
- * may be called at any time. */
+/* Start a lookup of `host` (copied). Return 0, or an errno. After 0, free *out with name_lookup_end at any time. */
 int name_lookup_begin(const char *host, struct name_lookup **out);
 
 /* Return a descriptor that becomes readable when the lookup has its answer. */
@@ -29,14 +28,14 @@ int name_lookup_fd(const struct name_lookup *lookup);
 
 /* Copy the answer. Return false while the lookup has no answer. */
 bool name_lookup_take(struct name_lookup *lookup, struct name_found *found);
-void name_lookup_end(struct name_lookup *lookup); /* NULL is allowed */
+void name_lookup_end(struct name_lookup *lookup); /* never waits; NULL is allowed */
 
 /* Resolve a literal address at once, without a name server. Return false if `host` is no literal. The C library
- * defines which texts are literals: 127.1 and scopes ("fe80::1%eth0") are also literals. */
+ * defines which texts are literals. Examples are 127.1 and "fe80::1%eth0". */
 bool name_is_literal(const char *host, struct name_found *found);
 
-/* Return a socket that connects: non-blocking, close-on-exec, TCP_NODELAY. The caller owns the socket. Return -errno
- * if the kernel rejects the connect at once. */
+/* Start a connect, and return its socket: non-blocking, close-on-exec, TCP_NODELAY. The caller owns the socket.
+ * Return -errno if the kernel rejects the connect at once. */
 int connector_begin(const char *address, int port);
 
 /* Return the result of the connect once `fd` is writable: 0 or an errno. */

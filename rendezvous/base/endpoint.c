@@ -1,7 +1,7 @@
 /* endpoint.c -- see endpoint.h.
  *
- * The last colon separates the port. A text with several colons and without brackets has two readings, like
- * "::1:29400". Such a text is rejected, and the error shows both readings. */
+ * The port follows the last colon. A text like "::1:29400" could be an address alone or an address with a port, so it
+ * is rejected, and the error shows both forms. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>
@@ -31,8 +31,7 @@ static ddp_status parse_port(const char *text, const char *whole, int *port, str
     return DDP_OK;
 }
 
-/* Copy the host. Only blanks and unprintable bytes are rejected here, because the resolver defines which names are
- * valid. */
+/* Copy the host. Reject only blanks and unprintable bytes, because the resolver checks the rest. */
 static ddp_status set_host(struct endpoint *out, const char *host, size_t len, const char *whole,
                            struct ddp_err *err)
 {
@@ -47,8 +46,7 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
     return DDP_OK;
 }
 
-/* Parse "[host]" or "[host]:port". Colons inside the brackets belong to the address. Only the colon after the
- * brackets separates the port. */
+/* Parse "[host]" or "[host]:port". Colons inside the brackets are part of the address. */
 static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct ddp_err *err)
 {
     const char *end = strchr(text, ']');
@@ -88,7 +86,7 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
     return text;
 }
 
-/* Format an IPv4 peer as 10.0.0.2. A socket for both families has the address ::ffff:10.0.0.2, which operators do not
+/* Format an IPv4 peer as 10.0.0.2. A socket for both families shows it as ::ffff:10.0.0.2, which operators do not
  * expect. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX])
 {

@@ -16,7 +16,7 @@ struct endpoint {
 };
 
 /* Parse "host:port", "1.2.3.4:port", "[v6]:port", ":port" or "port". "host" and "[v6]" get `default_port`. Return
- * DDP_ERR_ARG for an invalid `text`, which `err` describes. */
+ * DDP_ERR_ARG if `text` is invalid. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err);
 
 /* Format "host:port", with brackets around an IPv6 address. Return `text`. */
@@ -26,7 +26,7 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
  * `text`. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX]);
 
-/* Return true for an address that only this host reaches. A name is no address. */
+/* Return true for a loopback address in numeric form. Return false for a host name. */
 bool endpoint_is_loopback(const char *address);
 
 #endif

@@ -1,16 +1,16 @@
 /* error.c -- the texts behind include/ddp/error.h.
  *
- * The code that detects an error formats the text with its values. Each caller may prepend its own context:
- * "checkpoint 'a.ckpt': ", "rank 3: ". So the sentence goes from general to specific. The text has a fixed size in the
- * caller's memory, because the report of a lack of memory must not need memory. */
+ * The code that detects an error formats the text with its values. Each caller may prepend its own context, such as
+ * "checkpoint 'a.ckpt': " or "rank 3: ". The text has a fixed size, because an error about missing memory must not
+ * allocate memory. */
 #include "base/not_null.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The switches have no default, so that the compiler reports a missing row. Each function has a last return statement
- * for a number that only a newer library defines. */
+/* The switches have no default, so that the compiler reports a missing case. The return after each switch is for
+ * numbers that only a newer library defines. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {
@@ -52,8 +52,8 @@ int ddp_exit_code(ddp_status status)
 
 void (*error_keep)(const char *msg);
 
-/* Return the code, so that a function can fail in one statement: return ddp_fail(err, ...). The text is formatted in a
- * second buffer, because an argument may be ddp_last_error(). */
+/* Format the error, and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). The
+ * text is formatted in a second buffer, because an argument may be ddp_last_error(). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     char msg[sizeof(err->msg)];
@@ -72,8 +72,8 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     return code;
 }
 
-/* Build the text in a second buffer, because the old text is a part of it. If both parts do not fit, cut the end,
- * because the front names the place. */
+/* Prepend a text in a second buffer, because the old text is in the first. A text that is too long loses its end,
+ * because the beginning names the place. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

@@ -1,6 +1,6 @@
 /* events.h -- the kinds of lines in an event log, and their common members.
  *
- * Each row has the constant and the word in the line; the lists group the rows by the writer of the line. ddprun
+ * Each row has a constant and its word in the log. Each list has the kinds that one program part writes. ddprun
  * --json, ddprun --events, the store and ddpctl timeline use these words. launcher/events.schema.json describes the
  * other members of each line. Words never change, because other programs read them. */
 #ifndef BASE_EVENTS_H
@@ -20,14 +20,14 @@
     X(NODE_DONE, "node_done")                                                                         \
     X(STOP, "stop")                                                                                   \
     X(NODE_STOPPED, "node_stopped")                                                                   \
-    X(STALE, "stale") /* a message about another round */                                             \
+    X(STALE, "stale") /* message about another round */                                               \
     X(VERDICT, "verdict")
 
-/* Also written by the store. */
-#define EVENTS_OF_STORE(X)                                             \
-    X(BARRIER_OPEN, "barrier_open") /* the first member has arrived */ \
-    X(BARRIER_END, "barrier_end")   /* with its outcome */             \
-    X(FINDING, "finding")           /* of the diagnosis */             \
+/* Written by the store. */
+#define EVENTS_OF_STORE(X)                                                \
+    X(BARRIER_OPEN, "barrier_open") /* the first member has arrived */    \
+    X(BARRIER_END, "barrier_end")   /* complete or failed */              \
+    X(FINDING, "finding")           /* about a job, from the diagnosis */ \
     X(EVENTS_LOST, "events_lost")   /* some events were dropped, because too many occurred at once */
 
 /* Written by an agent about itself and its workers. */
@@ -35,17 +35,17 @@
     X(LAUNCHED, "launched") /* the agent starts to connect to the store */ \
     X(STARTED, "started")   /* the first round has begun */                \
     X(WORKER_STARTED, "worker_started")                                    \
-    X(WORKER_STOPPED, "worker_stopped") /* by a SIGSTOP */                 \
+    X(WORKER_STOPPED, "worker_stopped") /* a signal stopped the worker */  \
     X(WORKER_ENDED, "worker_ended")                                        \
     X(RESTART, "restart")                                                  \
     X(STOP_REQUESTED, "stop_requested")                                    \
     X(SIGNAL_PASSED, "signal_passed")                                      \
     X(FINISHED, "finished")
 
-/* In --json only. */
-#define EVENTS_OF_JSON(X)                              \
-    X(FINDINGS, "findings") /* all findings at once */ \
-    X(OUTPUT, "output")     /* a line of a worker */   \
+/* Written only with --json. */
+#define EVENTS_OF_JSON(X)                                         \
+    X(FINDINGS, "findings") /* list of findings from the store */ \
+    X(OUTPUT, "output")     /* line that a worker printed */      \
     X(NOTE, "note")         /* a line that ddprun would print on stderr */
 
 #define EVENTS_OF_LOG(X) EVENTS_OF_RENDEZVOUS(X) EVENTS_OF_STORE(X) EVENTS_OF_AGENT(X)

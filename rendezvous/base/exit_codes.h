@@ -17,8 +17,8 @@
       "any "                                                                                                \
       "node")                                                                                               \
     X(124, UNKILLABLE,                                                                                      \
-      "a process hangs in the kernel and cannot be killed: the report names it; it is ddprun's own if the " \
-      "file system of --log_dir does not answer",                                                           \
+      "a process hangs in the kernel and cannot be killed: the report names the process; ddprun itself "    \
+      "hangs if the file system of --log_dir does not answer",                                              \
       "check the disk, the network file system or the driver of that host")                                 \
     X(125, DDPRUN,                                                                                          \
       "no worker failed: another node was lost or missing, the job hung (--on_hang), or ddprun itself "     \

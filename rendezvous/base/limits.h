@@ -1,12 +1,11 @@
-/* limits.h -- limits, defaults and keys that several programs share, or several layers of one program: the sender and
- * the reader of a message, the command line and the store. */
+/* limits.h -- limits, defaults and keys that several programs or several layers of one program share. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
 enum {
     LIMIT_NODES = 16384, /* nodes of a job */
     LIMIT_NPROC = 4096,  /* workers of a node */
-    LIMIT_LISTED = 256,  /* number of nodes of a round whose names each node receives */
+    LIMIT_LISTED = 256,  /* at most this many names of nodes are sent to each node after a round */
     LIMIT_TEXT = 256,    /* bytes of a name (host, job), with the NUL */
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
     LIMIT_LAST_LINES = 12,
@@ -14,7 +13,7 @@ enum {
 
     RDZV_DEFAULT_PORT = 29400, /* port of an elastic job's store and of ddp-rendezvous, as in torchrun */
 
-    /* If a timer fires later than this, this process or its virtual machine was stopped. */
+    /* A timer that fires this many ms late shows that the process or its virtual machine was stopped. */
     STOOD_STILL_MS = 500,
 };
 

@@ -60,7 +60,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 enum { QUEUE_BYTES = 4 << 20 }; /* about 20,000 lines */
 
 struct line_file {
-    int fd; /* only the writing thread uses this descriptor, once the thread runs */
+    int fd; /* once the writing thread runs, only that thread uses it */
     pthread_t thread;
     pthread_mutex_t mutex; /* protects all following members */
     pthread_cond_t more, done;
@@ -114,8 +114,8 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
     }
 }
 
-/* Write the queue, again and again. The lock is held while the buffers are swapped, but not during a write, because a
- * write may take as long as the disk needs. So callers never wait for the disk. Both buffers keep their memory. */
+/* Write queued lines until the file ends. The lock is held while the buffers are swapped, but not during a write. So
+ * callers never wait for the disk. Both buffers keep their memory. */
 static void *run_writer(void *user)
 {
     struct line_file *f = user;
@@ -187,7 +187,7 @@ struct line_file *line_file_open(const char *path, int *error)
 }
 
 /* Queue the line. If the queue is full, drop and count the line, because an event log must never delay its job. The
- * thread starts with the first line, because a fork after the start would lose the thread. */
+ * first line starts the thread, because a fork between open and first line would lose the thread. */
 void line_file_put(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);

@@ -26,7 +26,7 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 
 enum { GATE_MS = 1000 };
 
-/* Limits one kind of log line to one per second, and counts the others. Peers cause these lines, and a port scanner
+/* Limits one kind of log line to one per second, and counts the lines left out. A port scanner that causes such lines
  * must not fill the operator's disk. A zeroed struct lets the first line pass. */
 struct gate {
     uint64_t next_ms;
@@ -70,7 +70,7 @@ struct line_file_state {
 };
 struct line_file_state line_file_state(struct line_file *f);
 
-enum { LINE_FILE_CLOSE_MS = 2000 }; /* time for a slow disk when a program is about to exit */
+enum { LINE_FILE_CLOSE_MS = 2000 }; /* milliseconds to wait for a slow disk before a program exits */
 /* Wait at most `limit_ms` until all lines are written, close the file, and free `f`. If the file hangs, memory and
  * thread remain until the process exits. NULL is allowed. Return the last state. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);

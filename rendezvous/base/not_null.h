@@ -1,5 +1,5 @@
-/* not_null.h -- the first check of a public function. An argument that is NULL is DDP_ERR_ARG, unless the function's
- * header allows NULL. The check is a macro, so that the text can name the function and the argument: "ddp_store_set:
+/* not_null.h -- the first check of a public function. A NULL argument returns DDP_ERR_ARG, unless the function's
+ * comment allows NULL. The check is a macro, so that the text can name the function and the argument: "ddp_store_set:
  * `store` is NULL". */
 #ifndef RENDEZVOUS_NOT_NULL_H
 #define RENDEZVOUS_NOT_NULL_H

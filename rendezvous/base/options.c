@@ -89,7 +89,7 @@ static void describe_value(const struct option_row *row, char out[256])
         return;
     case OPTION_REAL:
     case OPTION_REAL_0:
-        snprintf(out, 256, "a number %s", row->type == OPTION_REAL ? "above 0" : "from 0 on");
+        snprintf(out, 256, "a number %s", row->type == OPTION_REAL ? "above 0" : "of at least 0");
         return;
     case OPTION_FLAG:
     case OPTION_SET:
@@ -196,7 +196,8 @@ static const struct option_row *find_name(const struct option_table *t, const ch
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* Find the option of an abbreviated name. A lower rank wins; *matches is the number of matches with the lowest rank. */
+/* Find the option that `typed` abbreviates. Of several matches, the option with the lowest rank wins. *matches is the
+ * number of matches with that rank. */
 static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
                                                   int *matches)
 {

@@ -28,8 +28,8 @@ enum option_type {
 
 struct option_words {
     const char *expected;    /* list of words for errors: "'first' or 'max'"; NULL = made from `list` */
-    const char *const *list; /* entries may be NULL; NULL = no words */
-    size_t n;                /* 0 = a NULL ends the list */
+    const char *const *list; /* the words; NULL = no words */
+    size_t n;                /* number of words; 0 = a NULL ends the list */
 };
 #define OPTION_WORDS(expected, ...)                                       \
     {                                                                     \
@@ -40,22 +40,22 @@ struct option_words {
 struct option_row {
     const char *name;  /* without dashes in front */
     char letter;       /* letter of the short form; 0 = none */
-    const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = X may follow after '=' */
+    const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = the value is optional */
     enum option_type type;
-    /* Parse `text` ("1" for a switch) into the field, instead of a parser by `type`. NULL = by type. An error has
-     * only the reason, because options_store adds the option. */
+    /* Parse `text` ("1" for a switch) into the field. NULL = parse by `type`. An error has only the reason;
+     * options_store adds the name of the option. */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field */
     const char *preset; /* default, as a user would type it; NULL = none */
     uint64_t min, max;
     const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL = no words */
     unsigned char group;              /* index into the table's groups */
-    unsigned char rank;               /* for abbreviations: the name with the lowest rank is used */
+    unsigned char rank;               /* if an abbreviation matches several names, the lowest rank wins */
     bool in_environment;              /* the environment variable PET_<NAME> is read */
     const char *help;                 /* NULL = hidden */
 };
 
-/* The wording of errors, which each program's users expect. */
+/* How errors are worded. Each program keeps the wording that its users expect. */
 enum option_style {
     OPTIONS_PLAIN,    /* "--limit: '0' is not a number from 1 to 9" */
     OPTIONS_ARGPARSE, /* "--limit=0 is not valid; expected: ..."; names may be abbreviated, letters combined */
@@ -78,7 +78,8 @@ struct option_table {
 ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
                          int *rest, struct ddp_err *err);
 
-/* The state of the parser, for callers that read one option at a time with options_next(). `spelled` is the latest option, as errors show it. */
+/* The state of the parser, for callers that read one option at a time with options_next(). `spelled` is the name of
+ * the latest option in errors. */
 struct option_reader {
     const struct option_table *table;
     char *const *at;     /* the next word */
@@ -101,8 +102,8 @@ ddp_status options_store(const struct option_table *table, const struct option_r
 size_t options_word_count(const struct option_words *words);
 int options_word(const struct option_words *words, const char *text);
 
-/* Parse "123", "64K", "64M", "2G", at most `most`. Return false for an invalid text. If the number is too large, *out
- * is UINT64_MAX, otherwise 0. */
+/* Parse "123", "64K", "64M", "2G", at most `most`. Return false for an invalid text. After false, *out is UINT64_MAX
+ * if the number is too large, otherwise 0. */
 bool options_size(const char *text, uint64_t most, uint64_t *out);
 
 bool options_is_switch(const struct option_row *row);
@@ -139,9 +140,9 @@ struct completion_command {
 struct completion {
     const char *program;
     const struct option_table *options;
-    const struct completion_command *commands; /* valid first words */
+    const struct completion_command *commands; /* commands that the first word may name */
     size_t n_commands;
-    bool program_follows; /* the first word may also be a program to run, whose own completion then applies */
+    bool program_follows; /* the first word may be a program, whose own completion follows */
 };
 
 enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };
@@ -149,8 +150,8 @@ enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCS
 /* The shells, for OPTION_WORD. The index of a word is its enum completion_shell. */
 extern const struct option_words completion_shells;
 
-/* Append the script for `shell`, which is not SHELL_NONE. Return false if memory is short. The script for tcsh only
- * has the names of options. */
+/* Append the script for `shell`, which is not SHELL_NONE. Return false if memory is short. The script for tcsh
+ * completes only names of options. */
 bool completion_print(enum completion_shell shell, const struct completion *c, struct buf *out);
 
 #endif

@@ -5,7 +5,7 @@
 
 enum {
     HEAD_START_MS =
-        250, /* RFC 8305: longer than a round trip, but much shorter than the timeout of a dead address */
+        250, /* milliseconds; RFC 8305: more than a round trip, much less than the timeout of a dead address */
     FIRST_PAUSE_MS = 20,
     LAST_PAUSE_MS = 2000
 };

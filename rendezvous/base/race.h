@@ -56,8 +56,7 @@ void race_failed(struct race *r, int runner);
 
 /* Return the pause before race number `round` (from 0): 20 ms, 30, 45, ... 2 s. A store that is starting is found
  * within a few milliseconds. While a store is away for minutes, the attempts cost its host almost nothing. `random`
- * (any number) scales the pause by a factor from 0.5 to 1.5, so that a thousand rejected nodes do not return at the
- * same time. */
+ * scales the pause by a factor from 0.5 to 1.5, so that a thousand rejected nodes do not connect at the same time. */
 uint32_t race_pause_ms(unsigned round, uint32_t random);
 
 #endif

@@ -1,8 +1,7 @@
 /* text.c -- see text.h.
  *
  * Keys, names and texts of peers are printed on terminals and in JSON. Everything except printable ASCII is escaped.
- * So an attacker's escape sequences do not reach the operator's terminal, and every result is valid UTF-8 without a
- * decoder. */
+ * So an attacker's escape sequences do not reach the operator's terminal, and every result is valid UTF-8. */
 #include "base/text.h"
 
 #include <signal.h>
@@ -58,7 +57,7 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
     return ok && put_cut(out, bytes, max);
 }
 
-/* Append milliseconds below a second, tenths of a second below two minutes, and minutes above. */
+/* Append milliseconds below a second, seconds with tenths below two minutes, and minutes above. */
 bool text_put_ms(struct buf *out, uint64_t ms)
 {
     if (ms < 1000)
@@ -80,9 +79,8 @@ void text_copy(char *to, size_t size, const char *text)
     to[len] = '\0';
 }
 
-/* Compute with years that begin in March, so that the leap day is the last day of a year. In such a year, five months
- * from a multiple of five always have 31 + 30 + 31 + 30 + 31 = 153 days. Four centuries always have the same number
- * of days. */
+/* Compute with years that begin in March, so that the leap day is the last day of a year. Months 0 to 4 and months 5
+ * to 9 of such a year have 153 days each. */
 struct date date_of(uint64_t day)
 {
     enum { TO_1970 = 719468, CENTURIES_4 = 146097, CENTURY = 36524, YEARS_4 = 1460, YEAR = 365 };
@@ -103,7 +101,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* Free an item that cannot be added, because cJSON does not free such an item. */
+/* Free an item that cJSON failed to add, because cJSON does not free the item. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

@@ -14,8 +14,8 @@ bool text_is_plain(struct slice bytes);
 /* Append at most `max` of the bytes. An unprintable byte becomes \xNN, and "..." marks a cut. */
 bool text_put(struct buf *out, struct slice bytes, size_t max);
 
-/* Make lines with names from other users harmless: every control byte of a terminal becomes '?', except `keep` (a
- * newline or '\t'). UTF-8 is not changed. */
+/* Replace every control byte with '?', except `keep` (a newline or '\t'). Use this function before names from other
+ * users are printed. UTF-8 is not changed. */
 void text_disarm(void *text, size_t len, char keep);
 
 /* Append at most `max` of the bytes as hex digits; "..." marks a cut. */
@@ -36,13 +36,13 @@ struct date {
  * and supports only one time zone. */
 struct date date_of(uint64_t day);
 
-/* Add the member `name` to `o`, as raw text. A number of cJSON would be slow: cJSON prints every number as a
- * floating-point number and parses the result to check its precision. The check takes two thirds of the time of a
- * short message. Above 2^53, cJSON would also round. A raw member cannot be read from the object as a number. If
- * memory is short, the member is left out, as by cJSON. */
+/* Add the member `name` as raw text. cJSON's own numbers are slow, and inexact above 2^53, because cJSON prints them
+ * as floating point. A raw member cannot be read from the object as a number. If memory is short, the member is left
+ * out. */
 void json_add_integer(cJSON *o, const char *name, int64_t value);
 
-/* Append `item` to `array`, which then owns `item`. If this fails, free `item`. Both may be NULL. */
+/* Append `item` to `array`, which then owns `item`. If cJSON cannot append the item, free it. `array` and `item` may
+ * be NULL. */
 void json_append(cJSON *array, cJSON *item);
 
 /* Return "TERM" for SIGTERM, or NULL for a number without a name. The C library has such a function only since version

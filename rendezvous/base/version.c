@@ -1,4 +1,4 @@
-/* version.c -- see version.h. Pure: the compiler has all values. */
+/* version.c -- see version.h. Pure: all values are known when the file is compiled. */
 #include "base/version.h"
 
 #include "ddp/context.h"

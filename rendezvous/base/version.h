@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-/* The commit that a program is built from, or "unknown". The Makefile links it into programs and not into libraries.
- * So after a new commit, one line is compiled and no test is linked again. */
+/* The commit that a program is built from, or "unknown". Libraries do not contain this variable, so a new commit does
+ * not relink the tests. */
 extern const char build_commit[];
 
 /* Append "PROGRAM 0.1.0 (commit, architecture, C library)", or the same facts as a JSON object, and a newline. Return

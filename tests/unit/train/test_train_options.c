@@ -82,7 +82,7 @@ Test(train_options, what_is_wrong_is_named)
         { { "--quiet=1" }, "--quiet takes no value" },
         { { "--batch=1", "--global_batch=2" }, "exclude each other" },
         { { "--resume" }, "--resume needs --checkpoint" },
-        { { "--final_lr", "-1" }, "--final_lr '-1': expected a number from 0 on" },
+        { { "--final_lr", "-1" }, "--final_lr '-1': expected a number of at least 0" },
         { { "--clip", "0" }, "--clip '0': expected a number above 0" },
         { { "--optimizer", "lion" }, "expected sgd or adam or adamw" },
         { { "--momentum", "0.9" }, "--momentum and --nesterov need --optimizer sgd" },

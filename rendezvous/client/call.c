@@ -1,8 +1,7 @@
 /* call.c -- one request and its reply; see client.h.
  *
- * The thread that has the turn may use the handle. The turn is a flag that a mutex protects. A thread holds the mutex
- * only for a few instructions, because waiting for the condition releases the mutex. A thread may hold the turn for
- * minutes while the thread waits for a key. */
+ * Only the thread that has the turn may use the handle. The turn is a flag under a mutex. A thread may hold the turn
+ * for minutes while it waits for a key, but it holds the mutex only for a few instructions. */
 
 #include "base/clock.h"
 #include "client/client.h"
@@ -20,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The failures are: the peer closes or resets the connection (DDP_ERR_CLOSED), the peer does not answer or read
- * (DDP_ERR_TIMEOUT), the network reports an error (DDP_ERR_IO). MSG_NOSIGNAL prevents signals, because this is a
- * library. */
+/* Errors of a stream: DDP_ERR_CLOSED = the peer has closed or reset the connection, DDP_ERR_TIMEOUT = the peer does
+ * not answer or read, DDP_ERR_IO = the network reports an error. MSG_NOSIGNAL is set, because a library must not
+ * raise SIGPIPE. */
 
 int client_remaining_ms(uint64_t deadline_ms)
 {
@@ -32,7 +31,7 @@ int client_remaining_ms(uint64_t deadline_ms)
     return deadline_ms - now > INT_MAX ? INT_MAX : (int)(deadline_ms - now);
 }
 
-/* Take over a socket, and drop buffered bytes of an earlier socket. */
+/* Use `fd` as the socket, and drop bytes that an earlier socket has received. */
 void client_stream_attach(struct client_stream *s, int fd)
 {
     s->fd = fd;
@@ -46,7 +45,7 @@ void client_stream_close(struct client_stream *s)
     client_stream_attach(s, -1);
 }
 
-/* Report a broken connection. ECONNRESET and EPIPE end the connection, as EOF does. */
+/* Report a broken connection. ECONNRESET and EPIPE count as a closed connection, like EOF (0). */
 static ddp_status broken(int error, struct ddp_err *err)
 {
     if (error == 0)
@@ -96,8 +95,7 @@ static ddp_status client_stream_send(struct client_stream *s, struct slice bytes
     return DDP_OK;
 }
 
-/* Refill the empty input buffer. Poll before the first read, because a reply cannot have arrived right after the
- * request. */
+/* Refill the empty input buffer. Poll first, because right after the request no reply can have arrived. */
 static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;
@@ -113,8 +111,8 @@ static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, str
     return DDP_OK;
 }
 
-/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some bytes may be lost, unless `len` is 1. All bytes pass through
- * the buffer. The buffer costs a copy of large values, but needs only one code path. */
+/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some bytes may be lost, unless `len` is 1. Large values also pass
+ * through the buffer, so that one code path is sufficient. */
 static ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -129,8 +127,8 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
     return DDP_OK;
 }
 
-/* Check before a request that no bytes have arrived. Return DDP_ERR_CORRUPT if bytes have arrived, because replies
- * would be assigned to wrong requests. Return DDP_ERR_CLOSED if the peer has closed the connection. */
+/* Check that no bytes have arrived before a request is sent. Return DDP_ERR_CORRUPT for unexpected bytes, because the
+ * client would read them as the next reply. Return DDP_ERR_CLOSED if the peer has closed the connection. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_err *err)
 {
     if (s->at == s->len) {
@@ -202,8 +200,8 @@ void client_turn_give(struct client_turn *turn)
 
 /* A request and its reply: check, encode, send, read.
  *
- * client_begin (client.c) puts the opcode into store->out, client_put_* append to it, client_send sends it with one
- * call, client_take_* read the reply piece by piece. A GET of key 'x':
+ * client_begin (client.c) puts the opcode into store->out, and client_put_* append the fields. client_send sends
+ * store->out with one call. client_take_* read the reply piece by piece. A GET of key 'x':
  *
  *     -> 02  02 00 00 00 00 00 00 00  2f 78                  opcode, length of the key, "/x"
  *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
@@ -216,7 +214,7 @@ _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_
                "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* time to cancel a wait; a store that needs longer is treated as lost */
+    CANCEL_MS = 5000, /* milliseconds to cancel a wait; a store that needs longer is treated as lost */
 };
 
 /* --- the first failure counts --------------------------------------------------------------------------- */
@@ -239,7 +237,7 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Set a failure if building the request has failed, which happens only if memory is short. */
+/* Fail the call if `ok` is false: building a request fails only if memory is short. */
 static void built(struct client_call *c, bool ok)
 {
     if (!ok)
@@ -328,8 +326,8 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* Read a part of the reply. Only this function reads, so a missing or incomplete reply makes the handle unusable
- * here. After a failure, all parts are zeros, so that callers need not check each part. */
+/* Read a part of the reply. A failed read makes the handle unusable, because the rest of the reply may still arrive.
+ * After a failure, all parts are zeros, so that callers need not check each part. */
 void client_take_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -396,16 +394,16 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* Close the connection. The next call opens a new connection. A wait in dialect A cannot be cancelled. On an open
- * connection, the server would send the reply of the wait later, before the reply to another request. */
+/* Close the connection; the next call opens a new connection. Dialect A cannot cancel a wait. On the old connection,
+ * the reply of the wait would arrive before the reply to the next request. */
 static void forget_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
     c->store->stale = true;
 }
 
-/* Cancel a wait. If the store has answered the wait meanwhile, its answer arrives first, followed by the 1 of the
- * cancel. */
+/* Cancel a wait. The store confirms the cancel with a 1. If the store has already answered the wait, this answer
+ * arrives before the 1. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);
@@ -455,8 +453,8 @@ char *client_take_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Prove the secret. Both messages of the client are blobs. The proof has no answer. A store that rejects the proof
- * closes the connection. */
+/* Prove the secret with two messages: AUTH and the proof. The store does not answer the proof. A store that rejects
+ * the proof closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;

@@ -10,9 +10,7 @@
  *
  *     broken   a reply may be incomplete: every call fails at once, until the owner closes the handle
  *     stale    the connection was closed during a wait, because an old server cannot cancel it: connect again
- *     good     no request is open: the next byte belongs to the next reply
- *
- * This file uses connect.c and call.c, because a call may have to connect first. */
+ *     good     no request is open: the next byte belongs to the next reply */
 #include "client/client.h"
 
 #include "base/clock.h"
@@ -28,9 +26,8 @@
 #include <sys/socket.h>
 
 enum {
-    CONNECT_TIMEOUT_MS = 60000, /* torch waits 300 s, but a launcher that does not answer within a minute has
-                               * ended */
-    CALL_TIMEOUT_MS = 300000,   /* as in torch: a slow rank may load data for minutes before it sets a key */
+    CONNECT_TIMEOUT_MS = 60000, /* ms; torch waits 300 s, but a launcher silent for 60 s has ended */
+    CALL_TIMEOUT_MS = 300000,   /* ms, as in torch: a rank may load data for minutes before it sets a key */
     KEEP_BYTES = 64 * 1024,     /* a request buffer that is larger than this is freed */
 };
 
@@ -231,8 +228,8 @@ static void conclude(struct client_call *c, uint8_t outcome, const char *json)
  *     no outcome      01 nonce                            (the answers to CANCEL_WAIT and PING)
  *     an outcome      outcome, u64 length, json, 01 nonce
  *
- * An outcome may also be 1, so the next four bytes decide. The nonce as a length would be more than a gigabyte, and
- * no JSON is that long. */
+ * The first byte may be 1 in both cases, so the next four bytes decide. Read as a length, the nonce is more than a
+ * gigabyte, and no JSON is so long. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -286,16 +283,16 @@ static void put_members(struct client_call *c, const uint32_t *members, size_t n
     buf_free(&list);
 }
 
-/* Check that the store has accepted IDENTIFY. Call this before sending, because another store would close the
- * connection. */
+/* Fail unless the store has accepted IDENTIFY. Call this function before sending, because a store that is not
+ * ddprun's would close the connection. */
 static void need_ours(struct client_call *c)
 {
     if (!c->store->ours)
         client_fail(c, DDP_ERR_UNSUPPORTED, "needs a ddprun store and a handle with `role` in its options");
 }
 
-/* Join a barrier. The store ends the barrier for all ranks at the deadline of the first arrival. Wait a little longer
- * than the deadline of this call, so that usually the store answers. The answer of the store names the missing
+/* Join a barrier. The store ends the barrier for all ranks at the deadline of the first arrival. Wait
+ * BARRIER_GRACE_MS longer than the timeout, so that the store's answer usually arrives, which names the missing
  * ranks. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
@@ -330,8 +327,7 @@ static bool is_push(const char *json)
     return push;
 }
 
-/* Send a CONTROL request and return the answer unchanged. Do not check its "ok", because the caller interprets a
- * rejection. */
+/* Send a CONTROL request and return the answer unchanged, even if the store rejects the request. */
 ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                              struct ddp_err *err)
 {
@@ -361,8 +357,7 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 
 enum { NAMING_MS = 2000 }; /* time to find out which key is missing after a wait has timed out */
 
-/* Set a key. The store sends no reply. After any later call on this handle has returned, the value is known to be
- * stored. */
+/* Set a key. The store sends no reply. Once a later call on this handle has returned, the value is stored. */
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
@@ -375,8 +370,7 @@ ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, s
     return client_end(&c, err);
 }
 
-/* Add to a counter. A delta of 0 is the usual way to read a counter. If the counter is missing, a delta of 0 creates
- * the counter as "0". */
+/* Add to a counter. A delta of 0 is the usual way to read a counter, and creates a missing counter as "0". */
 ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum, struct ddp_err *err)
 {
     NOT_NULL(store, err);
@@ -417,7 +411,7 @@ ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Send CHECK within a call. False also after a failure. */
+/* Send CHECK within a call. Return true if all keys exist, or false, also after a failure. */
 static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
 {
     client_put_op(c, OP_CHECK);
@@ -461,8 +455,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for the key '%.200s'", waited_ms, keys[i]);
 }
 
-/* Send WAIT within a call that was begun with OP_WAIT. If sending fails, the store has registered no wait that could
- * be cancelled, so the call ends. */
+/* Send WAIT within a call that was begun with OP_WAIT. If sending fails, nothing is cancelled, because the store has
+ * not registered the wait. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
@@ -509,7 +503,7 @@ ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms,
     return client_end(&c, err);
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------- */
+/* --- other calls ---------------------------------------------------------------------------------------- */
 
 ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n, int *all,
                            struct ddp_err *err)

@@ -5,7 +5,7 @@
  *     call.c       IDENTIFY; a request and its reply, with a deadline for every step that blocks
  *
  * A call is a list of steps (begin, put.., send, take.., end) with one check at the end. A `client_call` keeps its
- * first failure, after which all later steps do nothing. `err` is never NULL below the public functions. */
+ * first failure, and all later steps do nothing. `err` is never NULL below the public functions. */
 #ifndef RENDEZVOUS_CLIENT_CLIENT_H
 #define RENDEZVOUS_CLIENT_CLIENT_H
 
@@ -21,8 +21,8 @@
 /* A connected TCP socket on which every call has a deadline.
  *
  * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block the caller
- * longer. Received bytes are buffered, so a short reply costs one recv. The client also detects bytes without a
- * request before it sends the next request. The text of an error does not name the peer, because the caller adds its
+ * longer. Received bytes are buffered, so a short reply costs one recv. Before each request, the client checks that
+ * no unexpected bytes have arrived. The text of an error does not name the peer, because the caller adds the peer's
  * name. */
 
 struct client_stream {
@@ -41,11 +41,11 @@ void client_stream_attach(struct client_stream *s, int fd);
 /* Close the socket. Further calls do nothing. */
 void client_stream_close(struct client_stream *s);
 
-/* The turn is the right of one thread to use the handle. No thread waits for the turn longer than its deadline on the
- * monotonic clock. pthread_mutex_clocklock would be simpler, but gcc 12's ThreadSanitizer does not support that
- * function and reports every unlock as an error. So the turn is a mutex, a condition and a flag. */
+/* The turn is the right of one thread to use the handle. A thread waits for the turn at most until the deadline of
+ * its call. pthread_mutex_clocklock would be simpler, but gcc 12's ThreadSanitizer does not support that function and
+ * reports every unlock as an error. So the turn is a mutex, a condition and a flag. */
 struct client_turn {
-    pthread_mutex_t lock; /* held for moments only */
+    pthread_mutex_t lock; /* held for a few instructions */
     pthread_cond_t given;
     bool taken;
 };
@@ -57,8 +57,8 @@ void client_turn_destroy(struct client_turn *turn);
 bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms);
 void client_turn_give(struct client_turn *turn);
 
-/* The proof of a secret on a new connection, and the tags of the frames after it. ddpctl supplies these functions with
- * auth/auth.h; libddp has no secret and contains no cryptography. */
+/* Functions that prove a secret on a new connection, and that tag the frames after the proof. ddpctl supplies these
+ * functions with auth/auth.h; libddp has no secret and contains no cryptography. */
 struct client_auth {
     void *user;
     /* Append the first message to `out`. */
@@ -82,7 +82,7 @@ struct ddp_store {
     bool stale;          /* the connection was closed during a wait (an old server cannot cancel); connect
                           * before the next call */
     bool broken;         /* a reply may be incomplete; permanently unusable */
-    uint32_t timeout_ms; /* deadline of calls without a timeout argument */
+    uint32_t timeout_ms; /* timeout of calls without a timeout argument */
     int rank;            /* -1 = no rank */
     char host[ENDPOINT_HOST_MAX];
     int port;
@@ -136,15 +136,15 @@ void client_take_bytes(struct client_call *c, void *to, size_t len);
 /* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end. The caller frees the memory. */
 void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
 
-/* Read a JSON text as client_take_blob does, and check its tag if the caller has a secret. `kind` is the status before
- * the text, or 0. */
+/* Read a JSON text as client_take_blob does, and check its tag if the caller has a secret. `kind` is the status byte
+ * that the store has sent before the text, or 0. */
 char *client_take_json(struct client_call *c, uint8_t kind);
 
-/* Read `n` bytes as client_take_blob does. The caller has read their length. */
+/* Read `n` bytes as client_take_blob does. The caller has already read the length `n`. */
 char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* Clear the failure after a timeout without any byte of the reply, and set a new deadline for cancelling
- * the request. */
+/* Clear the timeout of a call that has received no byte of its reply, and set a new deadline for cancelling the
+ * request. */
 void client_resume(struct client_call *c);
 
 /* Cancel a WAIT that has timed out, after client_resume. Return true if the store has answered meanwhile, so that the
@@ -166,9 +166,9 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
  * secret. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err);
 
-/* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. The caller
- * uses this function for the first connection and to replace a stale connection. The caller has the turn, or is the
- * only user of the store. */
+/* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. This function
+ * makes the first connection of a handle, and replaces a stale connection. The caller has the turn, or is the only
+ * user of the store. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 

@@ -49,7 +49,7 @@ static const char *words_for(int error)
     }
 }
 
-/* Find the addresses of a name until the deadline. An address as text needs no thread. */
+/* Look up the addresses of `host` before the deadline. A numeric address needs no thread. */
 static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct name_found *found,
                                  struct ddp_err *err)
 {
@@ -89,8 +89,8 @@ static void drop_out(struct client_race *r, int i, int error)
         r->error = error;
 }
 
-/* Start an attempt to connect. An attempt that fails at once (no route) counts like an attempt that fails later.
- * Return false only after a permanent local error, such as no descriptors or no memory. */
+/* Start an attempt to connect. An attempt that fails at once is dropped like an attempt that fails later. Return
+ * false only after a permanent local error, such as no descriptors or no memory. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
     const int fd = connector_begin(r->race.runners[i].address, port);
@@ -100,7 +100,7 @@ static bool runner_start(struct client_race *r, int i, int port)
     return fd >= 0 || (fd != -EMFILE && fd != -ENFILE && fd != -ENOBUFS && fd != -ENOMEM);
 }
 
-/* Return the number of an attempt that has connected, or -1 if no attempt has connected yet. Drop failed attempts. */
+/* Return the index of an attempt that has connected, or -1 if no attempt has connected yet. Drop failed attempts. */
 static int look_for_winner(struct client_race *r)
 {
     for (int i = 0; i < r->race.n; i++) {
@@ -114,7 +114,8 @@ static int look_for_winner(struct client_race *r)
     return -1;
 }
 
-/* Wait until one attempt has connected (its number in *winner), all have failed, or the deadline passes. */
+/* Wait until an attempt has connected, all attempts have failed, or the deadline passes. *winner is the index of the
+ * attempt that has connected. */
 static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms, int *winner,
                            struct ddp_err *err)
 {
@@ -143,9 +144,9 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
     }
 }
 
-/* Connect to the address of the name that answers first. The caller owns *fd: non-blocking, close-on-exec,
- * TCP_NODELAY. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another try may succeed. DDP_ERR_IO means a permanent local
- * error, such as no descriptors.
+/* Connect to the address of `host` that answers first. The caller owns *fd: non-blocking, close-on-exec, TCP_NODELAY.
+ * After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another try may succeed. DDP_ERR_IO means a permanent local error, such as
+ * no descriptors.
  *
  * The other sockets of the race are closed here. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
@@ -188,10 +189,10 @@ static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
     client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"", text);
 }
 
-/* Greet a new store. An old server reads VALIDATE and the bytes after it as a SET whose key has the length
- * 0x..nonce0D3C85F7CE. So the third byte of the nonce must not be 0: A length above 2^56 makes the old server's
- * allocation fail, and the server closes the connection at once. With a smaller length, the server's only thread
- * would wait for the key. */
+/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next eight bytes as the
+ * length of a key: 0x..nonce0D3C85F7CE. The third byte of the nonce is never 0, so this length is above 2^56. The
+ * server's allocation fails, and the server closes the connection at once. With a smaller length, the server's only
+ * thread would wait for the key. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -206,8 +207,7 @@ static void greet_with_ping(struct client_call *c)
         foreign(c, echo, sizeof(echo));
 }
 
-/* Read a count. Reject a number that is larger than any count, because the text of another service would be such a
- * number. */
+/* Read a count. A number above `most` is part of the text of another service. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -218,8 +218,9 @@ static void expect_count(struct client_call *c, int64_t most)
         foreign(c, reply, sizeof(reply));
 }
 
-/* Greet a store without PING by deleting a missing key. This is the only harmless request whose first bytes are an
- * impossible length for an old server (see above). The length of the key, 4096, becomes the upper half. */
+/* Greet a store without PING by deleting a missing key with 4096 bytes. An old server reads 4096 as the upper bytes
+ * of a key's length (see above), and closes the connection. With a shorter key, the server's only thread would
+ * wait. */
 static void greet_without_ping(struct client_call *c)
 {
     char nobodys[4096];
@@ -233,7 +234,7 @@ static void greet_without_ping(struct client_call *c)
     expect_count(c, 1);
 }
 
-/* Greet an old server by counting its keys, which is its shortest request. */
+/* Greet an old server by counting its keys, because GETNUMKEYS is the shortest request. */
 static void greet_in_old_numbers(struct client_call *c)
 {
     client_put_op(c, OP_GETNUMKEYS);
@@ -241,7 +242,7 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* The greetings. The newest greeting is first, because most stores are new, and no store rejects this greeting. */
+/* The greetings. The newest greeting is first, because most stores are new. */
 static const struct way {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
@@ -253,7 +254,7 @@ static const struct way {
 
 /* --- one round ------------------------------------------------------------------------------------------ */
 
-/* Return true if another try may succeed, because no process listened or answered. Other failures would repeat. */
+/* Return true if no process listened or answered, because a later try may then succeed. */
 static bool is_passing(ddp_status status)
 {
     return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
@@ -326,7 +327,7 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
 
 /* --- rounds --------------------------------------------------------------------------------------------- */
 
-/* Return a number that differs between processes and rounds. It need not be random. */
+/* Return a number that differs between processes and between rounds. */
 static uint32_t luck(void)
 {
     uint64_t x = clock_us() * 0x9E3779B97F4A7C15u + (uint64_t)getpid() * 0xD1B54A32D192ED03u;

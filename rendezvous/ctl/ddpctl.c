@@ -60,9 +60,10 @@ static bool read_file(const char *name, size_t most, struct buf *text)
 
 /* --- flight records ------------------------------------------------------------------------------------------ */
 
-/* Reading files; flight.c interprets them. */
+/* This section reads the files; flight.c interprets their text. */
 
-/* Read one record. If the file is not a record, warn and skip it, because the other records may be sufficient. */
+/* Read one record. If the file is not a record, warn and skip the file, because the other records may be
+ * sufficient. */
 static bool read_dump(const char *name, struct flight_dump *dump)
 {
     struct buf text = { 0 };
@@ -76,8 +77,8 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Return true, after a report, if an earlier record is of the same rank. Restarts leave several records of a rank. A
- * difference between these records would look like a difference between two ranks. */
+/* Return true, after a warning, if an earlier record is of the same rank. Restarts leave several records of a rank,
+ * which a comparison would show as different ranks. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -114,8 +115,9 @@ static cJSON *ctl_flight(const struct ctl_options *o)
 
 /* --- watch ------------------------------------------------------------------------------------------------ */
 
-/* The screen is redrawn with ANSI sequences: cursor home, each line followed by "erase to its end", then "erase
- * below". This avoids flicker, and keeps the earlier contents of the terminal in its scrollback. */
+/* The screen is redrawn with ANSI sequences: first cursor home, after each line "erase to the end of the line", and
+ * after the last line "erase below". So the screen does not flicker, and the scrollback keeps the earlier contents of
+ * the terminal. */
 
 enum { EVERY_MS = 1000, CTRL_C = 3, CTRL_D = 4 };
 
@@ -178,7 +180,7 @@ static bool ctl_watch_wait(void)
 
 /* --- timeline --------------------------------------------------------------------------------------------- */
 
-/* Reading and writing files; timeline.c interprets them. */
+/* This section reads and writes files; timeline.c interprets the events. */
 
 enum { COMPLAINTS_MAX = 20 };
 
@@ -253,10 +255,9 @@ static bool ctl_timeline(const struct ctl_options *o)
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum {
-    PATIENCE_MS = 1000,
-    DEFAULT_MS = 500
-}; /* longest wait without a message; timeout for the default
-                                                * address */
+    PATIENCE_MS = 1000, /* longest wait without a message */
+    DEFAULT_MS = 500    /* timeout for the default address */
+};
 
 #define DEFAULT_STORE "127.0.0.1:29500" /* the default address of ddprun */
 
@@ -337,8 +338,8 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
                        store, err);
 }
 
-/* Connect. The library retries silently until its deadline, as needed by a worker that starts before its store. At a
- * terminal a silent retry looks like a hang. So if the store does not answer at once, warn and retry. */
+/* Connect. If the store does not answer within PATIENCE_MS, warn and retry. Without the warning, the library would
+ * retry silently until its deadline, which looks like a hang at a terminal. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
     if (o->timeout_ms <= PATIENCE_MS || o->watch)
@@ -486,8 +487,7 @@ static int watch(const struct ctl_options *o)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* --- the user's jobs on this host
- * ------------------------------------------------------------------------ */
+/* --- the user's jobs on this host ----------------------------------------------------------------------- */
 
 struct jobs {
     struct ctl_job *items; /* owned */
@@ -509,8 +509,8 @@ static void add_job(void *user, const struct record_job *r)
     snprintf(job->store, sizeof(job->store), "%s", r->store);
 }
 
-/* Try the store at the default address, because no job of this user is known here; `err` has the reason. The store
- * may answer root, or belong to another PID namespace. */
+/* Try the store at the default address when no job of this user was found on this host. The job may run in another
+ * PID namespace, or root may ask about the job of another user. */
 static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -529,8 +529,8 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Find the store if the user set no address. The request names the job, because a store may serve several jobs. If
- * several jobs run, fail and print a table of these jobs, so that the user can choose a job. */
+/* Find the store if the user set no address. The request names the job that was found, because a store may serve
+ * several jobs. If several jobs run, fail and print a table of these jobs. */
 static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
 {
     static char id[sizeof(((struct ctl_job *)NULL)->id)];
@@ -546,7 +546,7 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
         snprintf(id, sizeof(id), "%s", found->id);
         o->job = id;
     }
-    /* never send a command that changes a store to a guessed address */
+    /* a command that changes the store is never sent to a guessed address */
     if (status == DDP_ERR_ARG && list.len == 0 && o->job == NULL && o->command->argument == NULL)
         status = try_default(o, err);
     if (status != DDP_OK) {

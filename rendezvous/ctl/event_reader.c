@@ -14,8 +14,8 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a whole number of a log, or -1 if `item` is no such number. A log may contain any number, but a double is
- * exact only up to this limit. */
+/* Return a whole number from a log, or -1 if `item` is not such a number. Numbers from 4e15 on are rejected, because
+ * a double would round them. */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -51,8 +51,8 @@ static void *grow_list(void *list, size_t *room, size_t n, size_t size)
     return larger;
 }
 
-/* Return the index of a process, and add a new process to the list. Return SIZE_MAX if memory is short. A log has
- * many consecutive lines of one process, so a search from the end usually stops at once. */
+/* Return the index of a process in the list, and add the process if it is missing. Return SIZE_MAX if memory is
+ * short. The search begins at the end, because consecutive lines usually are of one process. */
 static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
 {
     for (size_t i = e->n_agents; i-- > 0;)
@@ -168,8 +168,8 @@ static bool is_of_life(const struct timeline_events *e, const struct timeline_ev
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen life. A line without an instance belongs to the life of its process,
- * if the line names the chosen job. */
+/* Return true if an event belongs to the chosen life. An event without an instance belongs to this life if its job
+ * and its process do. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_life(e, event))
@@ -178,7 +178,7 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* Choose the events of one life. A process that has named only other lives is excluded, with all its lines. */
+/* Choose the events of one life. A process whose lines name only other lives is excluded. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
@@ -201,11 +201,10 @@ static void choose(struct timeline_events *e)
     }
 }
 
-/* --- times on the store's clock
- * -------------------------------------------------------------------------- */
+/* --- times on the store's clock ------------------------------------------------------------------------- */
 
-/* Return the days from 1970 to a date of the Gregorian calendar. In this computation a year begins in March: the leap
- * day is then its last day, and one formula gives all months. timegm() is not in C11. */
+/* Return the days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the leap day is
+ * the last day of the year. timegm() is not in C11. */
 static int64_t day_of(int year, int month, int day)
 {
     const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
@@ -224,8 +223,8 @@ static int64_t wall_ms(const struct timeline_event *event)
     return (day_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000 + us / 1000;
 }
 
-/* Return the difference between the store's clock and the wall clock, from the first line that has both times. Return
- * 0 if no line has both times. */
+/* Return the store's clock minus the wall clock, from the first line that has both times, or 0 if no line has
+ * both. */
 static int64_t ahead_of_wall(const struct timeline_events *e)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -310,8 +309,8 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Drop all copies of an event except the copy that was read first. This also handles a log that the user names twice.
- * The loop runs backwards, so that each pair is compared while both events are still chosen. */
+/* Keep only the copy of an event that was read first. Copies also occur if the user names a log twice. The loop runs
+ * backwards, so that each pair is compared while both events are still chosen. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

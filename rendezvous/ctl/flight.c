@@ -166,7 +166,7 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d calls", count);
     cJSON_ArrayForEach(row, entries)
     {
-        /* Skip sends and receives, because the two ranks make different calls, and other ranks make no call. */
+        /* Skip sends and receives, because sender and receiver make different calls. */
         if (d->n == (size_t)count || cJSON_IsTrue(item_of(row, "is_p2p")))
             continue;
         d->calls[d->n] = read_entry(row);
@@ -218,8 +218,8 @@ static int highest_rank(const cJSON *group)
     return highest;
 }
 
-/* Read PyTorch's record. The record contains no host, no process and no world size. A group that was created later
- * may number its ranks from 0. So use the largest size and the highest rank that the record contains. */
+/* Read PyTorch's record, which contains no host, no process and no world size. The world size is at least the largest
+ * group size in the record, and larger than the highest rank in the record. */
 static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
 {
     const cJSON *group;
@@ -363,8 +363,8 @@ static bool is_completed(const struct flight_entry *e)
 
 /* --- divergence of the ranks ---------------------------------------------------------------------------- */
 
-/* Return the earliest call of `d` that differs from the same call of `first`. Return NULL if all calls in both
- * records agree. */
+/* Return the earliest call of `d` that differs from the call of `first` with the same number. Return NULL if no call
+ * differs. */
 static const struct flight_entry *first_difference(const struct flight_dump *first,
                                                    const struct flight_dump *d)
 {
@@ -448,8 +448,8 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank is behind a call of its group. All ranks are members of the world. In another group, a rank
- * without a call may not be a member. */
+/* Return true if a rank is behind the call `front` of a group. A rank without a call in the group is behind only if
+ * the group is the world, because the rank may not be a member of another group. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
@@ -464,8 +464,8 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call that most likely waits for a rank. This is the call that waits longest among the groups in which a
- * rank is behind. If no rank is behind in any group, return the latest call of the world. */
+/* Return the call in which ranks most likely wait: the oldest last call of a group in which a rank is behind. If no
+ * rank is behind in any group, return the last call of the world. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -479,7 +479,7 @@ static const struct flight_entry *furthest(const struct flight_dump *dumps, size
     return front != NULL ? front : front_of(dumps, n, "");
 }
 
-/* Add the call that waits, then the ranks that have reached it and the ranks that have not. */
+/* Add the call in which ranks wait, the ranks that have reached this call, and the ranks that are behind. */
 static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[TEXT_MAX];

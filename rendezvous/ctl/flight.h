@@ -29,7 +29,7 @@ struct flight_entry {
     char group
         [FLIGHT_GROUP_MAX]; /* each process group numbers its calls separately; "" = the world of libddp */
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
-    char place[FLIGHT_PLACE_MAX]; /* in the user's code: "evaluate (train.py:11)"; "" = unknown */
+    char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */
 };
 
 struct flight_dump {
@@ -41,8 +41,8 @@ struct flight_dump {
     size_t n;
 };
 
-/* Read one record. PyTorch writes the rank only at the end of the file's name, `file`. After DDP_OK the caller frees
- * the dump with flight_dump_free. After DDP_ERR_CORRUPT, `err` has the reason. */
+/* Read one record. `file` is the name of the file, because PyTorch writes the rank only at the end of this name.
+ * After DDP_OK the caller frees the dump with flight_dump_free. After DDP_ERR_CORRUPT, `err` has the reason. */
 ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct slice text,
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);

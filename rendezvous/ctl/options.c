@@ -38,9 +38,8 @@ static const struct ctl_command commands[] = {
     { "timeline", "EVENTS...", "draw event logs (ddprun --events): joins, waits, exits", NULL, true, NULL },
     { "explain", "[CODE]", "print the meaning and remedy of a finding or an exit code of ddprun, or list all",
       NULL, false, NULL },
-    { "flight", "FILES...",
-      "compare the flight records of ranks: which rank is behind, which called something else", NULL, false,
-      ctl_format_flight },
+    { "flight", "FILES...", "compare flight records: which ranks are behind or made a different call", NULL,
+      false, ctl_format_flight },
     { 0 },
 };
 
@@ -57,7 +56,7 @@ static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
     return status;
 }
 
-/* Parse seconds. The condition is written so that it also rejects nan. */
+/* Parse seconds. NaN is rejected, because a comparison with NaN is false. */
 static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err)
 {
     char *end;
@@ -160,7 +159,7 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 
 /* --- parsing -------------------------------------------------------------------------------------------- */
 
-/* Store a file name. A job has one file for each node. */
+/* Add a file name. A job has one file for each node or rank. */
 static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
@@ -207,8 +206,8 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* Read the address from the environment of a worker, or of a shell that a worker started, so that the user of such a
- * shell needs no option. Without an address, the port stays 0. */
+/* Read the address from the variables that ddprun sets for workers, so that a shell that a worker has started needs
+ * no option. Without these variables, the port remains 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -246,8 +245,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 
-/* Build the request. Include options that the command does not use, because the store ignores unknown fields. So no
- * table is needed that lists the options of each command. */
+/* Build the request. Include options that the command does not use, because the store ignores unknown fields. */
 char *ctl_options_request(const struct ctl_options *options)
 {
     cJSON *request = cJSON_CreateObject();
@@ -271,7 +269,7 @@ char *ctl_options_request(const struct ctl_options *options)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Print the commands in the same two columns as options_help, which prints the rest. */
+/* Print the commands in two columns, as options_help prints the options. */
 static bool command_help(struct buf *out)
 {
     bool ok = true;
@@ -301,8 +299,7 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* As with grep and diff, exit code 1 is a negative result and exit code 2 a wrong command line, so that scripts can
- * distinguish both. */
+/* Exit code 1 is a negative result and exit code 2 is a wrong command line, as with grep and diff. */
 static const char tail[] =
     "\nexit status: 0 success, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
 

@@ -53,11 +53,10 @@ struct value {
     int depth;   /* depth of containers inside this value: 0 for a string or a number */
 };
 
-/* A value in the memo: the text of a string, or a container, which lives as long as the machine. For all other
- * values, both members are empty. */
+/* A string or a container in the memo. For all other values, both members are empty. */
 struct memo {
     struct slice text;      /* borrowed from the file */
-    const cJSON *container; /* borrowed from the stack, or from a container there */
+    const cJSON *container; /* borrowed from the stack, directly or inside a container */
 };
 
 struct machine {
@@ -82,7 +81,7 @@ static bool fail_memory(struct machine *m)
     return false;
 }
 
-/* Make room for one more element of an array, whose size is doubled. */
+/* Make room for one more element by doubling the size of the array. */
 static bool grow(void **array, size_t n, size_t *room, size_t size)
 {
     if (n < *room)
@@ -122,7 +121,7 @@ static bool take_number(struct machine *m, size_t len, uint64_t *out)
 
 /* --- the stack ------------------------------------------------------------------------------------------ */
 
-/* Push `item`, which then belongs to the machine. `item` is NULL if its allocation failed. */
+/* Push `item`, which the machine then owns. `item` is NULL if its allocation failed. */
 static bool push(struct machine *m, cJSON *item, int depth)
 {
     m->values++;
@@ -281,8 +280,8 @@ static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine 
 
 /* --- the memo ------------------------------------------------------------------------------------------- */
 
-/* Store the last value in the memo as number `index`. Every writer numbers from 0, so a gap is an error, and the memo
- * cannot become larger than the file. */
+/* Store the last value in the memo as number `index`. A pickle numbers these values from 0 without gaps. So a gap is
+ * an error, and the memo cannot become larger than the file. */
 static bool memo_put(struct machine *m, uint64_t index, struct slice text)
 {
     if (!has_values(m, 1))

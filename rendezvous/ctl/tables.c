@@ -186,8 +186,7 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
     return ok;
 }
 
-/* --- answers
- * ---------------------------------------------------------------------------------------------- */
+/* --- answers -------------------------------------------------------------------------------------------- */
 
 /* Each list has a table of its columns and their fields. The same functions print all lists.
  *
@@ -198,8 +197,7 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
  * The store may be older or newer than this program. A missing field is shown as "-". An unknown field is not shown.
  * A version error would not help to debug a hanging job. */
 
-/* --- columns of each list
- * -------------------------------------------------------------------------------- */
+/* --- columns of each list ------------------------------------------------------------------------------- */
 
 /* Append how a member's process ended: "exit 1", "signal 9". */
 static bool cell_end(const cJSON *row, const char *field, struct buf *out)
@@ -228,7 +226,7 @@ static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
     return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
 }
 
-/* Append the part of the samples in which a rank waits in collectives. Append nothing if the job runs without
+/* Append the percentage of samples in which the rank waited in a collective. Append nothing if the job runs without
  * --profile_ranks. */
 static bool cell_percent(const cJSON *row, const char *field, struct buf *out)
 {
@@ -260,7 +258,7 @@ static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
     ok = ok && ctl_cell_names(row, field, out) && put_more(row, out) &&
          (out->len > before || ctl_cell_text(row, "barrier", out));
     return ok && (!cJSON_HasObjectItem(row, "owner") ||
-                  (buf_printf(out, "; it is ") && ctl_cell_text(row, "owner", out)));
+                  (buf_printf(out, "; client: ") && ctl_cell_text(row, "owner", out)));
 }
 
 /* clang-format off */
@@ -430,7 +428,7 @@ static bool put_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
-/* Append "state     running, 1 restart". The previous line has the attempt, which is the round minus 1. */
+/* Append "state running, 1 restart". The round is left out, because the previous line shows the attempt. */
 static bool put_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
@@ -625,7 +623,7 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */
 
-/* Pure: ddpctl.c reads the records. */
+/* Pure: ddpctl.c reads the records of running jobs. */
 
 static bool is_wanted(const struct ctl_job *job, const char *id)
 {

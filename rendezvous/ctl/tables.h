@@ -25,8 +25,7 @@ bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out);    /*
 bool ctl_cell_ranks(const cJSON *row, const char *field,
                     struct buf *out); /* ranks, or objects with a rank, as "0-2,5" */
 
-/* --- answers
- * ---------------------------------------------------------------------------------------------- */
+/* --- answers -------------------------------------------------------------------------------------------- */
 
 /* These functions format the answers of a store. The input is JSON, the output is text.
  *

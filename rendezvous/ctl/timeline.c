@@ -145,7 +145,7 @@ static void close_bar(struct making *m, size_t row, size_t waited_for, const cha
     r->open = false;
 }
 
-/* Add a mark. Row TIMELINE_JOB means the whole job. The text is copied, because the log frees its own text. */
+/* Add a mark with a copy of `text`. Row TIMELINE_JOB means the whole job. */
 static void add_mark(struct making *m, enum timeline_mark_kind kind, size_t row, const char *text)
 {
     struct timeline_mark *mark = m->no_memory ? NULL : APPEND(m, marks);
@@ -162,7 +162,7 @@ static void begin_band(struct making *m)
         *band = (struct timeline_band){ .round = m->round, .from_ms = m->now_ms, .to_ms = -1 };
 }
 
-/* Store a barrier until its end is reported. Barriers that are left at the end of a round never opened. */
+/* Store a barrier until its end is reported. */
 static void add_open_barrier(struct making *m, size_t row, const char *name)
 {
     struct open_barrier *open = append_zeroed(m, (void **)&m->open, &m->open_room, &m->n_open, sizeof(*open));
@@ -192,7 +192,7 @@ static void close_open_barriers(struct making *m)
                                           .round = m->round,
                                           .from_ms = open->since_ms,
                                           .to_ms = m->now_ms };
-        snprintf(text, sizeof(text), "barrier '%.200s', which never opened", open->name);
+        snprintf(text, sizeof(text), "barrier '%.200s', which never ended", open->name);
         add_bar(m, &bar, text);
     }
     m->n_open = 0;
@@ -267,8 +267,8 @@ static void sort_rows(struct making *m)
     free(to);
 }
 
-/* Close all open bars, because the log of a hanging job reports no ends. If all events have the same time, use a
- * length of one millisecond. */
+/* Close all open bars, because the log of a hanging job reports no ends. If all events have the same time, the
+ * timeline gets a length of 1 ms. */
 static void finish_timeline(struct making *m)
 {
     struct timeline *t = m->t;
@@ -361,8 +361,8 @@ static void on_node_done(struct making *m, const struct timeline_event *event)
     begin_bar(m, update_node_row(m, event), TIMELINE_STOPPED, TIMELINE_JOB);
 }
 
-/* Change the state of all nodes that are in state `from`, for events about the whole round, which the store does not
- * log for each node. */
+/* Move all nodes in state `from` to state `to`. The store logs an event about the whole round once, not for each
+ * node. */
 static void move_nodes(struct making *m, enum timeline_bar_kind from, enum timeline_bar_kind to)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
@@ -376,7 +376,7 @@ static void on_stop(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_RUNNING, TIMELINE_STOPPING);
 }
 
-/* Handle a verdict. Move only stopped nodes, because a lost node does not wait. */
+/* Handle the verdict on a round: stopped nodes wait for the next round, but lost nodes do not. */
 static void on_verdict(struct making *m, const struct timeline_event *event)
 {
     (void)event;
@@ -596,7 +596,7 @@ static long long trace_tid(const struct timeline *t, size_t row)
     return row != TIMELINE_JOB && t->rows[row].is_rank ? (long long)t->rows[row].number + 1 : 0;
 }
 
-/* Print the first fields of an object. */
+/* Print the first fields of an event in the trace. */
 static bool print_head(const struct timeline *t, struct buf *out, const char *phase, size_t row)
 {
     return buf_printf(out, "%s{\"ph\":\"%s\",\"pid\":%zu,\"tid\":%lld,\"name\":",

@@ -16,10 +16,10 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs come from several nodes, and from runs that were killed while writing a line. Lines that are not events are
- * skipped, and reported with file and line. If two logs report an event, one copy of the event is kept. Times from
- * before a node reached the store are converted by the node's clock. Times of a node that never reached the store are
- * converted by the wall clocks. */
+/* Logs come from several nodes, and from runs that were killed while writing a line. A line that is not an event is
+ * skipped, and reported with file and line. Of an event that several logs report, one copy is kept. Times of a node's
+ * own clock are converted to the store's clock. If the node never reached the store, the wall clocks are used for
+ * this conversion. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
@@ -59,19 +59,18 @@ struct timeline_events {
 
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
-/* Choose, convert and sort the events, after the last log was read. `job` NULL = the latest job. The chosen events
- * are then the first `n`. Return false if no event was chosen, or if memory is short. */
+/* After the last log was read, choose the events of one job, convert their times, sort these events and drop all
+ * others. `job` NULL = the latest job. Return false if no event was chosen, or if memory is short. */
 bool timeline_settle(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
 /* Return a member of an event. Return "" or -1 if the member is missing or of another type. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
-/* Return a time of an event in ms, or -1. The limit of the time leaves room for calculations. */
+/* Return a time of an event in ms, or -1. The time is limited to a century, so that sums do not overflow. */
 int64_t timeline_time(const struct timeline_event *event, const char *name);
 
-/* --- the drawing
- * --------------------------------------------------------------------------------------------- */
+/* --- the drawing ---------------------------------------------------------------------------------------- */
 
 /* Name, category in the trace (a class in the page), description. */
 #define TIMELINE_BARS(X)                                      \
@@ -107,7 +106,7 @@ enum timeline_mark_kind {
         TIMELINE_N_MARKS
 };
 
-#define TIMELINE_JOB SIZE_MAX /* as an index: the whole job, no row */
+#define TIMELINE_JOB SIZE_MAX /* index for the whole job, which has no row */
 
 struct timeline_bar {
     enum timeline_bar_kind kind;

@@ -108,7 +108,7 @@ Test(ctl_format, waiters_show_who_waits_for_what_since_when)
         "n1\",\"op\":\"WAIT\",\"keys\":[\"/c\"],\"more\":3,\"since_ms\":12}]}",
         "RANK  HOST  PID  PEER            OP     SINCE  WAITS FOR\n"
         "   3  n2      9  10.0.0.2:41234  WAIT  61.0 s  '/a', '/b'\n"
-        "   -  -       5  [::1]:7         WAIT   12 ms  '/c', and 3 more; it is sh (pid 5) on n1\n");
+        "   -  -       5  [::1]:7         WAIT   12 ms  '/c', and 3 more; client: sh (pid 5) on n1\n");
 }
 
 Test(ctl_format, stacks_are_folded_and_missing_nodes_named)

@@ -198,7 +198,7 @@ Test(timeline, a_barrier_that_never_opened_is_drawn_for_who_came_first)
     cr_assert(timeline_settle(&events, NULL));
     cr_assert(timeline_make(&t, &events));
     expect_bar(0, TIMELINE_BARRIER, 0, 890, TIMELINE_JOB);
-    cr_expect_str_eq(bar_of(0, TIMELINE_BARRIER)->text, "barrier 'x', which never opened");
+    cr_expect_str_eq(bar_of(0, TIMELINE_BARRIER)->text, "barrier 'x', which never ended");
 }
 
 Test(timeline, nothing_to_draw_is_no_timeline)

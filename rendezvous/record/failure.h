@@ -1,5 +1,5 @@
 /* failure.h -- the first failure of an attempt, as one record. The agent that detects the end of a worker fills in
- * the record (launcher/node). hub/messages.h encodes and decodes it. The store copies the whole record, and
+ * the record (launcher/node). hub/messages.h encodes and decodes the record. The store copies the whole record, and
  * launcher/report formats the record as the last line of every node's report.
  *
  * A new fact needs a row of FAILURE_ROWS and the code that fills it. */
@@ -13,12 +13,12 @@
 
 enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
-/* R(X, kind, name, least, most, when missing, description, shown as, label). The first six values are a row X of
- * hub/messages.h with the kind WHOLE or MARK. 0 or false means unknown. Reports (text and JSON) show rows with BYTES
- * under the label. HIDDEN rows are only for other code. */
-#define FAILURE_ROWS(R, X)                                                                       \
-    R(X, MARK, from_stdout, 0, 0, 0, "the lines are of stdout: stderr was silent", HIDDEN, "")   \
-    R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "most memory that it held, in bytes", BYTES, \
+/* Optional facts about a failure: R(X, kind, name, least, most, when missing, description, shown as, label). The
+ * values from `kind` to `description` are a row X of hub/messages.h. 0 or false means unknown. Reports show a BYTES
+ * row under its label, and no HIDDEN row. */
+#define FAILURE_ROWS(R, X)                                                                        \
+    R(X, MARK, from_stdout, 0, 0, 0, "the lines are from stdout: stderr was silent", HIDDEN, "")  \
+    R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "peak memory of the worker, in bytes", BYTES, \
       "peak memory")
 
 #define FAILURE_FACT(X, kind, name, least, most, missing, what, ...) X(kind, name, least, most, missing, what)
@@ -28,7 +28,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 #define FAILURE_TYPE_MARK               bool
 #define FAILURE_MEMBER(kind, name, ...) FAILURE_TYPE_##kind name;
 
-/* Reasons against another attempt although --max_restarts allows another attempt, and their words in messages. */
+/* Reasons why no further attempt follows, and their words in messages. */
 #define NO_RESTARTS(X)                                                                                    \
     X(NONE, "")                       /* another attempt follows, or the user requested no restart */     \
     X(USED_UP, "used_up")             /* --max_restarts */                                                \
@@ -37,11 +37,11 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
     X(IMPORT, "import")               /* every worker of a node soon exited with the same error */        \
     X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                                             \
     X(HANGS, "hangs")                 /* --on_hang=stop */                                                \
-    X(STOPPED, "stopped")             /* by the user */                                                   \
+    X(STOPPED, "stopped")             /* the user stopped the job */                                      \
     X(UNKILLABLE, "unkillable")       /* a process of the last attempt is still alive */                  \
-    X(TOO_FEW_NODES, "too_few_nodes") /* too few nodes joined (again) in time */                          \
-    X(NOT_READY, "not_ready")         /* no log files, no memory for a key space, or a rejected node */   \
-    X(STORE_LOST, "")                 /* the node has lost the store, which decides; never sent */
+    X(TOO_FEW_NODES, "too_few_nodes") /* too few nodes joined in time */                                  \
+    X(NOT_READY, "not_ready")         /* a node has no log file or memory, or was rejected */             \
+    X(STORE_LOST, "")                 /* the node has lost the store; never sent */
 
 #define X(name, word) NO_RESTART_##name,
 enum no_restart { NO_RESTARTS(X) N_NO_RESTARTS };
@@ -53,7 +53,7 @@ const char *no_restart_word(enum no_restart why);
 /* Return the reason with this word. For an unknown word, which a newer program may send, return NONE. */
 enum no_restart no_restart_find(const char *word);
 
-/* Usually the failure of a worker. A lost node, or a node stopped by its user, is a failure with `rank` -1. */
+/* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. */
 struct failure {
     char code[40];        /* code of the finding, "WORKER_FAILED"; "" = none */
     char why[24];         /* "failed", "node_lost", "node_left", "grow" ...; "" = none */
@@ -61,8 +61,8 @@ struct failure {
     int rank, local_rank; /* ranks of the worker, -1 = not about a worker */
     int pid, exit_code, signal;
     int error;         /* errno of the start; not 0 = the worker never ran */
-    uint64_t after_ms; /* time since the attempt began; in the agent's own record, since the worker started */
-    bool victim;       /* the worker gave up because it had lost another worker */
+    uint64_t after_ms; /* ms since the attempt began; in the agent's own record, since the worker started */
+    bool victim;       /* the worker failed because another worker was lost */
     char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import"; else "" */
     char host[LIMIT_TEXT];
     char words[LIMIT_WORDS]; /* how the worker ended, as a part of a sentence */

@@ -1,8 +1,8 @@
 /* flight.c -- see flight.h.
  *
- * The JSON has the field names of PyTorch's flight recorder if PyTorch has the same facts. This file writes the JSON
- * without printf and without heap memory, because a signal handler also writes the record. The memory of a worker is
- * only read as numbers, or as words of limited length. */
+ * The JSON uses the field names of PyTorch's flight recorder where PyTorch records the same fact. This file uses
+ * neither printf nor heap memory, because a signal handler also writes the record. A worker may write any bytes to
+ * its page, so the page is only read as numbers or as words of limited length. */
 #include "record/flight.h"
 
 #include <inttypes.h>
@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Store a number. All stores use this function, because a reader in another process must see whole numbers. */
+/* Store a number atomically, because another process may read the number at the same time. */
 static void word_set(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* Invalidate the old entry first, and set the number of the new entry last. So a reader sees either no entry or the
- * new entry. */
+/* Add an entry. First invalidate the old entry, and set `call` last, so that a reader sees either no entry or the new
+ * entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -43,7 +43,7 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 }
 
 /* Set the new state of the operation. If the operation is the latest, also set the state in the head. With
- * asynchronous backends, an operation that completes late may not be the latest. */
+ * asynchronous backends, an operation may complete after a later operation has begun. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
@@ -272,8 +272,7 @@ static void write_call(struct out *o, const struct flight *f, const struct fligh
     write_char(o, '}');
 }
 
-/* Return the highest call number in these states. The number may differ between states if the backend is
- * asynchronous. */
+/* Return the highest number of a call whose state is from `least` to `most`. */
 static uint64_t highest_call(const struct flight *f, enum flight_state least, enum flight_state most)
 {
     uint64_t best = 0;

@@ -3,11 +3,11 @@
  * Launcher and worker share the memory: each worker has one page of a memory file, which the worker finds by
  * DDPRUN_PAGE. So the record remains if a rank is stopped, loops or was killed. Under another launcher, only the
  * worker has the memory. A worker writes with relaxed atomics. Each such write is one instruction and never waits. A
- * concurrent reader may see at most one half-old entry. A number from the page is compared with its limit before it
- * is used as a size or an index.
+ * concurrent reader may see one entry with old and new values. A number from the page is compared with its limit
+ * before it is used as a size or an index.
  *
- * The words for kinds, types and operations are also in the page, because libddp has their table and the launcher does
- * not link libddp. */
+ * The words for kinds, types and operations are also in the page, because libddp has their table and the launcher
+ * does not link libddp. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 
@@ -40,13 +40,12 @@ enum flight_state {
 #undef X
 };
 
-/* One call. Times are of the monotonic clock. 0 = not created, started or completed yet. `call` is number << 16 |
- * kind << 8 | state. */
+/* One call. Times are of the monotonic clock; 0 = not reached yet. `call` is number << 16 | kind << 8 | state. */
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
-    _Atomic uint64_t place;      /* bucket + 1, 0 = none | timeout << 32 */
-    _Atomic uint64_t created_ns; /* when the bucket was posted, or the call was made */
+    _Atomic uint64_t place;      /* bucket + 1 (0 = none) | timeout in ms << 32 */
+    _Atomic uint64_t created_ns; /* when the bucket was posted; without a bucket, when the call began */
     _Atomic uint64_t started_ns, ended_ns;
     _Atomic uint64_t ticket; /* ticket of an asynchronous backend, 0 = none */
     _Atomic uint64_t step;   /* `step` of struct flight when the call began */
@@ -110,7 +109,7 @@ struct flight_begin {
 /* Add an entry, which replaces the oldest entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin);
 
-/* Record progress of an entry: STARTED (from SCHEDULED), COMPLETED, FAILED. */
+/* Set the state of a call to STARTED, COMPLETED or FAILED. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns);
 
 /* Copy a word of the page. A worker may have written any bytes there, but the copy is printable and ends with a NUL.
@@ -127,9 +126,9 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
  * flight_RANK.json. Return false if the path does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
-/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function. If the rank cannot,
- * its launcher calls this function. An existing file is unlinked first, and no link is followed. After false, the
- * file is incomplete or missing. Safe in signal handlers. */
+/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function, or its launcher if the
+ * rank cannot. An existing file is unlinked first, and no link is followed. After false, the file is incomplete or
+ * missing. Safe in signal handlers. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
 /* The value of DDPRUN_PAGE, with which a worker finds its page:

@@ -3,8 +3,8 @@
  *     SET  = PART { "," PART }
  *     PART = RANK | RANK "-" RANK
  *
- * The set has a bit for each rank, because a set is made once, but membership is tested for each line or worker. A
- * number is compared with the limit after each digit, so no number can overflow. */
+ * The set has a bit for each rank, because ddprun tests membership for each line of output. A number is compared with
+ * the limit after each digit, so no number can overflow. */
 #include "record/rank_set.h"
 
 #include <ctype.h>
@@ -108,7 +108,7 @@ ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, str
 
 /* --- printing ------------------------------------------------------------------------------------------- */
 
-/* Find runs by their numbers, so that a missing rank ends a run. */
+/* Print consecutive ranks as one run. A missing rank ends the run. */
 bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out)
 {
     const size_t begin = out->len;

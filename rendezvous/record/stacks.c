@@ -16,7 +16,7 @@
 enum {
     ITEM_BYTES = 64, /* bytes of a printed frame without its texts: names and punctuation */
     THREAD_BYTES = 128,
-    RANKS_SHOWN = 60,    /* largest length of a list of ranks */
+    RANKS_SHOWN = 60,    /* bytes of a printed list of ranks */
     LINE_MOST = 1 << 24, /* larger line numbers are ignored */
 };
 
@@ -131,8 +131,8 @@ static cJSON *new_frame(const char *function, const char *file, int line, bool i
     return o;
 }
 
-/* Return a frame of py-spy. The short paths of py-spy are not used for libraries. py-spy shortens paths by sys.path,
- * so "pkg/data.py" may be a file of the user or of a library. */
+/* Copy a frame of py-spy. Use the full path of a library's file, because py-spy shortens paths by sys.path:
+ * "pkg/data.py" may be a file of the user or of a library. */
 static cJSON *py_spy_frame(const cJSON *frame, size_t *bytes)
 {
     const char *path = text_of(frame, "filename"), *shown = text_of(frame, "short_filename");
@@ -149,7 +149,7 @@ static cJSON *peer_frame(const cJSON *frame, size_t *bytes)
                      cJSON_IsTrue(member(frame, "user")), bytes);
 }
 
-/* Check whether Python has forked a child at this frame. The frames below this frame belong to the parent. */
+/* Return true if Python forked the process at this frame. The frames that called this frame are the parent's. */
 static bool is_fork(const cJSON *frame)
 {
     const char *path = text_of(frame, "filename"), *name = text_of(frame, "name");
@@ -182,8 +182,8 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return the row of the list that equals `row`. If no row is equal, append `row`. Return NULL if the list has no
- * room. This function owns `row`. `bytes` is its printed size. */
+/* Return the row of the list that equals `row`, or append `row`. Return NULL if the list has no room. This function
+ * owns `row`. `bytes` is the printed size of `row`. */
 static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
 {
     cJSON *at;
@@ -206,7 +206,7 @@ static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
     return row;
 }
 
-/* Add a thread to a row. This function owns `thread`. `row` is NULL if the list had no room for the row. */
+/* Add a thread to `row`, which is NULL if the list had no room. This function owns `thread`. */
 static void put_thread(struct stacks *s, cJSON *row, cJSON *thread)
 {
     cJSON *threads = cJSON_GetObjectItemCaseSensitive(row, "threads");
@@ -269,7 +269,8 @@ void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char 
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* Return the thread with the kernel's id of `item`. Without an id, only the main thread can be found, by its name. */
+/* Return the thread with the kernel id of `item`. If `item` has no id, return the main thread for the name
+ * "MainThread", otherwise NULL. */
 static const struct stack_thread *find_thread(const cJSON *item, const struct stack_thread *threads, size_t n)
 {
     const int tid = number_of(item, "os_thread_id", INT_MAX);
@@ -461,7 +462,7 @@ static int rank_at(const void *ranks, int i)
     return ((const int *)ranks)[i];
 }
 
-/* Sort the ranks and remove repetitions. Return how many are left. */
+/* Sort the ranks and remove repetitions. Return the number of remaining ranks. */
 static int sort_ranks(int *ranks, int n)
 {
     int kept = 0;
@@ -570,7 +571,7 @@ bool stacks_text(const cJSON *rows, struct buf *out)
     return ok;
 }
 
-/* Append the innermost frame, and the innermost frame of the user's program that called it. */
+/* Append the innermost frame, and then the innermost frame of the user's program as the caller. */
 static bool put_summary(const struct shown *shown, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;

@@ -1,14 +1,15 @@
-/* stacks.h -- where the threads of a job are. A row is one stack, with all threads that have this stack. Pure.
+/* stacks.h -- the call stacks of the threads of a job. A row is one stack, with all threads that have this stack.
+ * Pure.
  *
  * An agent makes rows from the output of py-spy and from /proc, and the store merges the rows of all agents. Launcher
- * and ddpctl print them. A row is a JSON object, because it is also a message and a part of report.json:
+ * and ddpctl print the rows. A row is a JSON object, because it is also a message and a part of report.json:
  *
  *     {"frames": [{"function", "file", "line", "user"}, ...], "threads": [{"rank", "pid", "host", ...}, ...]}
  *     {"does": "sleeping in read", "threads": [...]}              a thread whose frames cannot be read
  *     {"note": "py-spy is not installed; ...", "threads": [...]}    the reason why frames cannot be read
  *
- * All texts are from other processes or hosts. Texts, frames, threads and rows have limits. Bytes that could control a
- * terminal are replaced. */
+ * All texts are from other processes or hosts. Texts, frames, threads and rows have limits. Bytes that could control
+ * a terminal are replaced. */
 #ifndef RENDEZVOUS_RECORD_STACKS_H
 #define RENDEZVOUS_RECORD_STACKS_H
 
@@ -38,15 +39,15 @@ enum {
     STACKS_PROCESS_MS = 2000, /* an agent waits for py-spy */
     STACKS_AGENT_MS = 3000,   /* an agent waits for all its processes */
     STACKS_STORE_MS = 4000,   /* the store waits for its agents; ddpctl waits 5 s */
-    STACKS_FAILURE_MS = 1000, /* the stop of the survivors of a failure waits for their stacks */
+    STACKS_FAILURE_MS = 1000, /* an agent waits for stacks of survivors before it stops them */
 };
 
-/* The "does" of a child that has ended and that its parent has not reaped. */
+/* The value of "does" for a zombie process. */
 #define STACKS_ENDED "has ended"
 
 struct stacks {
     struct cJSON *rows; /* owned: an array */
-    size_t room;        /* bytes that may be added */
+    size_t room;        /* remaining bytes */
     bool is_cut;        /* true if a text, frame, thread or row did not fit */
 };
 

@@ -62,7 +62,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Append a step. The array doubles when its length is a power of two. */
+/* Append a step. The array is full when `n` is a power of two, and is then doubled. */
 static bool append(uint64_t **steps, size_t *n, uint64_t step)
 {
     if ((*n & (*n - 1)) == 0) {
@@ -111,8 +111,8 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-/* Remove a directory and its files. If it contains a directory, which this module never makes, rmdir fails. A missing
- * directory is no error. */
+/* Remove the directory `name` and its files. The removal fails if `name` contains a directory, which this module
+ * never makes. A missing directory is no error. */
 static int remove_tree(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -130,8 +130,7 @@ static int remove_tree(int parent, const char *name)
     return unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Remove a checkpoint. Rename the checkpoint first, so that a half-removed checkpoint is not mistaken for a damaged
- * one. */
+/* Remove a checkpoint. Rename the checkpoint first, because a half-removed checkpoint would look damaged. */
 static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
 {
     char name[NAME], old[NAME];
@@ -192,8 +191,7 @@ void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uin
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Flush and close the file. The result of close matters too, because network file systems report a full disk only
- * there. */
+/* Flush and close the file. Check the result of close, because network file systems report a full disk only then. */
 static int flush_and_close(int fd)
 {
     int bad = fsync(fd);
@@ -204,7 +202,7 @@ static int flush_and_close(int fd)
     return bad;
 }
 
-/* Write one file of the checkpoint. `pieces` follow each other in the file. Their names are not used. O_EXCL, because
+/* Write one file of the checkpoint from the data of `pieces`, one after the other. O_EXCL succeeds, because
  * remove_tree has removed any file of that name. */
 static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
                                const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
@@ -222,7 +220,7 @@ static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *n
     return flush_and_close(fd) == 0 ? DDP_OK : fail_errno(dir, name, "flush to the disk", err);
 }
 
-/* Return the text of these blocks' manifest, or NULL if memory is short. The caller frees the text. */
+/* Return the manifest of these blocks as text, or NULL if memory is short. The caller frees the text. */
 static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     struct manifest m = { .point = *point, .n = n, .blocks = calloc(n, sizeof(*m.blocks)) };
@@ -239,8 +237,8 @@ static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *bl
     return text;
 }
 
-/* Write both files into the directory open as `at`. The manifest comes last. The directory is flushed too, because
- * otherwise a power cut could remove its entries. */
+/* Write both files into the directory that is open as `at`. The manifest comes last. The directory is flushed too,
+ * because otherwise a power cut could remove its entries. */
 static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
                               const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -258,9 +256,9 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
 }
 
 /* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two directories, so that a
- * checkpoint of this step exists at any moment. NFS cannot exchange directories. There this function moves the old
- * directory away first, and back if the rename fails. A failure to remove the old directory is not an error, because
- * ckpt_dir_tidy removes it later or warns. */
+ * checkpoint of this step exists at any moment. NFS cannot exchange directories. On NFS, move the old directory away
+ * first, and move it back if the rename fails. If the old directory cannot be removed, ckpt_dir_tidy removes it later
+ * or warns. */
 static int appear(int fd, const char *temporary, const char *name)
 {
     char old[NAME];
@@ -285,8 +283,8 @@ static int appear(int fd, const char *temporary, const char *name)
     return 0;
 }
 
-/* Write the checkpoint into the directory open as `fd`. After a failure remove the temporary directory, if the disk
- * allows the removal. */
+/* Write the checkpoint into the directory that is open as `fd`. After a failure, remove the temporary directory, if
+ * the disk allows the removal. */
 static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_point *point,
                            const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -339,12 +337,12 @@ enum { WINDOW = 1 << 20 };
 struct reader {
     char name[PATH_MAX];
     int fd;
-    uint64_t size; /* bytes; fstat's result at the time of opening */
+    uint64_t size; /* in bytes, when the file was opened */
     struct ddp_err *err;
 };
 
-/* Report that a file could not be opened. Every checkpoint has both files as plain files, so a missing file is
- * damage. Other reasons (for example no permission) do not prove damage. */
+/* Report that a file could not be opened. A missing file is damage, because every checkpoint has both files. Other
+ * errors, such as no permission, do not prove damage. */
 static ddp_status not_opened(const struct reader *r)
 {
     const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
@@ -406,7 +404,7 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
 static ddp_status wrong_sum(struct reader *r, const struct manifest_block *block)
 {
     return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                    "%s: offset %" PRIu64 ": the %" PRIu64 "bytes of block '%s' do not match their CRC-32C",
+                    "%s: offset %" PRIu64 ": the %" PRIu64 " bytes of block '%s' do not match their CRC-32C",
                     r->name, block->at, block->bytes, block->name);
 }
 
@@ -464,8 +462,8 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
     return DDP_OK;
 }
 
-/* Read the blocks that the caller wants. A mismatch with the request is reported before damage, because no other copy
- * of the file would fit either. */
+/* Read the blocks that the caller wants. First compare these blocks with the manifest, because a file with other
+ * blocks is useless even without damage. */
 static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
                                const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {

@@ -16,9 +16,9 @@
  *            24   table: per block 64 bytes name (NUL padded), u64 length, u32 CRC-32 of the data, u32 zero
  *                 data of the blocks, one after the other, up to the end of the file
  *
- * Exactly one check covers each byte, and zeros are compared, so every flipped bit is detected. A load first compares
- * the number of blocks and their lengths with the caller's blocks. Then the load reads into separate memory, so a
- * file that is damaged near its end cannot leave half a model. */
+ * A checksum or a comparison covers each byte, so every flipped bit is detected. A load first compares the number of
+ * blocks and their lengths with the caller's blocks. Then the load reads into separate memory, so a file that is
+ * damaged near its end cannot leave half a model. */
 #include "checkpoint/file.h"
 
 #include "base/not_null.h"
@@ -86,7 +86,7 @@ struct atomic_file {
     char *temporary; /* NULL: `path` is a device or a pipe and is written to directly */
 };
 
-/* Return the name of the file that is open, for errors. The result belongs to `file`. */
+/* Return the name of the open file, for errors. The result belongs to `file`. */
 static const char *written_name(const struct atomic_file *file)
 {
     return file->temporary != NULL ? file->temporary : file->path;
@@ -299,8 +299,7 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     return head;
 }
 
-/* Write a checkpoint. Header and table come first although they contain the checksums of all blocks. This order is
- * possible because all blocks are in memory. */
+/* Write a checkpoint. Header and table come first; they contain the checksums of all blocks, which are in memory. */
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);

@@ -1,9 +1,10 @@
 /* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. directory.c writes, reads
  * and removes one checkpoint.
  *
- * There is at most one job. The lock protects `state` and `outcome`. The caller's thread owns the copy of the blocks
- * while the state is IDLE, and the writer owns the copy while the state is BUSY. So neither thread copies under the
- * lock. The copy's memory is allocated at the first save and reused until the close. */
+ * The writer has at most one job: a checkpoint to write. The lock protects `state` and `outcome`. The caller's thread
+ * owns the copy of the blocks while the state is IDLE, and the writer owns the copy while the state is BUSY. So
+ * neither thread copies under the lock. The copy's memory is allocated at the first save and reused until the
+ * close. */
 #include "base/clock.h"
 #include "base/not_null.h"
 #include "checkpoint/directory.h"
@@ -34,12 +35,11 @@ struct copy {
     ddp_ckpt_block *blocks; /* names in `names`, data in `data` */
     char (*names)[NAME];
     char *data;
-    size_t n, room_blocks,
-        room; /* `n` blocks are used; the others are allocated: blocks, and bytes of `data` */
+    size_t n, room_blocks, room; /* blocks in use, allocated blocks, allocated bytes of `data` */
 };
 
 struct ddp_ckpts {
-    ddp_ckpts_options options; /* `dir` in it is owned */
+    ddp_ckpts_options options; /* the text `options.dir` is owned */
     struct ckpt_dir dir;
     struct copy copy;
     pthread_t thread;
@@ -202,7 +202,7 @@ ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struc
     return DDP_OK;
 }
 
-/* Free the copy's memory. reserve_copy may allocate it again. */
+/* Free the copy's memory. reserve_copy may allocate memory again. */
 static void free_copy(struct copy *copy)
 {
     free(copy->blocks);
@@ -211,8 +211,7 @@ static void free_copy(struct copy *copy)
     *copy = (struct copy){ .blocks = NULL };
 }
 
-/* Free the struct. No other function frees it. After a timeout keep everything, because the writer still uses the
- * struct. */
+/* Close the manager and free the struct. After a timeout free nothing, because the writer still uses the struct. */
 ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c == NULL)
@@ -280,8 +279,8 @@ static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_
     }
 }
 
-/* Save a checkpoint. Without a copy (max_bytes, or memory is short) the caller waits until the checkpoint is on the
- * disk, so nothing is lost. */
+/* Save a checkpoint. If the copy would exceed max_bytes, or if memory is short, make no copy and wait until the
+ * checkpoint is on the disk. */
 ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n,
                           struct ddp_err *err)
 {
@@ -355,7 +354,8 @@ ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, 
     return status;
 }
 
-/* The message that rank 0 broadcasts first, so that all ranks take the same path. `words` is an error's text. */
+/* The outcome of the load on rank 0. Rank 0 broadcasts this message before the blocks. `words` is the text of an
+ * error. */
 struct news {
     int64_t status, found;
     ddp_ckpt_point point;

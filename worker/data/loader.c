@@ -35,7 +35,7 @@ enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 /* The largest size of all slots together. Sums of a few such sizes cannot overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
-/* The options and the progress of an epoch. Used with the loader's mutex. */
+/* The options and the progress of an epoch. The loader's mutex protects this struct. */
 struct queue {
     ddp_loader_options options; /* the caller's options, with defaults in place of zeros */
     ddp_sampler **sampler;      /* owned, one per stream */
@@ -70,7 +70,7 @@ static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Check everything except what the sampler checks. */
+/* Check the options that the sampler does not check. */
 static ddp_status check_options(const ddp_loader_options *o, struct ddp_err *err)
 {
     if (o->size != sizeof(*o))
@@ -82,7 +82,7 @@ static ddp_status check_options(const ddp_loader_options *o, struct ddp_err *err
     return check_numbers(o, err);
 }
 
-/* Replace each 0 that stands for a default by that default. */
+/* Replace each option that is 0 by its default, if the option has a default. */
 static void complete_options(ddp_loader_options *o)
 {
     o->streams = o->streams == 0 ? 1 : o->streams;
@@ -96,7 +96,7 @@ static void complete_options(ddp_loader_options *o)
 
 /* --- the queue: memory ------------------------------------------------------------------------------------- */
 
-/* Compute where the arrays of a slot begin. Fails if all slots together exceed MOST_BYTES. */
+/* Compute where the arrays of a slot begin. Fail if all slots together exceed MOST_BYTES. */
 static ddp_status lay_out_arrays(struct queue *queue, struct ddp_err *err)
 {
     const ddp_loader_options *o = &queue->options;
@@ -139,7 +139,7 @@ static void queue_close(struct queue *queue)
     queue->sampler = NULL;
 }
 
-/* Open the queue; no epoch begins. After an error (DDP_ERR_ARG, _LIMIT, _NOMEM) everything is freed. */
+/* Open the queue without beginning an epoch. After an error (DDP_ERR_ARG, _LIMIT, _NOMEM) everything is freed. */
 static ddp_status queue_open(struct queue *queue, const ddp_loader_options *options, struct ddp_err *err)
 {
     *queue = (struct queue){ 0 };
@@ -159,7 +159,7 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
 /* Begin an epoch at sample `done`. Streams take turns, so every stream has as many batches as the longest stream. The
- * first stream is never shorter than a later stream. With NO_PAD the last batch of another stream may be empty. */
+ * first stream is never shorter than a later stream. With NO_PAD, the last batch of a later stream may be empty. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -177,7 +177,7 @@ static void queue_stop(struct queue *queue)
     queue->total = queue->taken;
 }
 
-/* Set *number to the batch that the program requests next; return false at the end of the epoch. The request returns
+/* Set *number to the batch that the program requests next; return false at the end of the epoch. The request releases
  * the oldest held batch. Until `given` is increased, further calls give the same number. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
@@ -212,8 +212,8 @@ static void queue_draw(struct queue *queue, uint64_t number, uint64_t *index, un
     batch->rows = rows;
 }
 
-/* Return the argument of `fill` for row `row`. Its random numbers depend only on seed, epoch and sample, not on the
- * thread. */
+/* Return the argument of `fill` for row `row`. The random numbers of a row depend only on seed, epoch and sample, not
+ * on the thread. */
 static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batch, size_t row)
 {
     ddp_loader_row r = { .index = batch->index[row], .epoch = queue->epoch, .is_pad = batch->is_pad[row] };
@@ -225,8 +225,8 @@ static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batc
 
 /* --- threads and memory ------------------------------------------------------------------------------------ */
 
-/* One batch in the ring. While `ready` is false the reading thread owns every member except `reading`, then the
- * program owns them. */
+/* One batch in the ring. While `ready` is false, the reading thread owns all members except `reading`. Afterwards the
+ * program owns these members. */
 struct slot {
     ddp_batch batch;
     uint64_t *index;
@@ -242,7 +242,7 @@ struct ddp_loader {
     void *memory; /* owned: all arrays of all slots */
     struct slot *slot;
     uint64_t *index;
-    unsigned char *is_pad; /* owned, as `index`: all slots */
+    unsigned char *is_pad; /* `index` and `is_pad` of all slots; owned */
 
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
@@ -507,7 +507,7 @@ static ddp_status start_threads(ddp_loader *loader, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Free the loader. No other function frees it. All threads have ended before this call. */
+/* Free the loader after all threads have ended. */
 static void free_loader(ddp_loader *loader)
 {
     const ddp_loader_options *o = &loader->queue.options;

@@ -50,8 +50,8 @@ float ddp_random_uniform(ddp_random *random)
 
 /* --- philox ----------------------------------------------------------------------------------------------- */
 
-/* Philox encrypts the counter: ten rounds of two products whose halves are swapped, with a key that changes by a
- * fixed step in each round. */
+/* Philox encrypts the counter in ten rounds. A round multiplies two words and swaps the halves of the products.
+ * Between two rounds, a constant is added to the key. */
 enum { ROUNDS = 10 };
 
 static void philox_round(uint32_t word[4], uint32_t key0, uint32_t key1)

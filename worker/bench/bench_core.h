@@ -8,16 +8,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The factor from bytes per second to bus bandwidth, which can be compared for any number of ranks n: the bytes that
- * each link must carry at least. From nccl-tests: doc/PERFORMANCE.md, and for gather and scatter src/gather.cu and
- * src/scatter.cu. */
+/* The factor from algorithm bandwidth to bus bandwidth for n ranks. Bus bandwidth counts the bytes that each link
+ * must carry at least, so it can be compared between jobs of different sizes. From nccl-tests: doc/PERFORMANCE.md,
+ * and for gather and scatter src/gather.cu and src/scatter.cu. */
 enum bench_factor {
     FACTOR_ONE,    /* 1 */
     FACTOR_TWICE,  /* 2 (n-1)/n */
     FACTOR_OTHERS, /* (n-1)/n */
 };
 
-/* kind, name, factor; whether input, output have a part for each rank; has an operation, has a root */
+/* X(kind, name, factor, input has a part for each rank, output has such parts, has an operation, has a root) */
 #define BENCH_LIST(X)                                                            \
     X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
     X(ALL_GATHER, "all_gather", FACTOR_OTHERS, false, true, false, false)        \
@@ -48,16 +48,16 @@ struct bench_case {
     ddp_dtype dtype;
     ddp_op op;
     int root, world;
-    size_t count; /* number of elements that the call gets */
+    size_t count; /* the `count` argument of the call, in elements */
     bool in_place;
 };
 
-/* Return the elements of a call whose larger buffer has `bytes` on a rank. The result is rounded down to whole
- * elements for each rank. */
+/* Return the `count` of a call whose larger buffer has `bytes` bytes. The result is rounded down to whole elements
+ * for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
-/* Return the bytes of a case's larger buffer (which ddp-bench prints), the elements of its input, and the elements of
- * its output. */
+/* bench_bytes returns the bytes of the larger buffer, which ddp-bench prints. The other functions return the number
+ * of elements of the input and of the output. */
 size_t bench_bytes(const struct bench_case *c);
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);

@@ -1,13 +1,11 @@
-/* admission.c -- the checks before a node may join.
+/* admission.c -- the checks before a node may join a job.
  *
- * The first node sets the rules of the job, and every later node is compared with them. A difference that would split
- * the job is rejected. The rejection names both values and both hosts, because the user sees one terminal and the
- * mistake may be on the other node. The checks are rows of a table. Fundamental differences are checked before
- * details, because only the first difference is reported.
+ * The first node sets the rules of the job, and each later node is compared with these rules. A rejection names both
+ * values and both hosts, because the mistake may be on either node. The checks are rows of a table, in order of
+ * importance, because only the first difference is reported.
  *
- * When a member joins again, only its job and its instance are checked. Nothing is stored before all checks have
- * passed, so a rejection only leaves its line in the log. A check reads the join, the rules and the present nodes. It
- * changes nothing, and it formats its sentence only if it rejects the node. */
+ * If a known node joins again, only its job and its instance are checked. No check changes anything, so a rejection
+ * only writes a log line. */
 #include "job/rendezvous_core.h"
 
 #include "base/version.h"
@@ -15,16 +13,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TEN_YEARS_MS \
-    (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this value, so that sums cannot overflow */
+#define TEN_YEARS_MS           \
+    (10ull * 365 * 24 * 3600 * \
+     1000) /* longer times are cut to this value; so a sum of times cannot overflow */
 
-/* The input of a check. Borrowed for the call; only `refusal` is written. */
+/* The input of a check, borrowed for the call. A check writes only `refusal`. */
 struct check {
     const struct rdzv *r;
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal;
     enum rdzv_admission as;
-    who_name self, first; /* names for sentences: the node that joins, and the node that set the rules */
+    who_name self, first; /* names for the message: the joining node, and the node that set the rules */
 };
 
 static void name_both(struct check *c)
@@ -37,7 +36,7 @@ static void name_both(struct check *c)
 static bool word_refusal(const struct check *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Format the sentence of a rejection. Return false, so that a check can end with this call. */
+/* Format the message of a rejection. Always return false, the result of a failed check. */
 static bool word_refusal(const struct check *c, const char *format, ...)
 {
     va_list args;
@@ -49,25 +48,24 @@ static bool word_refusal(const struct check *c, const char *format, ...)
 
 /* --- checks: true = accepted --------------------------------------------------------------------------- */
 
-/* Reject numbers beyond their limits. This check is the first check, because later code relies on the limits. For
- * example, a rank below nnodes_max is an index of `place`. */
+/* Reject numbers beyond their limits. This check comes first, because later code relies on the limits: for example, a
+ * node rank below nnodes_max is an index of `place`. */
 static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     if (j->nproc < 1 || j->nproc > RDZV_NPROC_MAX)
-        return word_refusal(c, "%s has %" PRIu32 " workers; a node has 1 to %d", c->self, j->nproc,
+        return word_refusal(c, "%s has %" PRIu32 " workers: must be between 1 and %d", c->self, j->nproc,
                             RDZV_NPROC_MAX);
     if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
-        return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", c->self,
+        return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": must be between 1 and %d", c->self,
                             j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
     if (!j->elastic && j->nnodes_min != j->nnodes_max)
-        return word_refusal(c, "%s joins a static job with --nnodes=%" PRIu32 ":%" PRIu32, c->self,
+        return word_refusal(c, "%s joins a static job with the range --nnodes=%" PRIu32 ":%" PRIu32, c->self,
                             j->nnodes_min, j->nnodes_max);
     return true;
 }
 
-/* Reject a node of another job. The names are cut at 200 bytes, so that a long name leaves room for the second
- * name. */
+/* Reject a node of another job. The names are cut at 200 bytes, so that both names fit in the message. */
 static bool same_job(const struct check *c)
 {
     return strcmp(c->r->job, c->join->job) == 0 ||
@@ -75,7 +73,7 @@ static bool same_job(const struct check *c)
                         c->join->job, c->r->job);
 }
 
-/* Reject an agent of an earlier run of the job. A new agent has no instance and may join any run. */
+/* Reject an agent of an earlier run of the job. A new agent has no instance, so any run accepts the agent. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
@@ -89,13 +87,12 @@ static bool same_instance(const struct check *c)
 static bool not_over(const struct check *c)
 {
     return c->as != RDZV_NOBODY ||
-           word_refusal(c, "job '%.200s', which %s joins, is over", c->r->job, c->self);
+           word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent of another minor version, because it may not understand every message, and the error would appear
- * only later. Half-updated clusters are common. Compare with the first node first, because the user can check the
- * version of a node. Then compare with the store, because the job may have no first node yet, and the store may be
- * years older. */
+/* Reject an agent of another minor version, because an agent may not understand messages of another version. Compare
+ * with the first node, whose version the user can check. Compare with the store, too, because the first node has no
+ * earlier node to be compared with. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -108,8 +105,7 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* Format --nnodes as the user has typed it. If min and max are equal, add the mode, because a single number does not
- * show the mode. */
+/* Format --nnodes as the user typed it, and add the mode if min and max are equal. */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
 {
     if (min == max)
@@ -119,7 +115,7 @@ static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t m
     return room;
 }
 
-/* Reject a different size of the job. A job cannot have two sizes: one node would run while the other node waits. */
+/* Reject a job size that differs from the job size of the first node. */
 static bool same_nnodes(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -132,8 +128,8 @@ static bool same_nnodes(const struct check *c)
                         c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
 
-/* Reject a node whose role differs from the role of the first node. Nodes of another role may run another program,
- * with another number of workers. */
+/* Return true if the node has the role of the first node. Nodes of another role may run another program, with another
+ * number of workers. */
 static bool same_role(const struct check *c)
 {
     char theirs[sizeof(c->r->rules.role)];
@@ -141,8 +137,8 @@ static bool same_role(const struct check *c)
     return strcmp(theirs, c->r->rules.role) == 0;
 }
 
-/* Reject a different number of workers. Static nodes may differ, because each node has its own command line. Numbers
- * that nodes determine themselves (gpu, auto) may also differ. */
+/* Reject a number of workers that differs between nodes of an elastic job. Nodes of a static job may differ. Numbers
+ * that nodes determine themselves (gpu, auto) may differ, too. */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -156,9 +152,9 @@ static bool same_nproc(const struct check *c)
                         rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
 }
 
-/* Reject a different program. The most common stray node is a launcher of another job with the same default port and
- * default id, and its program usually has another name. Compare only names, because the path of a program may differ
- * between machines. Compare nothing with --uneven, because the nodes then differ on purpose. */
+/* Reject a program that differs from the program of the first node: it is usually another job with the same default
+ * port and job id. Compare only file names, because paths may differ between machines. With --uneven, programs may
+ * differ. */
 static bool same_program(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -169,8 +165,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. Compare with the node's own --nnodes, which equals the job's
- * --nnodes after same_nnodes. */
+/* Reject a node rank that is not below --nnodes. The check uses the node's own --nnodes, because same_nnodes has
+ * compared this value with the job's --nnodes. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -180,15 +176,14 @@ static bool rank_is_there(const struct check *c)
                         c->r->rules.known ? c->first : "");
 }
 
-/* Return the node that has the requested node rank, or NULL if this node rank is free. */
+/* Return the node that already has the requested node rank, or NULL if the node rank is free. */
 static const struct node *holder_of(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* Reject several tasks of a scheduler on one host that each start ddprun. This check and the next two checks reject a
- * node rank that another node has. Each check names a different reason. */
+/* Reject a second ddprun on one host if a scheduler started one ddprun for each task. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -201,8 +196,8 @@ static bool one_task_a_node(const struct check *c)
                j->task, j->host, holder->pid, j->pid, j->node_rank);
 }
 
-/* Reject a second start of a job on a host where the job still runs. Compare host names, because two containers have
- * equal boot ids but different names, and both may be nodes of one job. */
+/* Reject a second ddprun of the same job on one host. Compare host names, not boot ids: two containers on one machine
+ * have the same boot id, but both may be nodes. */
 static bool launched_once(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -214,8 +209,7 @@ static bool launched_once(const struct check *c)
                         j->host, j->pid, j->node_rank, holder->pid);
 }
 
-/* Reject a node rank that another host has. This check follows one_task_a_node and launched_once, because these
- * checks name a more exact reason. */
+/* Reject a node rank that a node on another host has. */
 static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -226,8 +220,7 @@ static bool rank_is_free(const struct check *c)
 }
 
 /* Reject a node if the job has enough nodes. An elastic job accepts more nodes than it needs, as spares. Finished
- * nodes use memory until their connections end, so this check also limits their number. Without the limit, a node
- * that joins and leaves in a loop would use up the memory. */
+ * nodes stay in memory until their connections close, so the number of all nodes is limited, too. */
 static bool has_room(const struct check *c)
 {
     const struct rdzv *r = c->r;
@@ -263,16 +256,16 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
-/* Limit a time that a peer has sent, because it is added to the clock. 2^64 - 1 ms, meant as "without limit", would
- * wrap around to a deadline in the past. */
+/* Limit a time that a peer has sent. Without a limit, adding 2^64 - 1 ms to the clock would give a deadline in the
+ * past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Store the rules of the first node. The caller stores the rules before it adds the node, because rdzv_add_node needs
- * the places. Times and restarts are not compared between nodes: the first node's values apply to all, and any node
- * may be the first. The time to gather starts here, because before the first node no user waits. */
+/* Store the rules of the first node. Call this function before rdzv_add_node, which needs `place`. Times and restarts
+ * are not compared between nodes: the first node's values apply to all nodes. The join timeout starts here, because
+ * no node has waited before. */
 static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -298,11 +291,11 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
     restart.backoff_cap_ms = cut(j->backoff_cap_ms);
     restarts_init(&r->restarts, &restart);
     r->until.gather_ms = r->now_ms + rules->join_timeout_ms;
-    r->since_ms = r->now_ms; /* no node has waited before */
+    r->since_ms = r->now_ms;
     return true;
 }
 
-/* Complete the rules. If the first node left a rule open, the first later node with a value sets the rule. */
+/* Add rules that earlier nodes did not set: --uneven, the program, and the number of workers. */
 static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -318,8 +311,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 
 /* --- joining -------------------------------------------------------------------------------------------- */
 
-/* Log a rejection, although the answer also contains the rejection, because the user of the waiting nodes reads this
- * log. */
+/* Reject the node and log the rejection, because users of the waiting nodes read this log. */
 static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum rdzv_refused code)
 {
     c->refusal->code = code;
@@ -328,8 +320,8 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
     return code;
 }
 
-/* Return only the first objection, because the user corrects one mistake at a time, and one correction often removes
- * several objections. */
+/* Run the checks in order. Return the first objection, because correcting one mistake often removes the next
+ * objection. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -338,8 +330,8 @@ static enum rdzv_refused find_objection(const struct check *c)
     return RDZV_WELCOME;
 }
 
-/* Let a known node join again. A second `join` of a waiting node changes nothing. The rules are not compared again,
- * because the node is the same process. A node in a round is rejected, because its workers would be counted twice. */
+/* Let a known node join again. A second `join` of a waiting node changes nothing. A node in a round is rejected,
+ * because its workers would be counted twice. */
 static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -363,8 +355,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
-/* Log a join. The line for a spare has the reason, because its user would otherwise wonder why the number of nodes
- * does not grow. */
+/* Log a join. For a spare, log the reason, because the number of joined nodes does not grow. */
 static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -381,7 +372,7 @@ static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admissio
                   r->n_waiting, rules->min, rules->max);
 }
 
-/* Log a different number of workers, because it may be intended or a typing error. */
+/* Log a number of workers that differs from rules.nproc: it may be a typing error. */
 static void note_uneven(struct rdzv *r, const struct node *node)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -390,8 +381,8 @@ static void note_uneven(struct rdzv *r, const struct node *node)
                   rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_from.host, r->rules.nproc);
 }
 
-/* Store the rules before the node. Remove them if the node cannot be stored, because otherwise the next node would be
- * compared with a node that never joined. */
+/* Check the node, store the rules if it is the first node, and add the node. If the node cannot be added, remove the
+ * rules. */
 static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
 {
     bool fresh = !r->rules.known;

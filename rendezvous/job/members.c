@@ -1,8 +1,7 @@
 /* members.c -- see members.h.
  *
- * The facts of all ranks are one array, allocated when an attempt is declared. The index is the rank, and the row of
- * an unknown rank is zero. Each rank has its own copy of the host name. In a world of 100,000 ranks these copies need
- * 2 MB. Shared names would need more code. */
+ * The facts of all ranks are one array, indexed by rank and allocated when an attempt is declared. All fields of an
+ * unknown rank are zero. Each rank has its own copy of the host name; for 100,000 ranks the copies need 2 MB. */
 #include "job/members.h"
 
 #include "base/text.h"
@@ -29,7 +28,7 @@ void members_free(struct members *m)
     m->known = false;
 }
 
-/* Allocate the new array before freeing the old array, so that a failure changes nothing. */
+/* Allocate the new array before freeing the old array, so that the old attempt is kept if memory is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent)
 {
     if (!quota_take(m->quota, members_cost(name->world_size)))
@@ -50,14 +49,14 @@ bool members_begin(struct members *m, const struct job_name *name, bool by_agent
     return true;
 }
 
-/* Check the bounds here, because a peer may send any rank. */
+/* Check the bounds, because a peer may send any rank. */
 struct member *members_at(const struct members *m, uint32_t rank)
 {
     return rank < m->world_size ? &m->member[rank] : NULL;
 }
 
-/* Replace the earlier report. A later report is more exact: the agent reports the pid of the process that it has
- * started, which may be a wrapper. The worker then reports its own pid. */
+/* Replace the earlier report. The agent reports the pid of the process that it has started, which may be a wrapper.
+ * The worker later reports its own pid. */
 bool member_place(struct member *member, const char *host, int pid)
 {
     if (pid != 0)
@@ -84,7 +83,7 @@ void member_look(struct member *member, char proc_state, int cpu_percent, const 
     member->looked_ms = now_ms;
 }
 
-/* Copy the text of a peer. Cut the copy, and replace bytes that could control a terminal. */
+/* Copy and cut a text from a peer. Replace bytes that could control a terminal. */
 void member_error(struct member *member, const char *error)
 {
     free(member->error);
@@ -95,7 +94,7 @@ void member_error(struct member *member, const char *error)
     text_disarm(member->error, strlen(member->error), '\0');
 }
 
-/* Replace unprintable bytes of the name by '?', because a worker has sent it through its agent. */
+/* Replace unprintable bytes of `call` by '?', because `call` comes from a peer. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms)
 {
     member->has_steps = true;

@@ -1,28 +1,26 @@
-/* nodes.c -- the nodes of a job: they join, move between lists, get ranks, send heartbeats, and leave.
+/* nodes.c -- the nodes of a job: joining, moving between lists, ranks, heartbeats, and leaving.
  *
- * Memory is allocated when a node joins, never later. The arrays of a round grow with the number of nodes that have
- * joined. So completing a round, stopping it and ending the job need no memory.
+ * Memory is allocated only when a node joins. So beginning a round, stopping a round and ending the job cannot fail
+ * for lack of memory.
  *
- * Nodes move only in functions of this file, because each move also changes a count (n_live, n_waiting, n_back,
- * n_resting, n_members, n_open). So comparing numbers is sufficient to check whether a round is complete. A walk over
- * 16,384 nodes at every event would be slow. */
+ * Each change of a node's state also updates the counts n_live, n_waiting, n_back, n_resting, n_members and n_open.
+ * With these counts, a check whether a round is complete needs no walk over up to 16,384 nodes. */
 #include "job/rendezvous_core.h"
 
 #include <stdlib.h>
 
 /* --- heartbeats ------------------------------------------------------------------------------------------ */
 
-/* The silence of a node is the time since its last message. All nodes are in one list, the longest silent node first.
- * A heartbeat moves its node to the end of the list, which costs the same with ten thousand nodes as with two.
+/* The silence of a node is the time since its last message. The list `watched` has the longest silent node first. A
+ * message moves its node to the end of this list, in constant time.
  *
- * When a suspended server (a moved VM, a closed laptop, SIGSTOP) continues, all nodes seem silent, because their
- * heartbeats are unread in its sockets. So the server checks itself twice a second. If a check is more than half a
- * second late, the silence of every node starts again at this check. The timeout of a silence has its own deadline,
- * because waiting for the next check would add a third to --node_timeout=fast.
+ * After a suspension of the server (a moved VM, SIGSTOP), all nodes seem silent, because their heartbeats are still
+ * unread. The server detects a suspension by a check every LOOK_MS. If a check is more than LATE_MS late, the silence
+ * of all nodes is excused: the silence starts again at the time of this check. The timeout of a silence has its own
+ * deadline, because waiting for the next check would prolong --node_timeout=fast by a third.
  *
- * A busy server is late at every check, so one silence is excused at most PARDONS times. Between two late checks the
- * server reads its sockets, so it receives the messages of a living node. After the last excuse, a silence times out
- * after node_timeout_ms, even if the server is suspended again. */
+ * On an overloaded server every check is late. So a silence is excused at most PARDONS times. After the last excuse,
+ * a silent node is lost after node_timeout_ms. */
 
 enum { LOOK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
 
@@ -50,8 +48,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Restart the silence of each node that was not excused too often. A node that has been silent longer has at least as
- * many excuses, so the list stays in order. */
+/* Excuse the silence of each node that has not used up its excuses. A node that has been silent longer has at least
+ * as many excuses, so the list stays sorted. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -89,25 +87,25 @@ struct node *rdzv_silent_node(const struct rdzv *r)
     return rdzv_is_silent(r, node) ? node : NULL;
 }
 
-/* --- which node gets which rank
- * ------------------------------------------------------------------------------------------- */
+/* --- ranks ---------------------------------------------------------------------------------------------- */
 
 /* The assignment of ranks to nodes.
  *
- * In a static job, nodes get the ranks that the user gave, and nodes without a given rank get free ranks. In the
- * first round of an elastic job, nodes are sorted by the natural order of their host names, then by pid. Neighbours
- * in a rack have similar names, so they become neighbours in rings of ranks. In a later round, nodes of the last
- * round keep their node ranks, and the node with the highest rank fills a gap. Newcomers are added at the end. So
- * rank 0 is never a newcomer while a node is left that has the progress of the job.
+ * Static job: nodes get the node ranks that the user gave. Nodes without a given rank get the free ranks.
  *
- * All functions need n log n steps for n nodes of the round, and allocate no memory. */
+ * First round of an elastic job: nodes are sorted by the natural order of their host names, then by pid. Hosts of one
+ * rack usually have similar names, so they get neighbouring ranks.
+ *
+ * Later round of an elastic job: survivors of the last round keep their node ranks. The survivor with the highest
+ * rank fills a gap. Newcomers get the ranks after the survivors. So rank 0 has the progress of the job if any
+ * survivor is left. */
 
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-/* Compare runs of digits by value. Without leading zeros, the longer run is larger. */
+/* Compare two runs of digits by value: skip leading zeros, then the longer run is larger. */
 static int compare_numbers(const char **a, const char **b)
 {
     size_t len_a = 0, len_b = 0;
@@ -139,10 +137,10 @@ int rdzv_compare_names(const char *a, const char *b)
     }
     if (order == 0 && (*a != '\0' || *b != '\0'))
         order = *a != '\0' ? 1 : -1;
-    return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" are not the same host */
+    return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" differ */
 }
 
-/* Compare by name for qsort. The id makes the order total and repeatable. */
+/* Compare by host name, then by pid, then by id, for qsort. Ids are unique, so the order does not depend on qsort. */
 static int by_name(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -152,8 +150,7 @@ static int by_name(const void *left, const void *right)
     return order != 0 ? order : a->id < b->id ? -1 : 1;
 }
 
-/* Compare by node rank for qsort, without a subtraction, which could overflow. All survivors have a rank, so -1 does
- * not occur. */
+/* Compare by node rank for qsort. A subtraction could overflow. */
 static int by_rank(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -165,7 +162,8 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* Fill r->run.member by rank. A node that requested no rank gets a rank here and keeps this rank. */
+/* Fill r->run.member, indexed by node rank. A node that requested no rank gets a free rank and keeps this rank in
+ * later rounds. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -183,8 +181,9 @@ void rdzv_order_static(struct rdzv *r)
     }
 }
 
-/* Assign the ranks 0 to n - 1 to the first `n` nodes of r->run.order, which are survivors, sorted by rank. Nodes with
- * a rank below n keep their rank. The other nodes fill the gaps, the highest rank first. */
+/* Assign the node ranks 0 to n - 1 to the first `n` nodes of r->run.order, the survivors in the order of their old
+ * ranks. A survivor with an old rank below n keeps its rank. The other survivors fill the gaps, the highest old rank
+ * first. */
 static void close_gaps(struct rdzv *r, uint32_t n)
 {
     uint32_t last = n;
@@ -198,8 +197,8 @@ static void close_gaps(struct rdzv *r, uint32_t n)
             r->run.member[rank] = r->run.order[--last];
 }
 
-/* Fill r->run.member by rank: survivors first, then newcomers. Newcomers are accepted in order of arrival, but get
- * their ranks in the order of names. */
+/* Fill r->run.member: first all survivors, then newcomers up to `n` nodes. The newcomers that arrived first are
+ * accepted, and get their ranks in the order of their names. */
 void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 {
     uint32_t old = 0, taken = r->n_back;
@@ -220,14 +219,13 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 
 enum { ROOM_MIN = 8 };
 
-/* Return the charge of the three arrays. This function is the only place that computes the charge, because the same
- * amount must be returned later. */
+/* Return the bytes that the three arrays of `room` entries charge to the quota. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
 }
 
-/* Return the charge of a job without nodes. */
+/* Return the bytes that a job without nodes charges to the quota. */
 static uint64_t own_bytes(void)
 {
     return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);
@@ -296,10 +294,10 @@ bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
            r->place[node_rank]->state != RDZV_NODE_RESTING;
 }
 
-/* --- room for all of them ------------------------------------------------------------------------------- */
+/* --- memory for nodes ----------------------------------------------------------------------------------- */
 
-/* Enlarge an array. `array` is the address of a pointer of any type; memcpy avoids a cast of this pointer. If memory
- * is short, the old array is unchanged. */
+/* Enlarge an array to `room` entries. `array` is the address of a pointer of any type, so memcpy reads and writes the
+ * pointer. If memory is short, the old array is unchanged. */
 static bool grow_array(void *array, size_t size, uint32_t room)
 {
     void *old, *bigger;
@@ -310,9 +308,8 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* Enlarge the three arrays for `nodes` nodes. If only some arrays have grown, `room` remains the smallest size.
- * Doubling is cheap, because n joins copy at most 2n pointers in each array. The quota is charged before malloc, so
- * that one job cannot use the memory of other jobs. */
+/* Enlarge the arrays `member`, `order` and `seats` for `nodes` nodes. If only some arrays have grown, `room` keeps
+ * its old value. The quota is charged before allocating, so that one job cannot use the memory of other jobs. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
     if (nodes <= r->run.room)
@@ -331,8 +328,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* Allocate a place for each rank of --nnodes, so that a free rank is found in one step. The array has at most 16,384
- * pointers, because is_sound in admission.c checks the limit. */
+/* Allocate `place`, one pointer for each node rank of a static job, at most 16,384 (is_sound in admission.c). With
+ * `place`, a check whether a node rank is free takes one step. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -357,8 +354,8 @@ void rdzv_forget_rules(struct rdzv *r)
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Copy the texts of the join, because the hub frees these texts with the message. The node exists as long as its
- * connection. */
+/* Copy the texts of the join, because the hub frees the message. The node lives longer, until its connection
+ * closes. */
 static void fill_node(struct node *node, const struct rdzv_join *join)
 {
     text_copy(node->host, sizeof(node->host), join->host);
@@ -374,7 +371,7 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
-/* Allocate all memory first, so that no later step can fail. rdzv_remove_node returns its charge to the quota. */
+/* Allocate all memory before changing anything. rdzv_remove_node returns the charge to the quota. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_take(r->quota, sizeof(struct node)))
@@ -386,7 +383,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     }
     fill_node(node, join);
     node->id = id;
-    node->state = RDZV_NODE_RESTING; /* until rdzv_node_waits; not counted in n_resting, since `round` is 0 */
+    node->state = RDZV_NODE_RESTING; /* until rdzv_node_waits; not in n_resting */
     node->node_rank = -1;
     node->wanted = r->rules.elastic ? -1 : join->node_rank;
     node->joined_ms = r->now_ms;
@@ -406,7 +403,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
 
 /* --- move ----------------------------------------------------------------------------------------------- */
 
-/* Return true if the node was in the last round. Such a node keeps its rank in the next round. */
+/* Return true if the node was a member of the last round. */
 static bool is_survivor(const struct rdzv *r, const struct node *node)
 {
     return node->round != 0 && node->round == r->run.round;
@@ -419,8 +416,8 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
     return in_one && is_survivor(r, node);
 }
 
-/* Append the node to the waiting nodes. If there are more newcomers than places, an elastic round accepts the
- * earliest. */
+/* Append the node to the waiting nodes. The order matters: if newcomers exceed the free places, the first ones get
+ * them. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {
@@ -441,14 +438,13 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
-/* Return true if a member is open: its `stopped` must arrive before the verdict of the round. A DONE node is still
- * open. */
+/* Return true if the member is open: the verdict of the round waits for its `stopped`. A DONE member is open, too. */
 static bool is_open(enum rdzv_node_state state)
 {
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
 }
 
-/* Change the state of a member, never back to RUNNING: within a round, a member only moves towards its end. */
+/* Change the state of a member and update the counts. Within a round, no member returns to RUNNING. */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next)
 {
     r->run.n_done += (next == RDZV_NODE_DONE) && node->state != RDZV_NODE_DONE;
@@ -458,8 +454,7 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- leave ---------------------------------------------------------------------------------------------- */
 
-/* Remove a member from the round. The seat of the member keeps its ranks, because the hub may later search for the
- * node of such a rank. */
+/* Remove a member from the round. Its seat keeps the ranks, because rdzv_node_of_rank searches the seats by rank. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->run.n_open -= is_open(node->state);
@@ -468,7 +463,7 @@ static void leave_round(struct rdzv *r, struct node *node)
     r->run.seats[node->node_rank].node = 0;
 }
 
-/* Free the node rank of a static node: the requested node rank, or the node rank from its first round. */
+/* Free the node rank of a static node, whether the node requested the rank or received a free rank. */
 static void leave_place(struct rdzv *r, const struct node *node)
 {
     int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;
@@ -476,8 +471,8 @@ static void leave_place(struct rdzv *r, const struct node *node)
         r->place[held] = NULL;
 }
 
-/* Remove the node from all counts, once. The node stays in `nodes` until its connection closes. After this call,
- * silence of the node is no loss. */
+/* Remove the node from all counts, once, and from `watched`, so that its silence has no effect. The node stays in
+ * `nodes` until its connection closes. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)
@@ -503,8 +498,7 @@ void rdzv_remove_node(struct rdzv *r, struct node *node)
     free(node);
 }
 
-/* Record a node that leaves. Call this before the node is finished, while its rank and round are known. The records
- * are a ring, because in a job of months more nodes leave than any user can read. */
+/* Record a node that leaves, before the node is freed. Only the last RDZV_GONE_MAX records are kept. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words)
 {

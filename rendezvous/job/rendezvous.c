@@ -1,16 +1,14 @@
 /* rendezvous.c -- see rendezvous.h.
  *
- * The state machine is the table below. The function in a cell does the work and returns the next state, which
- * rdzv_step stores. Every cell has a function: `ignore` shows that an event is ignored on purpose. Messages about a
- * round reach the table only from members of the present round; hear_member rejects all others.
+ * The table below is the whole state machine. The function in a cell does the work and returns the next state, which
+ * rdzv_step stores. The cell `ignore` means that the event has no effect in this state. hear_member rejects messages
+ * about an old round before they reach the table.
  *
- * In every state, an accepted node first waits (admission.c). The hub sends the answer and then settles the
- * rendezvous with the event SETTLE. In GATHERING, SETTLE may begin a round. In RUNNING, SETTLE updates the key for
- * the workers.
+ * A join does not begin a round at once: the hub first sends the answer, and then the event SETTLE follows. In
+ * GATHERING, SETTLE begins a complete round. In RUNNING, SETTLE stops the round if the job can grow.
  *
- * The next round begins only when no member of the last round is open: each member has sent `stopped`, or is lost. So
- * two rounds never run at the same time. The workers of a lost node cannot disturb the others, because the connection
- * of the lost node is closed. */
+ * The next round begins only after every member of the last round has sent `stopped` or is lost. So two rounds never
+ * run at the same time. */
 #include "job/rendezvous.h"
 
 #include "base/text.h"
@@ -20,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETURN_MS = 10000 }; /* time for a node to join again; the node only has to send the join */
+enum { RETURN_MS = 10000 }; /* shortest last call while members of the last round are missing */
 
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
@@ -64,7 +62,8 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* End a job without nodes. Before its first round, return to the state before the first join instead. */
+/* End a job that has no nodes left. If the job has had no round yet, forget the rules, so that any node may join
+ * first. */
 static enum rdzv_state nobody_left(struct rdzv *r)
 {
     r->say_ms = UINT64_MAX;
@@ -105,7 +104,7 @@ static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
-/* Reject a node, because it would wait for a round that never begins. */
+/* Reject a node, because the job is over. */
 static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_admit(r, node, e->joining, RDZV_NOBODY);
@@ -114,9 +113,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. If nodes of the last round have not returned yet, the last call takes at least RETURN_MS,
- * because these nodes must first reap their workers. If the last call would take 0 ms, begin the round with the
- * present nodes instead. */
+/* Begin the last call. While members of the last round are missing, the last call takes at least RETURN_MS, because
+ * these members must first reap their workers. If the last call would take 0 ms, begin the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     uint64_t call_ms = r->rules.last_call_ms;
@@ -132,9 +130,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* Return the next state after a join or a leave. A complete round begins. An elastic job with enough nodes begins the
- * last call. Any other job continues to gather nodes. A newcomer does not restart a running last call, because a
- * steady stream of newcomers would postpone the round forever. */
+/* Return the next state after a join or a leave: begin a complete round, begin the last call if an elastic job has
+ * enough nodes, else continue to gather. A join does not prolong the last call. */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -159,7 +156,7 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* Begin the round after the last call. A member of the last round that has not returned loses its place to a spare. */
+/* Begin the round after the last call. Members of the last round that have not returned lose their places. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -167,7 +164,7 @@ static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_begin_round(r);
 }
 
-/* End the pause, and check the nodes that joined during it. */
+/* End the back-off, and check whether the nodes that have joined suffice. */
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -175,7 +172,8 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format "SIGTERM from pid 77 (bash) of bob". If an agent gives up, the event has no signal but only a text. */
+/* Format who stopped a node, for example "SIGTERM from pid 77 (bash) of bob". If the agent gave up, there is no
+ * signal, and e->words has its reason. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -195,8 +193,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Let a node leave while no worker of this node runs. If a static job is between two attempts, its user has stopped
- * the whole job, so the job ends. Before the first attempt, the user may start this node again. */
+/* Let a node without running workers leave. A static job that has had a round then ends, because it cannot continue
+ * without the node. Before the first round, the user may start the node again. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -208,8 +206,8 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, NO_RESTART_STOPPED);
 }
 
-/* Remove a lost node, after its connection closed or after it was silent for too long. Record the loss before freeing
- * the node, because the diagnosis reports lost nodes. */
+/* Remove a node whose connection has closed, or that was silent for too long. Record the loss before freeing the
+ * node. */
 static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -228,15 +226,15 @@ static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct r
 
 /* --- a round runs --------------------------------------------------------------------------------------- */
 
-/* Stop the round after the first reported failure. If its worker is only the victim of another worker, better_cause
- * replaces the failure when the other worker's failure is reported. */
+/* Stop the round at the first reported failure. If this worker failed only because it lost a peer, better_cause later
+ * replaces the failure by the failure of the peer. */
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_set_failure(r, node, e->failure);
     return rdzv_stop_round(r);
 }
 
-/* Stop the round of a job that hangs. No worker has ended, so every node is asked to stop. */
+/* Stop a round that hangs. */
 static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node;
@@ -244,8 +242,8 @@ static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_stop_round(r);
 }
 
-/* Record that a node is done. The node stays in the round until all nodes are done. If another node fails before that,
- * the whole round is repeated. */
+/* Record that a node is done. The job is done if all nodes are done. A done node stays a member, because all members
+ * restart if another node fails. */
 static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -260,8 +258,8 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
     return rdzv_end_job(r, RDZV_WHY_DONE, NO_RESTART_NONE);
 }
 
-/* Record the exit codes of a node. An unkillable process on a leaving node does not prevent the next round, because
- * that round is without the node. */
+/* Record the exit codes of a stopped node. An unkillable process prevents a restart, unless its node leaves the
+ * job. */
 static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv_stopped *how)
 {
     r->end.unkillable = r->end.unkillable || (how->unkillable && !node->leaving);
@@ -272,7 +270,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
     r->end.rank0_code = how->rank0_code;
 }
 
-/* Treat `stopped` without an earlier `stop` as a failure. A node that is done has no worker left to stop. */
+/* Record a failure, because the node has stopped although no `stop` was sent. */
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -287,7 +285,8 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
     return rdzv_stop_round(r);
 }
 
-/* Stop the round because a member leaves. A spare, or a member that is done, leaves without an effect on the round. */
+/* Stop the round because a member leaves. If the node is a spare, or all its workers have ended with 0, the round
+ * continues. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -312,8 +311,8 @@ static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_
     r->end.cause.silent = how->silent;
 }
 
-/* Stop the round because a member is lost. The loss of a spare, or of a member that is done, has no effect on the
- * round. */
+/* Stop the round because a member is lost. If the node is a spare, or all its workers have ended with 0, the round
+ * continues. */
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
@@ -323,8 +322,7 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* Stop the round if the job can grow, and only if the rules or the workers request this. The stop costs the work since
- * the last checkpoint. */
+/* Stop the round if nodes wait for which the job has places, and --grow or the workers allow the restart. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -339,8 +337,8 @@ static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct r
     return rdzv_stop_round(r);
 }
 
-/* Record the agreement, and keep the agreement for later nodes, because the waiting node may leave and another node
- * may join. */
+/* Record that the workers agree to a restart with more nodes. If no node waits now, the agreement applies to later
+ * nodes. */
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     r->grow_agreed = true;
@@ -349,8 +347,7 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Replace the failure of a victim by the failure of its peer. The victim may report first, before the end of the peer
- * is known. */
+/* Replace the failure of a worker that lost a peer by the failure of the peer, which may be reported later. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -358,8 +355,7 @@ static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const str
     return r->state;
 }
 
-/* Replace the failure by a more detailed report about the same worker. The failure keeps the time that the store
- * recorded first. */
+/* Replace the failure by a more detailed report about the same worker. The failure time does not change. */
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.why == RDZV_WHY_FAILED && r->end.cause.failure.node_rank == node->node_rank &&
@@ -368,7 +364,7 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
-/* Record that a member has stopped. If its connection closes right after this, the close is no cause of the end. */
+/* Record that a member has stopped. If its connection closes later, this is not a loss that stops the round. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -408,7 +404,7 @@ static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct
 
 static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    const struct rdzv_event how = { .type = RDZV_LOST, .words = "it has not stopped its workers in time" };
+    const struct rdzv_event how = { .type = RDZV_LOST, .words = "its workers did not stop in time" };
     (void)node, (void)e;
     for (uint32_t i = 0; i < r->run.nnodes; i++) {
         struct node *late = r->run.member[i];
@@ -420,13 +416,12 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
     return rdzv_judge_if_stopped(r);
 }
 
-/* Each call below records the time, checks whether the message is valid now, steps the machine, and settles. */
+/* Each function below stores the time, checks whether the message is valid, steps the machine, and settles. */
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
-/* Return the member that has sent a message. If the message is not valid, return NULL and set *answer. The message is
- * a heartbeat even if it is rejected, because a node that sends messages about an old round is alive. STALE_ROUND is
- * checked before NO_MEMBER, because STALE_ROUND is more exact. */
+/* Return the member that has sent a message. If the message is not valid, return NULL and set *answer. A rejected
+ * message also counts as a heartbeat. The round is checked first, because STALE_ROUND describes the mistake best. */
 static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
@@ -440,7 +435,7 @@ static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uin
     if (round != r->run.round) {
         *answer = RDZV_STALE_ROUND;
         rdzv_note(r, RDZV_RECORD_STALE, node,
-                  "%s sent a message about round %" PRIu32 ", but the current one is %" PRIu32 ": ignored",
+                  "%s sent a message about round %" PRIu32 ", but the current round is %" PRIu32 ": ignored",
                   rdzv_name(node, name, sizeof(name)), round, r->run.round);
         return NULL;
     }
@@ -453,8 +448,7 @@ static bool has_rank(const struct node *node, int64_t rank)
     return rank >= node->first_rank && rank - node->first_rank < node->nproc;
 }
 
-/* Step the machine, then settle. A cell must not begin a round while another round ends, so a cell only sets
- * must_settle. */
+/* Apply an event of a member, then settle, which may begin a round. */
 static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
                                     const struct rdzv_event *event, uint64_t now_ms)
 {
@@ -469,8 +463,7 @@ static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
     return RDZV_OK;
 }
 
-/* Let a node join, without settling. A round that may now be complete must wait until the answer to the join is
- * sent. */
+/* Let a node join without settling, because the hub must send the answer to the join before a round begins. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal)
 {
@@ -513,7 +506,7 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* Apply a leave or a loss. A finished node causes no event, because its leave and its loss change nothing. */
+/* Apply a leave or a loss. A node that has its last verdict is only freed. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)
@@ -522,7 +515,7 @@ static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *eve
         rdzv_remove_node(r, node);
 }
 
-/* Let a node leave. The message has no round number, because a user's stop applies to every round. */
+/* Let a node leave, whichever round it is in. */
 void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -557,7 +550,7 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
     rdzv_settle(r, now_ms);
 }
 
-/* Record a sign of life and nothing else, because this function is called for every request of every node. */
+/* Record a sign of life. This function is called for every request of every node, so it does nothing else. */
 void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -568,8 +561,7 @@ void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Repeat while must_settle is set, because a step may set must_settle again. The loop ends, because a cell sets
- * must_settle only after progress. */
+/* Settle until no step sets must_settle again. */
 void rdzv_settle(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -579,7 +571,7 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms)
     }
 }
 
-/* Return one deadline, because the shell has one timer. While must_settle is set, the deadline is now. */
+/* Return the earliest deadline. While must_settle is set, the deadline is now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_settle)
@@ -587,8 +579,8 @@ uint64_t rdzv_deadline(const struct rdzv *r)
     return earlier_of(earlier_of(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
 }
 
-/* Drop each silent node before its loss takes effect, so that the node can send no message after the other nodes
- * continue. */
+/* Close the connections of silent nodes. Close each connection before applying the loss, because a lost node must not
+ * send further messages. */
 static void drop_silent_nodes(struct rdzv *r)
 {
     char how[64];
@@ -600,8 +592,8 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* Drop silent nodes first, because a round must not include them. Send messages to waiting nodes last, because the
- * earlier steps may end their wait. */
+/* Remove silent nodes first, because a new round must not include them. Report to the waiting nodes last, because the
+ * steps before may end their wait. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

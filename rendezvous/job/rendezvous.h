@@ -1,19 +1,20 @@
-/* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, when they stop, and whether another round
- * follows.
+/* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, the end of each round, and restarts.
  *
- * The module is pure: it uses no socket, no clock, no JSON. The hub passes in each message of an agent with the time.
- * Answers are sent through the callbacks of rdzv_env. The table at the top of rendezvous.c is the whole state machine.
+ * The module is pure: it uses no socket, no clock and no JSON. The hub passes in each message of an agent with the
+ * time, and the module answers through the callbacks of rdzv_env.
  *
  *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
  *
- * A round is one completed rendezvous; its nodes are its members. Each member receives `round` once, `stop` at most
- * once (never if all workers ended with 0), and `verdict` once. After the verdict "restart", the node joins again.
- * After the verdict "finish", the node receives no more messages. If a user stops a node, the node sends `leave`,
- * stops its workers and sends `stopped`. It then receives the verdict "finish" without waiting for other nodes.
+ * A round is one completed rendezvous. The nodes of a round are its members. Each member receives `round` once,
+ * `stop` at most once, and `verdict` once. A member receives no `stop` if all workers ended with 0. After the verdict
+ * "restart", the node joins again. After the verdict "finish", the node receives no more messages.
  *
- * The caller gives each node an id (its connection), which is never 0. Times are in ms of one monotonic clock; every
- * call takes `now_ms`. Callbacks must not call back into the rendezvous. Pointers that are passed to callbacks are
- * valid only during the call. Texts in arguments are copied, and cut if they are too long. */
+ * If a user stops a node, the node sends `leave`, stops its workers and sends `stopped`. This node then receives the
+ * verdict "finish" without waiting for the other nodes.
+ *
+ * The caller gives each node an id, which is never 0. Times are in ms of one monotonic clock; every call takes
+ * `now_ms`. Callbacks must not call functions of this module. Pointers passed to callbacks are valid only during the
+ * call. Texts in arguments are copied, and cut if they are too long. */
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
 #define RENDEZVOUS_JOB_RENDEZVOUS_H
 
@@ -23,34 +24,34 @@
 
 #include <stddef.h>
 
-/* Reasons for the end of a round, reasons against a restart, and rejections. These rows generate the enums below, the
- * words of the protocol and the texts of messages. */
+/* Rows for the ends of rounds, the reasons against a restart, and the rejections. The rows generate the enums below,
+ * the words of the protocol and the texts of messages. */
 #include "diagnosis/findings.h"
 #include "base/events.h"
 
 #define RDZV_STATES(X)                                                                                     \
-    X(GATHERING, "gathering") /* waits for more nodes */                                                   \
-    X(LAST_CALL, "last call") /* enough nodes have joined; the job waits a little longer for more nodes */ \
-    X(RUNNING, "running")     /* a round is complete: workers run */                                       \
-    X(STOPPING, "stopping")   /* all nodes must stop; waits for the end of all processes */                \
-    X(BACKING_OFF, "backing off") /* another attempt follows after the back-off */                         \
-    X(OVER, "over")               /* all nodes have been notified of the end */
+    X(GATHERING, "gathering")     /* more nodes must join */                                               \
+    X(LAST_CALL, "last call")     /* enough nodes have joined, but more nodes may join for a short time */ \
+    X(RUNNING, "running")         /* the workers of a round run */                                         \
+    X(STOPPING, "stopping")       /* all members must stop; the store waits for their `stopped` */         \
+    X(BACKING_OFF, "backing off") /* the pause before the next attempt */                                  \
+    X(OVER, "over")               /* all nodes have their last verdict */
 
 /* Why a round ends. */
-#define RDZV_WHYS(X)                                                                  \
-    X(DONE, "done")           /* every worker of every node ended with 0 */           \
-    X(FAILED, "failed")       /* a worker failed by itself */                         \
-    X(NODE_LOST, "node_lost") /* a node's connection closed, or the node is silent */ \
-    X(NODE_LEFT, "node_left") /* a user or a scheduler stopped a node */              \
-    X(GROW, "grow")           /* more nodes can join */                               \
-    X(HANGS, "hangs")         /* a rank keeps all others waiting (--on_hang) */       \
-    X(TIMEOUT, "timeout")     /* too few nodes joined in time */                      \
-    X(REFUSED, "refused")     /* the store could not begin the attempt */
+#define RDZV_WHYS(X)                                                                                     \
+    X(DONE, "done")           /* every worker of every node ended with 0 */                              \
+    X(FAILED, "failed")       /* a worker failed by itself */                                            \
+    X(NODE_LOST, "node_lost") /* the connection of a node closed, or the node was silent for too long */ \
+    X(NODE_LEFT, "node_left") /* a user or a scheduler stopped a node */                                 \
+    X(GROW, "grow")           /* the round restarts with more nodes */                                   \
+    X(HANGS, "hangs")         /* a rank that hangs keeps all others waiting (--on_hang) */               \
+    X(TIMEOUT, "timeout")     /* too few nodes joined in time */                                         \
+    X(REFUSED, "refused")     /* the store had no memory for the attempt */
 
-/* The records of an event log. */
+/* The kinds of records in an event log. */
 #define RDZV_RECORDS(X) EVENTS_OF_RENDEZVOUS(X)
 
-/* The reasons for a rejection, with their advice: findings with rows in findings.h. */
+/* The rejections of a join, each with its advice: rows of findings.h. */
 #define RDZV_REFUSALS(X) FINDINGS_OF_REFUSALS(X)
 
 struct rdzv;
@@ -60,12 +61,11 @@ enum {
     RDZV_NPROC_MAX = LIMIT_NPROC,
     RDZV_TEXT_MAX = LIMIT_TEXT,
     RDZV_WORDS_MAX = LIMIT_WORDS,
-    RDZV_LIST_MAX = LIMIT_LISTED, /* a round of at most this many nodes lists them all in `round` */
-    RDZV_SHORT_LIST_MAX = 32,     /* a larger round, and `waiting`, list at most this many nodes */
-    RDZV_GONE_MAX = 32,           /* number of nodes that have left and are kept for a diagnosis */
-    RDZV_CODE_NO_NODE =
-        125, /* exit code if a node is lost or never joined, because no worker has an exit code */
-    RDZV_STOP_EXTRA_MS = 10000 /* time for a node to send `stopped`, beyond its own grace time */
+    RDZV_LIST_MAX = LIMIT_LISTED, /* up to this number of nodes, the message `round` lists all nodes */
+    RDZV_SHORT_LIST_MAX = 32,     /* the most nodes in `waiting`, and in the `round` of more nodes */
+    RDZV_GONE_MAX = 32,           /* number of records of nodes that have left */
+    RDZV_CODE_NO_NODE = 125,      /* the exit code if a node is lost or missing */
+    RDZV_STOP_EXTRA_MS = 10000    /* time for a member to send `stopped`, after its grace period */
 };
 
 #define X(name, word) RDZV_##name,
@@ -81,7 +81,7 @@ enum rdzv_record_kind { RDZV_RECORDS(X) RDZV_N_RECORDS };
 enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) RDZV_N_REFUSALS };
 #undef X
 
-/* The words of the protocol. */
+/* Return the words of the protocol. */
 const char *rdzv_state_word(enum rdzv_state state);
 const char *rdzv_why_word(enum rdzv_why why);
 const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */
@@ -93,50 +93,51 @@ const char *rdzv_refused_advice(enum rdzv_refused refused);
 enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 
 struct rdzv_join {
-    const char *job, *instance,
-        *version; /* `instance`: "" from a new agent, else the value of rdzv_instance() */
+    /* `instance` is "" from a new agent, else the value of rdzv_instance(). */
+    const char *job, *instance, *version;
     const char *host, *boot_id, *addr;
-    const char *own; /* address of the node's end of its connection to the store; NULL or "" = unknown */
-    const char *
-        task; /* the scheduler ("Slurm") that started the agent as one of several tasks on a node; "" = none */
+    /* The address of the node on its connection to the store; NULL or "" = unknown. */
+    const char *own;
+    /* The scheduler, for example "Slurm", if it started the agent as one of several tasks; "" = none. */
+    const char *task;
     const char *role;    /* role of the node's workers; NULL or "" = the default role */
     const char *program; /* name of the program that the workers run; "" = not compared */
-    uint32_t store_port; /* port of a store that rank 0 of this node would host; 0 = workers use this store */
+    uint32_t store_port; /* port of the workers' store if rank 0 runs here; 0 = workers use this store */
     int pid;
     uint64_t pid_start;
     bool elastic;
-    uint32_t nnodes_min, nnodes_max; /* equal for all nodes of a static job */
+    uint32_t nnodes_min, nnodes_max; /* equal in a static job */
     int32_t node_rank;               /* only in a static job; -1 = any free rank */
     uint32_t nproc;
     bool nproc_given, uneven;
-    /* Rules for the whole job. The first node that joins sets these rules. The values of later nodes are ignored. */
+    /* Rules for the whole job, set by the first node. The values of later nodes are ignored. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms, last_call_ms, join_timeout_ms;
-    const char *join_knob;    /* the option that sets join_timeout_ms, for messages; "" or NULL = --timeout */
-    uint64_t node_timeout_ms; /* a node that is silent for this long is lost; 0 = never */
+    const char *join_knob; /* the option that has set join_timeout_ms, for messages; "" or NULL = --timeout */
+    uint64_t node_timeout_ms; /* a node that is silent for this time is lost; 0 = never */
     enum rdzv_grow grow;
-    uint64_t grace_ms; /* grace period of this node, between SIGTERM and SIGKILL */
+    uint64_t grace_ms; /* time of this node between SIGTERM and SIGKILL */
 };
 
-/* The effect of a message. Except for OK, the message changes nothing. */
+/* The result of a message. Every message except an OK one is ignored. */
 enum rdzv_answer {
     RDZV_OK,
-    RDZV_STALE_ROUND, /* the message is about another round */
-    RDZV_NO_MEMBER,   /* the node is not in a round */
-    RDZV_OTHER_RANK,  /* the rank is not on the node */
+    RDZV_STALE_ROUND, /* the round in the message is not the current round */
+    RDZV_NO_MEMBER,   /* the node is not a member of a round */
+    RDZV_OTHER_RANK,  /* the node does not run the rank in the message */
 };
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* The known cause of a round's end. A later failure may replace the cause if the failed worker was a victim. */
+/* The cause of a round's end. If the failed worker is a victim, a later failure may replace the cause. */
 struct rdzv_cause {
     enum rdzv_why why;
-    enum no_restart no_retry; /* why a restart would not help; else NONE */
+    enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */
     bool silent;              /* for NODE_LOST: true = the node was silent, false = its connection closed */
     struct failure failure;
 };
 
-/* A member of a round, in the list that all members receive. */
+/* A member of a round, as listed in `round`. */
 struct rdzv_seat {
     uint64_t node;
     uint32_t node_rank, first_rank, nproc;
@@ -147,28 +148,29 @@ struct rdzv_seat {
 /* A round that begins. */
 struct rdzv_round {
     uint32_t round;    /* from 1 */
-    uint32_t attempt;  /* round - 1; also the number of the round's key space */
-    uint32_t restarts; /* restarts so far that count for --max_restarts */
+    uint32_t attempt;  /* round - 1; also the number of the key space of this round */
+    uint32_t restarts; /* number of restarts that count for --max_restarts */
     uint32_t nnodes, world_size;
-    const struct rdzv_seat *seats; /* in the order of node ranks */
-    uint32_t n_seats;              /* nnodes in rdzv_env.begin; fewer in the messages of a large job */
+    const struct rdzv_seat *seats; /* array of n_seats, in the order of node ranks */
+    uint32_t n_seats; /* number of seats: nnodes in rdzv_env.begin, fewer in `round` of a large job */
 };
 
-/* The nodes that a job waits for. Lists are cut to RDZV_SHORT_LIST_MAX; the counts are complete. */
+/* The state of a job for its waiting nodes. Lists have at most RDZV_SHORT_LIST_MAX entries; the counts are
+ * complete. */
 struct rdzv_waiting {
     enum rdzv_state state;
     uint32_t joined, min, max;
-    uint32_t spare;        /* nodes that wait for the next round while a round runs */
-    uint32_t returning;    /* members of the last round that have not joined again yet */
-    uint64_t left_ms;      /* time until the job gives up; UINT64_MAX = never */
-    uint64_t last_call_ms; /* time until the round begins with the present nodes; UINT64_MAX = no last call */
+    uint32_t spare;        /* waiting nodes while a round runs */
+    uint32_t returning;    /* members of the last round that have not joined again */
+    uint64_t left_ms;      /* time until the job ends for lack of nodes; UINT64_MAX = never */
+    uint64_t last_call_ms; /* time until the last call ends; UINT64_MAX = no last call */
     uint64_t backoff_ms;   /* time until the next round may begin; 0 = now */
     uint32_t n_hosts, n_missing, n_missing_listed;
     const char *hosts[RDZV_SHORT_LIST_MAX];
-    uint32_t missing[RDZV_SHORT_LIST_MAX]; /* missing node ranks of a static job */
+    uint32_t missing[RDZV_SHORT_LIST_MAX]; /* the missing node ranks of a static job */
 };
 
-/* The exit codes that --exit_code selects from. */
+/* The exit codes among which --exit_code selects. */
 struct rdzv_exit {
     int first, max, rank0;
 };
@@ -177,54 +179,55 @@ enum rdzv_tell_kind { RDZV_TELL_ROUND, RDZV_TELL_WAITING, RDZV_TELL_STOP, RDZV_T
 
 struct rdzv_tell {
     enum rdzv_tell_kind kind;
-    /* For ROUND: the place of the receiver. */
+    /* ROUND: the round, and the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
-    uint32_t role_rank,
-        role_size; /* the receiver's first rank among the workers of its role, and their number; 0 = only one role */
+    /* The first rank of the receiver within its role, and the number of workers of the role; 0 = only one
+         * role. */
+    uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;
-    /* For STOP and VERDICT: the round that ends; 0 = the job ended before its first round. */
+    /* STOP and VERDICT: the round that ends; 0 = the job ended before its first round. */
     uint32_t round;
     enum rdzv_why why;
-    const struct rdzv_cause *cause; /* NULL = success, or no worker ever ran */
+    const struct rdzv_cause *cause; /* NULL = success, or no round ever began */
     /* VERDICT */
-    bool restart;        /* true = join again, false = finish */
-    uint32_t attempt;    /* number of the next attempt, if another round follows */
+    bool restart;        /* true = join again; false = finish */
+    uint32_t attempt;    /* number of the next attempt, if there is a next attempt */
     uint64_t backoff_ms; /* pause before the next round */
     enum no_restart no_restart;
-    int64_t step,
-        best_step; /* progress of the round, and best progress of all rounds; -1 = not reported, or not requested */
+    /* Progress of the round, and best progress of all rounds; -1 = not reported, or not requested. */
+    int64_t step, best_step;
     struct rdzv_exit exit;
 };
 
-/* One line of an event log. */
+/* A record of the event log. */
 struct rdzv_record {
     enum rdzv_record_kind kind;
     uint64_t now_ms;
     uint32_t round;    /* 0 = before the first round */
-    uint64_t node;     /* 0 = about the whole job */
-    int32_t node_rank; /* rank of the node; -1 = none yet */
-    const char *host;  /* "" = about the whole job */
+    uint64_t node;     /* 0 = the record is about the whole job */
+    int32_t node_rank; /* -1 = none yet */
+    const char *host;  /* "" = the record is about the whole job */
     int pid;
     uint32_t nnodes, world_size; /* ROUND */
-    const char *words;           /* the text of the log line */
+    const char *words;           /* the same text as in the log */
 };
 
 struct rdzv_env {
     void *user;
-    const char *version; /* version of the store, borrowed; NULL = not compared with the nodes' versions */
+    const char
+        *version; /* version of the store, borrowed; NULL = nodes need not have the version of the store */
     void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
-    /* Empty the key space, forget the ranks of the last round and store the new ranks. Called when a round is
-     * complete, before any node receives `round`. If the result is false because memory is short, the job ends with
-     * NOT_READY. */
+    /* Begin an attempt: empty the key space, forget the ranks of the last round and store the new ranks. Called
+     * before any node receives `round`. Return false if memory is short; the job then ends with NOT_READY. */
     bool (*begin)(void *user, const struct rdzv_round *world);
-    /* Return the progress that the workers of the round have reported in a key; -1 = unknown. */
+    /* Return the progress that the workers of the round have stored in a key; -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* Set the key with the number of nodes that could join another round. Workers read this key. NULL = no key. */
+    /* Set a key for the workers to the number of waiting nodes that the round could add. NULL = no such key. */
     void (*waiting_nodes)(void *user, uint32_t count);
-    /* Close the connection of a node that is silent or never stopped, before the other nodes continue. The node
-     * receives no more messages, and the caller need not call rdzv_lost for this node. `why` ends a sentence. */
+    /* Close the connection of a node that is silent, or that has not stopped in time. The caller need not call
+     * rdzv_lost for this node. `why` is the end of a log line. */
     void (*drop)(void *user, uint64_t node, const char *why);
     void (*log)(void *user, const char *line);                    /* NULL = no log */
     void (*record)(void *user, const struct rdzv_record *record); /* NULL = no event log */
@@ -232,8 +235,8 @@ struct rdzv_env {
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
-/* Create a rendezvous. `instance` is a nonce that distinguishes agents of this run of the job from agents of an
- * earlier run. Everything is copied except `quota`, which is borrowed. Return NULL if memory or quota is short. */
+/* Create a rendezvous. `instance` is a random text that distinguishes this run of the job from earlier runs.
+ * Everything is copied except `quota`, which is borrowed. Return NULL if memory or quota is short. */
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance);
 /* Free the rendezvous without sending messages. */
 void rdzv_free(struct rdzv *r);
@@ -244,78 +247,76 @@ struct rdzv_refusal {
     char sentence[2 * RDZV_WORDS_MAX]; /* names both values and both hosts */
 };
 
-/* Let a node join, or join again after a verdict "restart". Return RDZV_WELCOME, or the reason for the rejection,
- * with its sentence in `refusal`. The caller then sends the answer and calls rdzv_settle, which may begin a round. If
- * the caller does not call rdzv_settle, rdzv_deadline returns "now" and the next rdzv_tick settles. */
+/* Let a node join, or join again after a verdict "restart". Return RDZV_WELCOME, or the reason for the rejection with
+ * its text in `refusal`. The caller then sends the answer and calls rdzv_settle, which may begin a round. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
 void rdzv_settle(struct rdzv *r, uint64_t now_ms);
-/* Return true if the node waits as a spare, because a round runs, or because more nodes wait than the job may use. */
+/* Return true if the node is a spare: it waits while a round runs, or while more nodes wait than the job may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
-/* Report that a worker has failed by itself. Its agent stops the other workers of the node. */
+/* Report that a worker has failed by itself. The agent has begun to stop the other workers of the node. */
 enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                              uint64_t now_ms);
-/* Report more details of the failure that this node has reported. */
+/* Report more details of the failure that this node reported before. */
 enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                               uint64_t now_ms);
 /* Report that all workers of the node have ended with 0. */
 enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64_t now_ms);
 
-/* Return RDZV_OK if this node runs this rank in the current round, otherwise NO_MEMBER or OTHER_RANK. */
+/* Return RDZV_OK if the node runs the rank in the current round, else RDZV_NO_MEMBER or RDZV_OTHER_RANK. */
 enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t rank);
 
 struct rdzv_stopped {
     bool unkillable;
-    int max_code;   /* highest exit code of the node's workers that ended by themselves, 0 = none */
-    bool has_rank0; /* worker 0 was on this node and ended by itself; the next member is its code */
+    int max_code;   /* highest exit code of the workers that ended by themselves; 0 = none */
+    bool has_rank0; /* worker 0 ran on this node and ended by itself, with rank0_code */
     int rank0_code;
 };
 /* Report that no process of the round is left on the node. */
 enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
                               uint64_t now_ms);
 
-/* Report that the node leaves for good. Its user or its scheduler sent `signal`, and `by` names the sender ("" =
- * unknown). If `signal` is 0, the agent gives up, and `by` is its reason. */
+/* Report that the node leaves for good, because `by` ("" = unknown) has sent `signal`. If `signal` is 0, the agent
+ * gave up, and `by` is its reason. */
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
-/* Report that the node's connection is closed. `how` ends the sentence "node 1 (n1) is lost: ...". */
+/* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Report that every rank of the world has agreed to a larger world. */
+/* Report that every rank of the round has agreed to a restart with more nodes. */
 void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
-/* End the round because a rank keeps all others waiting. Only three fields of `failure` are used: the code, the words,
- * which name the rank, and the reason against a restart. */
+/* End the round because a rank hangs. `failure` needs only its fields `code`, `words` (which name the rank) and
+ * `no_retry`. */
 void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms);
-/* Excuse the silence of all nodes until now, because this server was suspended and received nothing. nodes.c limits
- * how often a node is excused. */
+/* Excuse the silence of all nodes until now, because this server was suspended. nodes.c limits the number of
+ * excuses. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
-/* Record a message of any kind as a sign of life of the node. */
+/* Record a message of the node as a sign of life. */
 void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
 
-/* Return the time at which rdzv_tick must be called; UINT64_MAX = never. Every call of the rendezvous may change this
- * time. */
+/* Return the time of the next rdzv_tick; UINT64_MAX = never. Every call of the rendezvous may change the time. */
 uint64_t rdzv_deadline(const struct rdzv *r);
-/* Carry out all due actions. The caller first passes in all received messages, because after a pause of this server
- * all nodes would otherwise seem silent. */
+/* Do what is due. The caller must first pass in all received messages, because nodes with unread messages would seem
+ * silent. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms);
 
 /* --- queries
  * --------------------------------------------------------------------------------------------- */
 
 enum rdzv_node_state {
-    RDZV_NODE_WAITING,  /* has joined and is in no round */
-    RDZV_NODE_RUNNING,  /* a member; its workers run */
-    RDZV_NODE_DONE,     /* a member; all its workers ended with 0 */
-    RDZV_NODE_STOPPING, /* a member; has been asked to stop, or leaves */
-    RDZV_NODE_STOPPED,  /* a member; no process of the round is left on the node */
-    RDZV_NODE_RESTING,  /* was asked to join again, but has not joined yet */
-    RDZV_NODE_FINISHED, /* has received its last verdict */
+    RDZV_NODE_WAITING,  /* waits for a round */
+    RDZV_NODE_RUNNING,  /* a member whose workers run */
+    RDZV_NODE_DONE,     /* a member whose workers all ended with 0 */
+    RDZV_NODE_STOPPING, /* a member that was asked to stop, or that leaves */
+    RDZV_NODE_STOPPED,  /* a member with no process of the round left */
+    RDZV_NODE_RESTING,  /* has the verdict "restart", but has not joined again */
+    RDZV_NODE_FINISHED, /* has the verdict "finish" */
 };
 const char *rdzv_node_state_word(enum rdzv_node_state state);
 
 struct rdzv_node_facts {
     uint64_t node;
     enum rdzv_node_state state;
-    int32_t node_rank; /* rank in the round; else the requested rank; -1 = none */
+    int32_t node_rank; /* rank in the round, else the requested rank; -1 = none */
     uint32_t first_rank, nproc;
     /* Borrowed until the next call that changes the rendezvous. */
     const char *host, *addr, *own, *version, *boot_id;
@@ -324,48 +325,48 @@ struct rdzv_node_facts {
     bool leaving, is_spare;
 };
 
-/* A node that has left the job. */
+/* A record of a node that has left the job. */
 struct rdzv_gone {
     char host[RDZV_TEXT_MAX], how[RDZV_TEXT_MAX];
     int32_t node_rank;
     int pid;
     uint32_t round;
     uint64_t joined_ms, gone_ms;
-    bool lost;   /* false = the node left by itself */
-    bool silent; /* the node was lost because it was silent for too long */
+    bool lost;   /* the node was lost; false = the node sent `leave` */
+    bool silent; /* the node was lost because of its silence */
 };
 
 struct rdzv_facts {
     const char *job, *instance;
     enum rdzv_state state;
-    uint32_t round, restarts, max_restarts; /* `round` 0 = no round has begun yet */
+    uint32_t round, restarts, max_restarts; /* `round` 0 = no round yet */
     bool elastic;
-    uint32_t min, max;                               /* 0 = no node has joined yet */
+    uint32_t min, max;                               /* 0 = no node has joined */
     uint32_t nodes, members, waiting, done, stopped; /* numbers of nodes */
-    uint32_t returning; /* nodes of the last round that have not joined again yet */
+    uint32_t returning; /* members of the last round that have not joined again */
     uint32_t world_size;
-    uint64_t since_ms;    /* start of this state */
+    uint64_t since_ms;    /* when this state began */
     uint64_t deadline_ms; /* deadline of this state, UINT64_MAX = none */
     uint64_t join_timeout_ms, node_timeout_ms, last_call_ms;
-    const char *join_knob; /* option that sets join_timeout_ms, "--timeout" */
+    const char *join_knob; /* the option that has set join_timeout_ms, "--timeout" */
     enum no_restart no_restart;
     const struct rdzv_cause *cause; /* cause of the last round's end; NULL = none */
-    const struct rdzv_gone
-        *gone; /* ring of the latest nodes that left: entry (n_gone - 1 - i) % RDZV_GONE_MAX is i-th latest */
-    uint32_t n_gone; /* number of all nodes that left; may exceed RDZV_GONE_MAX */
+    /* Ring of the nodes that left last. The latest node has the index (n_gone - 1) % RDZV_GONE_MAX. */
+    const struct rdzv_gone *gone;
+    uint32_t n_gone; /* number of all nodes that left */
 };
 
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
-/* Fill *facts. Return false if the rendezvous has no such node. */
+/* Fill *facts. Return false if the rendezvous has no node with the id `node`. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
-/* Return the node that joined after the node `after`. If `after` is 0, return the first node. Return 0 if no node
- * joined after `after`. */
+/* Return the id of the node that joined next after the node `after`, or 0 if no node did. `after` 0 = return the
+ * first node. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
-/* Return the node that runs this rank of the world. Return 0 if no round runs, or if the node has left. */
+/* Return the id of the node that runs `rank`, or 0 if no round runs or the node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);
-/* Return true if a node with this node rank waits or runs. Only for static jobs. */
+/* Return true if a node with this node rank waits or runs. Use this function only for static jobs. */
 bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank);
-/* Return true if the job is over and all nodes have their verdict. A job of the same name may then begin. */
+/* Return true if the job is over and every node has its last verdict. A job with the same name may then begin. */
 bool rdzv_is_over(const struct rdzv *r);
 
 #endif

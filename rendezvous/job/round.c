@@ -1,23 +1,22 @@
 /* round.c -- completes, begins and stops rounds, decides on restarts, and ends the job.
  *
- * A static round is complete when all node ranks have joined. The first round of an elastic job is complete when MAX
- * nodes have joined, or when MIN nodes have joined and the last call is over. A later round does not wait for
- * newcomers: it is complete when each member of the last round has returned or left, and these members and the spares
- * are at least MIN nodes. With fewer nodes, the round needs newcomers and begins after another last call, because
- * newcomers rarely come alone.
+ * A static round is complete when all node ranks have joined. The first round of an elastic job begins when MAX nodes
+ * have joined, or when MIN nodes have joined and the last call is over.
  *
- * The verdict waits for the answers of all members, for two reasons: the next round must not begin while a process of
- * the last round is left on any node, and the verdict needs all exit codes. The end of a round decides whether
- * another round follows:
+ * A later elastic round begins when each member of the last round has returned or left, if members and spares are at
+ * least MIN nodes. With fewer nodes, the round needs newcomers, and another last call follows.
+ *
+ * The verdict waits for `stopped` from all members, because no process of the last round may disturb the next round,
+ * and the verdict needs all exit codes. The end of a round decides whether another round follows:
  *
  *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
- *     a node is lost, static       the same; the node must join again
- *     a node is lost or left, elastic, or the job grows      always, at once: no worker has failed
+ *     a node is lost, static       the same; the lost node must join again
+ *     a node is lost or left, elastic, or the job grows      always, without a back-off
  *     a node has left, static      never: its user has stopped the job
- *     something cannot be killed   never: it would disturb the next attempt
+ *     a process is unkillable      never: the process could disturb the next attempt
  *
- * States ensure that a node receives `stop` and its verdict only once: after `stop`, a member is STOPPING; after the
- * verdict, a node is RESTING or FINISHED, and no longer a member. */
+ * Each node receives `stop` and its verdict only once, because its state changes: after `stop`, a member is STOPPING;
+ * after the verdict, a node is RESTING or FINISHED. */
 #include "job/rendezvous_core.h"
 
 #include "ddp/error.h"
@@ -28,10 +27,9 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* A permanent failure is not retried. The agent detects and reports a permanent failure: a missing program, a usage
- * error, or an import error. A failure for lack of memory is retried, because a worker that leaks for hours continues
- * from its last checkpoint. A worker that is too large from the start is ended by the rule about progress or by
- * --max_restarts. */
+/* A permanent failure is not retried: a missing program, a usage error, or an import error. The agent detects and
+ * reports a permanent failure. A worker that ran out of memory is retried, because a worker that leaks memory may
+ * continue for hours from its last checkpoint. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 {
@@ -43,22 +41,22 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Return the reason of the failure itself before the used-up budget, because the failure helps the user more.
- * `failed` grows at most to one above the budget, so `failed` cannot overflow. */
+/* Return the failure's own reason rather than the used-up budget, because the failure's reason helps the user more.
+ * `failed` stops at max_restarts + 1, so that the number cannot overflow. */
 enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
-        return NO_RESTART_NONE; /* the user requested no restart, so a reason is not needed */
+        return NO_RESTART_NONE; /* no reason, because the user allows no restarts */
     if (cause->no_retry != NO_RESTART_NONE)
         return cause->no_retry;
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Apply the rule about progress. The rule begins when an attempt has reported progress for the first time. After
- * that, an attempt that ends before its report counts as an attempt without progress. */
+/* Apply --max_no_progress. The limit applies after any attempt has reported progress. From then on, an attempt that
+ * reports no progress counts as an attempt without progress. */
 enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -73,9 +71,8 @@ enum no_restart restarts_progress(struct restarts *a, int64_t step)
     return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
-/* Double the pause with each attempt without progress, so that a job that makes progress has short pauses. If no
- * attempt ever reported progress, double the pause with each failed attempt. Compare with half of the cap before
- * doubling, so that the pause cannot overflow. */
+/* Double the pause with each attempt without progress. If no attempt has reported progress, double the pause with
+ * each failed attempt. Stop doubling at half of the cap, so that the pause cannot overflow. */
 uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -89,23 +86,22 @@ uint64_t restarts_backoff(const struct restarts *a)
 
 /* --- rounds ------------------------------------------------------------------------------------------------- */
 
-/* Return the number of places for newcomers. A member that has not returned yet keeps its place, because a spare must
- * not replace it: the member has its rank, and perhaps a checkpoint on its disk. A spare starts from nothing. */
+/* Return the number of places for newcomers. A member that may still return keeps its place, because the member may
+ * have a checkpoint on its disk. */
 static uint32_t places_for_newcomers(const struct rdzv *r)
 {
     uint32_t held = r->n_back + r->n_resting;
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* Return how many nodes a round would have now: all survivors that are back, and one newcomer for each free place. */
+/* Return the number of nodes of a round that begins now: all returned members, and newcomers for the free places. */
 uint32_t rdzv_takes(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
     return r->n_back + (new < places ? new : places);
 }
 
-/* Check whether a round can begin. A static job needs exactly all nodes, because the user assigns the ranks and a gap
- * cannot be filled. */
+/* Return true if a round can begin. A static round needs all nodes, because the user assigns the node ranks. */
 bool rdzv_is_complete(const struct rdzv *r)
 {
     if (!r->rules.known)
@@ -116,16 +112,15 @@ bool rdzv_is_complete(const struct rdzv *r)
     return rdzv_takes(r) == r->rules.max || (all_back && rdzv_takes(r) >= r->rules.min);
 }
 
-/* Return the number of places for which nodes wait. Other waiting nodes stay spares, because a restart would not
- * include them. */
+/* Return the number of waiting nodes that a restart would add to the round. */
 uint32_t rdzv_can_grow_by(const struct rdzv *r)
 {
     uint32_t places = r->rules.elastic && r->rules.max > r->run.nnodes ? r->rules.max - r->run.nnodes : 0;
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
-/* Write the key with the number of waiting nodes if the number has changed. At the beginning of a round the key space
- * is empty, and a missing key means 0. */
+/* Store the number of waiting nodes in a key for the workers, if the number has changed. At the beginning of a round
+ * the key is missing, which means 0. */
 void rdzv_tell_workers_who_waits(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
@@ -135,7 +130,7 @@ void rdzv_tell_workers_who_waits(struct rdzv *r)
     r->env.waiting_nodes(r->env.user, count);
 }
 
-/* Assign ranks in the order of node ranks, so that the ranks of a node are consecutive. */
+/* Assign global ranks in the order of node ranks, so that each node has consecutive ranks. */
 static void take_seats(struct rdzv *r, uint32_t n)
 {
     r->run.world_size = 0;
@@ -157,12 +152,12 @@ static void take_seats(struct rdzv *r, uint32_t n)
     r->run.round++;
     for (uint32_t i = 0; i < n; i++)
         r->run.member[i]->round = r->run.round;
-    r->n_back = r->n_resting = 0; /* a node that is not in this round will be a newcomer */
+    r->n_back = r->n_resting = 0; /* waiting nodes are newcomers of the next round */
     r->run.nnodes = r->run.n_members = r->run.n_open = n;
     r->run.n_done = 0;
 }
 
-/* Reset the fields that describe the end of the last round. Restarts and progress are counted over all rounds. */
+/* Reset the facts about the end of the last round. Restarts and progress are not reset. */
 static void forget_last_end(struct rdzv *r)
 {
     r->end.has_cause = r->end.unkillable = r->end.stopped_by_user = r->end.has_rank0 = false;
@@ -172,7 +167,7 @@ static void forget_last_end(struct rdzv *r)
     r->run.began_ms = r->now_ms;
 }
 
-/* Check whether members have different roles, which is rare. */
+/* Return true if members have different roles. */
 static bool has_roles(const struct rdzv *r)
 {
     for (uint32_t i = 1; i < r->run.nnodes; i++)
@@ -181,7 +176,7 @@ static bool has_roles(const struct rdzv *r)
     return false;
 }
 
-/* Compute role_rank and role_size of all nodes with the role of node `first`, which is the first node of this role. */
+/* Compute role_rank and role_size of all members with the role of member `first`, the first one with this role. */
 static void count_role(const struct rdzv *r, uint32_t first)
 {
     const char *role = r->run.member[first]->role;
@@ -197,8 +192,7 @@ static void count_role(const struct rdzv *r, uint32_t first)
             r->run.member[i]->role_size = size;
 }
 
-/* Compute the places of all nodes within their roles, with one walk for each role, because there are few roles. The
- * size 0 means that all nodes have the same role. */
+/* Compute role_rank and role_size of all members. role_size is 0 if all members have the same role. */
 static void count_roles(const struct rdzv *r)
 {
     for (uint32_t i = 0; i < r->run.nnodes; i++)
@@ -210,8 +204,8 @@ static void count_roles(const struct rdzv *r)
             count_role(r, i);
 }
 
-/* Send the round to all members. All messages share one list of nodes, because a copy for each node would grow with
- * the square of their number. */
+/* Send the round to all members. Only a round of at most RDZV_LIST_MAX nodes lists all nodes, because the messages
+ * would otherwise grow with the square of the number of nodes. */
 static void tell_all(struct rdzv *r, struct rdzv_round *world)
 {
     count_roles(r);
@@ -229,9 +223,9 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
     }
 }
 
-/* Begin a round. The key space is emptied before any node receives the round, because the first request of a worker
- * may follow at once. Seats are assigned before `begin`, because `begin` needs the list of seats. If memory for the
- * new key space is short, the job ends here. In a round with old keys, the names of barriers would be used up. */
+/* Begin a round. `begin` empties the key space before any member receives the round, because workers may then send
+ * requests at once. If memory for the new key space is short, the job ends, because workers must not read old
+ * keys. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_takes(r);
@@ -261,7 +255,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
     return RDZV_RUNNING;
 }
 
-enum { CODE_SIGNAL = 128, CODE_NOT_FOUND = 127, CODE_CANNOT_RUN = 126 }; /* as in shells */
+enum { CODE_SIGNAL = 128, CODE_NOT_FOUND = 127, CODE_CANNOT_RUN = 126 }; /* exit codes of shells */
 
 /* --- the cause ------------------------------------------------------------------------------------------ */
 
@@ -278,16 +272,15 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->end.has_cause = true;
 }
 
-/* Check whether a worker gave up because of another rank. Its exit code shows this, or its output if it is a PyTorch
- * worker (`victim`). Such a failure is not the cause but only the first report, so a later failure replaces a
- * victim's failure. */
+/* Return true if the worker failed only because it lost a peer, according to its exit code or its output. Such a
+ * failure is not the cause of the round's end. */
 bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* Return the reason against a restart that an agent has found. Any other word allows another attempt. */
+/* Return the reason against a restart that the agent has reported. Ignore reasons that only the store can report. */
 static enum no_restart find_no_retry(const char *word)
 {
     const enum no_restart why = no_restart_find(word);
@@ -304,8 +297,7 @@ void rdzv_set_hang(struct rdzv *r, const struct failure *failure)
     text_copy(r->end.cause.failure.code, sizeof(r->end.cause.failure.code), failure->code);
 }
 
-/* Set a failure as the cause. If the failure replaces another cause, keep the time of the first cause, because the
- * round failed at that time. */
+/* Set a failure as the cause. If the failure replaces another cause, keep the time of the first cause. */
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure)
 {
     const uint64_t after_ms = r->end.has_cause ? r->end.cause.failure.after_ms : r->now_ms - r->run.began_ms;
@@ -319,9 +311,8 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
     r->end.has_cause = true;
 }
 
-/* Return the exit code of a failure, which is never 0, even if a peer has sent 0. The codes are the codes of a shell,
- * so that scripts around ddprun need no table. errno takes precedence over the exit code, because a program that was
- * never started has no exit code. */
+/* Return the exit code of a failure, as a shell would return it, and never 0. An error of exec comes before the exit
+ * code, because a program that did not start has no exit code. */
 static int code_of(const struct rdzv_cause *cause)
 {
     const struct failure *failure = &cause->failure;
@@ -348,10 +339,9 @@ static void log_stop(struct rdzv *r)
                   failure->words);
 }
 
-/* Send `stop` to all members. All members have the same deadline: the longest grace period plus RDZV_STOP_EXTRA_MS.
- * In the extra time a node kills and reaps its workers and reports the end, perhaps on an overloaded machine that
- * caused the failure. A node that has not answered before the deadline will never answer. If all members have left
- * already, judge the round at once. */
+/* Send `stop` to all members, with one deadline for all: the longest grace period plus RDZV_STOP_EXTRA_MS. In the
+ * extra time, members kill and reap their workers and send `stopped`. If no member is open, decide on a restart at
+ * once. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_tell tell = {
@@ -364,7 +354,8 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
         if (node == NULL)
             continue;
         grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
-        if (node->state != RDZV_NODE_RUNNING && node->state != RDZV_NODE_DONE) /* the node stops already */
+        if (node->state != RDZV_NODE_RUNNING &&
+            node->state != RDZV_NODE_DONE) /* the node is stopping already */
             continue;
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
         r->env.tell(r->env.user, node->id, &tell);
@@ -375,8 +366,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
 
 /* --- verdict -------------------------------------------------------------------------------------------- */
 
-/* Return the verdict. If the node of rank 0 has reported no exit code for rank 0, use the code of the first failure,
- * because 0 would mean success. */
+/* Return the verdict. If rank 0 has no exit code, use the code of the first failure, because 0 would mean success. */
 static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
 {
     int first = r->end.has_cause ? code_of(&r->end.cause) : 0;
@@ -393,15 +383,14 @@ static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
                                          .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
-/* Send the verdict, the last message to a node. The node stays, without a heartbeat timeout, until its connection
- * ends. */
+/* Send the last verdict to a node. The node stays until its connection closes, but its silence has no effect. */
 static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tell *tell)
 {
     rdzv_node_is_finished(r, node);
     r->env.tell(r->env.user, node->id, tell);
 }
 
-/* Log the end of the job, with the reason against a restart, because users need this reason first. */
+/* Log the end of the job, with the reason against a restart. */
 static void log_end(struct rdzv *r, enum rdzv_why why)
 {
     if (why == RDZV_WHY_DONE)
@@ -412,9 +401,8 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
                   no_restart_word(r->end.no_restart));
 }
 
-/* End the job. If nodes are missing or the store has no memory, no worker has failed, so the exit code is
- * RDZV_CODE_NO_NODE, even after earlier rounds. Nodes that left before have their verdict. `say_ms` becomes "never",
- * because the job waits for no more nodes. */
+/* End the job. If nodes are missing or the store is short of memory, no worker has failed, so the exit code is
+ * RDZV_CODE_NO_NODE. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;
@@ -432,18 +420,17 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
     return RDZV_OVER;
 }
 
-/* Return true if the end of the round uses up a restart of --max_restarts. A failed or hanging worker uses up a
- * restart. A lost node uses up a restart only in a static job. Elastic jobs are made for lost nodes, and a day of
- * spot machines would use up all restarts. */
+/* Return true if the end of the round uses up a restart of --max_restarts. In an elastic job a lost node uses up no
+ * restart, because losing nodes is normal for elastic jobs. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->end.cause.why == RDZV_WHY_FAILED || r->end.cause.why == RDZV_WHY_HANGS ||
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* Send a verdict to a node that leaves. If the round failed before the node left, the verdict contains that failure.
- * Otherwise the exit code shows the signal of the stop; without a signal, a node that was done has exit code 0.
- * `no_restart` is set only in this verdict, because the job may continue without the node. */
+/* Send the last verdict to a node that leaves. If the round failed before, the verdict contains the failure.
+ * Otherwise the exit code is 128 plus `signal`; for `signal` 0, it is 0 for a DONE node, else RDZV_CODE_NO_NODE.
+ * r->end.no_restart does not change, because the job may continue without the node. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
@@ -460,8 +447,8 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
     finish_node(r, node, &tell);
 }
 
-/* Send the verdict "restart" to all members and make them RESTING. n_resting is the number of places that the next
- * round reserves for them. Each node receives the pause, but the store's clock decides when the next round begins. */
+/* Send the verdict "restart" to all members and make them RESTING. n_resting counts them, because the next round
+ * keeps their places. Each node receives the back-off, but only the store decides when the next round begins. */
 static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_tell tell = verdict(r, r->end.cause.why);
@@ -480,12 +467,11 @@ static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
     r->run.n_members = 0;
 }
 
-/* Begin the pause before another attempt. The time to gather begins after the pause, because the pause must not use
- * up this time. */
+/* Begin the back-off before another attempt. The join timeout starts after the back-off. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
-              "attempt %" PRIu32 " is over: the next one begins in %" PRIu64 " ms", r->run.round - 1,
+              "attempt %" PRIu32 " is over: the next attempt begins in %" PRIu64 " ms", r->run.round - 1,
               backoff_ms);
     tell_restart(r, backoff_ms);
     r->until.back_off_ms = r->now_ms + backoff_ms;
@@ -495,11 +481,9 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. A later reason replaces an earlier reason, so the strongest reason
- * is checked last. After an unkillable process no restart follows, even if the user wants a restart.
- * restarts_progress is called only if another attempt is still possible, because this function counts attempts
- * without progress. If the user has requested no restarts (`wanted` is false), the verdict has no reason against a
- * restart. */
+/* Decide between a restart and the end of the job. Check the strongest reason last, because a later reason replaces
+ * an earlier one. Call restarts_progress only if another attempt is still possible, because the function counts the
+ * attempt. If the user allows no restarts (`wanted` is false), the verdict has no reason against a restart. */
 static enum rdzv_state judge_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;
@@ -517,8 +501,7 @@ static enum rdzv_state judge_round(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
-/* Judge the round if no member is open. Without nodes, no node could receive a verdict; rendezvous.c ends such a
- * job. */
+/* Decide on a restart if no member is open. A job without nodes is ended by rdzv_step instead. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : judge_round(r);

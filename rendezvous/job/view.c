@@ -1,4 +1,4 @@
-/* view.c -- the rendezvous for readers: names and texts, copies of its facts, the log, and messages to waiting nodes. */
+/* view.c -- names and texts, copies of facts for readers, the log, and messages to waiting nodes. */
 #include "job/rendezvous.h"
 #include "job/rendezvous_core.h"
 
@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- rows as words; "?" for an invalid value
- * ------------------------------------------------------------- */
+/* --- words of the protocol; "?" for an invalid value ------------------------------------------------------- */
 
 static const char *word(const char *const *words, unsigned at, unsigned n)
 {
@@ -54,11 +53,9 @@ const char *rdzv_node_state_word(enum rdzv_node_state state)
     return WORD(node_states, state);
 }
 
-/* The name of a node in a sentence that the users of two nodes read: "node 1 (n1, pid 77)", or "n1 (pid 77)" if the
- * node has no rank.
- *
- * Rank and pid distinguish two nodes on one host. Two machines with the same host name ("localhost") may even have
- * equal pids, so the address is added if both hosts have the same name. */
+/* The name of a node for messages to the users of two nodes: "node 1 (n1, pid 77)", or "n1 (pid 77)" without a node
+ * rank. If two nodes with different addresses have the same host name ("localhost"), the name has the address,
+ * too. */
 
 struct who rdzv_who(const struct rdzv_join *j)
 {
@@ -74,7 +71,7 @@ static bool needs_address(const struct who *who, const struct who *beside)
            strcmp(who->addr, beside->addr) != 0;
 }
 
-/* Cut the host name, so that a long name leaves room for the value of the other node. */
+/* Cut the host name, because the message must also fit the name of `beside`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside)
 {
     const bool at = needs_address(who, beside), ranked = who->node_rank >= 0;
@@ -86,9 +83,7 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
     return out;
 }
 
-/* Copies for readers: status, diagnosis, and the hub, which finds the node of a rank.
- *
- * Readers never get the struct itself. So they cannot change a job, and rendezvous.c may change its fields freely.
+/* Copies of facts for readers: status, diagnosis and hub. Readers never get struct rdzv, so they cannot change a job.
  * Borrowed pointers are valid until the next call of the rendezvous. */
 
 uint64_t rdzv_state_deadline(const struct rdzv *r)
@@ -107,15 +102,14 @@ uint64_t rdzv_state_deadline(const struct rdzv *r)
     }
 }
 
-/* Return the number of restarts. `failed` also counts the failure that ends the job, but no restart follows this
- * failure. */
+/* Return the number of restarts. The failure that ends the job is in `failed`, but no restart follows it. */
 static uint32_t restarts_made(const struct rdzv *r)
 {
     const struct restarts *a = &r->restarts;
     return a->failed < a->max_restarts ? a->failed : a->max_restarts;
 }
 
-/* Fill *facts with copies of numbers and with borrowed texts, valid until the next call of the rendezvous. */
+/* Fill *facts. Texts are borrowed until the next call of the rendezvous. */
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
 {
     const struct rules *rules = &r->rules;
@@ -185,8 +179,7 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
     return true;
 }
 
-/* Walk the nodes in the order of joining. The argument is an id, not a pointer: if the node has left between two
- * calls, the walk ends. */
+/* Return the id of the next node in the order of joining. If the node `after` has left, return 0. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
 {
     const struct node *node = after != 0 ? rdzv_find(r, after) : NULL;
@@ -196,8 +189,7 @@ uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
     return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
 }
 
-/* Find the last seat whose first rank is not greater than `rank`. Seats keep their ranks after their nodes have
- * left. */
+/* Find the last seat whose first rank is at most `rank`. If the node of this seat has left, return 0. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
 {
     bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
@@ -221,9 +213,9 @@ bool rdzv_is_over(const struct rdzv *r)
 
 /* The log, the event log, and messages to waiting nodes.
  *
- * A change of the missing nodes is reported 250 ms later, so that a job that starts at once needs no message. Further
- * reports are at least one second apart. With more than 1,000 waiting nodes the interval is 1 ms for each node, so
- * that every node receives only a few messages. */
+ * The first message about missing nodes is sent SAY_AFTER_MS after a change, so that a job that starts at once sends
+ * no message. Further messages are SAY_EVERY_MS apart. With n > 1,000 waiting nodes, messages are n ms apart, to
+ * limit the load. */
 
 enum { SAY_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
 
@@ -239,7 +231,7 @@ const char *rdzv_name(const struct node *node, char *room, size_t size)
     return room;
 }
 
-/* Write the same text to the log and to the event log. */
+/* Write a line to the log and to the event log. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
 {
     char line[3 * RDZV_WORDS_MAX];
@@ -266,9 +258,9 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
     r->env.record(r->env.user, &record);
 }
 
-/* --- awaited conditions --------------------------------------------------------------------------------- */
+/* --- messages to waiting nodes ----------------------------------------------------------------------------- */
 
-/* Schedule a report, unless a report is already scheduled. The scheduled report will include the change. */
+/* Schedule a message to the waiting nodes, unless a message is scheduled already. */
 void rdzv_will_say(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
@@ -283,8 +275,8 @@ static uint64_t left(const struct rdzv *r, uint64_t until_ms)
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
 }
 
-/* List the node ranks whose nodes neither wait nor run. While a node without a requested rank waits, the list is
- * empty, because only the number of missing nodes is known. */
+/* List the node ranks without a node that waits or runs. If any waiting node has requested no rank, leave the list
+ * empty, because the missing ranks are then unknown. */
 static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
 {
     uint32_t here = 0;

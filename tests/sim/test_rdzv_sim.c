@@ -79,7 +79,7 @@ Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = t
                       "[ 50000]   n10 < stop round 1: grow\n"
                       "[ 50000] node 0 (n2) has stopped\n"
                       "[ 50100] node 1 (n10) has stopped\n"
-                      "[ 50100] attempt 0 is over: the next one begins in 0 ms\n"
+                      "[ 50100] attempt 0 is over: the next attempt begins in 0 ms\n"
                       "[ 50100]   n2 < restart after grow, in 0 ms\n"
                       "[ 50100]   n10 < restart after grow, in 0 ms\n"
                       "[ 50100] node 1 (n10) is back\n"
@@ -132,7 +132,7 @@ Test(rdzv_sim, an_elastic_job_goes_on_without_a_dead_node, .init = two_to_four, 
                       "[ 10000] node 0 (n0) has stopped\n"
                       "[ 10000] node 2 (n2) has stopped\n"
                       "[ 10000] node 3 (n3) has stopped\n"
-                      "[ 10000] attempt 0 is over: the next one begins in 0 ms\n"
+                      "[ 10000] attempt 0 is over: the next attempt begins in 0 ms\n"
                       "[ 10000]   n0 < restart after node_lost, in 0 ms\n"
                       "[ 10000]   n2 < restart after node_lost, in 0 ms\n"
                       "[ 10000]   n3 < restart after node_lost, in 0 ms\n"
@@ -168,7 +168,7 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
                       "[  7000]   n1 < stop round 1: failed\n"
                       "[  7200] node 1 (n1) has stopped\n"
                       "[  7200] node 0 (n0) has stopped\n"
-                      "[  7200] attempt 0 is over: the next one begins in 1000 ms\n"
+                      "[  7200] attempt 0 is over: the next attempt begins in 1000 ms\n"
                       "[  7200]   n0 < restart after failed, in 1000 ms\n"
                       "[  7200]   n1 < restart after failed, in 1000 ms\n"
                       "[  7200] node 1 (n1) is back\n"
@@ -215,7 +215,7 @@ Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four
                 "[  1000]   n0 < finish: node_left, exit 143/143/143, stopped\n"
                 "[  1000] node 1 (n1) has stopped\n"
                 "[  1000] node 3 (n3) has stopped\n"
-                "[  1000] attempt 0 is over: the next one begins in 0 ms\n"
+                "[  1000] attempt 0 is over: the next attempt begins in 0 ms\n"
                 "[  1000]   n1 < restart after node_left, in 0 ms\n"
                 "[  1000]   n2 < restart after node_left, in 0 ms\n"
                 "[  1000]   n3 < restart after node_left, in 0 ms\n"
@@ -333,8 +333,8 @@ Test(rdzv_sim, a_node_that_never_stops_is_dropped, .init = two_static, .fini = e
                       "[     0]   n0 < stop round 1: failed\n"
                       "[     0]   n1 < stop round 1: failed\n"
                       "[     0] node 0 (n0) has stopped\n"
-                      "[ 15000]   n1 is dropped: it has not stopped its workers in time\n"
-                      "[ 15000] node 1 (n1) is lost: it has not stopped its workers in time\n"
+                      "[ 15000]   n1 is dropped: its workers did not stop in time\n"
+                      "[ 15000] node 1 (n1) is lost: its workers did not stop in time\n"
                       "[ 15000] the job is over: failed\n"
                       "[ 15000]   n0 < finish: failed, exit 139/139/139\n");
 }
@@ -370,7 +370,7 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
               "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"
               "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
               "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
-              "[     0] node 0 (n0) sent a message about round 0, but the current one is 1: ignored\n");
+              "[     0] node 0 (n0) sent a message about round 0, but the current round is 1: ignored\n");
 }
 
 Test(rdzv_sim, a_static_node_that_never_comes, .init = two_static, .fini = end)
@@ -400,7 +400,7 @@ Test(rdzv_sim, a_lost_static_node_may_come_again, .init = two_static, .fini = en
                       "[  1000] attempt 0 stops: node 1 (n1) is lost: its connection was closed\n"
                       "[  1000]   n0 < stop round 1: node_lost\n"
                       "[  1000] node 0 (n0) has stopped\n"
-                      "[  1000] attempt 0 is over: the next one begins in 1000 ms\n"
+                      "[  1000] attempt 0 is over: the next attempt begins in 1000 ms\n"
                       "[  1000]   n0 < restart after node_lost, in 1000 ms\n"
                       "[  1000] node 0 (n0) is back\n"
                       "[  1250]   n0 < backing off: 1 of 2, missing 1\n"
@@ -472,13 +472,13 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
                 "[   899] enough nodes (900 of 900 to 1000): last call for 30000 ms\n"
                 "[   999] attempt 0 begins: 1000 nodes, 2000 ranks\n"
                 "[  5000] attempt 0 stops: node 100 (n100) is lost: its connection was closed\n"
-                "[  5000] attempt 0 is over: the next one begins in 0 ms\n"
+                "[  5000] attempt 0 is over: the next attempt begins in 0 ms\n"
                 "[  5000] attempt 1 begins: 950 nodes, 1900 ranks\n"
                 "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
-                "[  5000] attempt 1 is over: the next one begins in 0 ms\n"
+                "[  5000] attempt 1 is over: the next attempt begins in 0 ms\n"
                 "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
                 "[  5000] attempt 2 stops: rank 1000 on n500 was killed by signal 9\n"
-                "[  5000] attempt 2 is over: the next one begins in 1000 ms\n"
+                "[  5000] attempt 2 is over: the next attempt begins in 1000 ms\n"
                 "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
                 "[ 10000] the job is done\n");
 }

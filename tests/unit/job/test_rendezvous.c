@@ -555,13 +555,13 @@ Test(rendezvous, every_cell_of_the_table)
         "stopping, stopped: : node 0 (n0) has stopped\n"
         "stopping, leave: : node 0 (n0) leaves its round: SIGTERM from it is gone\n"
         "stopping, lost: : node 0 (n0) is lost: it is gone\n"
-        "stopping, time is up: over: node 0 (n0) is lost: it has not stopped its workers in time\n"
+        "stopping, time is up: over: node 0 (n0) is lost: its workers did not stop in time\n"
         "stopping, join: : node n7 joined as a spare: a round is running\n"
         "backing off, leave: , 1 verdict: node 0 (n0) leaves: SIGTERM from it is gone\n"
         "backing off, lost: : node 0 (n0) is lost: it is gone\n"
         "backing off, time is up: gathering\n"
         "backing off, join: : node n7 joined (1 of 2 to 3)\n"
-        "over, join: : refused (JOB_OVER): job 'j', which n7 (pid 107) joins, is over; start the job again, "
+        "over, join: : refused (JOB_OVER): job 'j' is over: n7 (pid 107) cannot join; start the job again, "
         "with another --rdzv_id if the old one is still ending\n";
     struct buf walked = { 0 };
     walk(&walked);
@@ -752,13 +752,14 @@ Test(rdzv_join, the_first_node_cannot_bring_nonsense)
     expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH, "n7 (pid 107) has --node_rank=2, but --nnodes=2");
     join = sim.join;
     join.nproc = 0;
-    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) has 0 workers; a node has 1 to 4096");
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) has 0 workers: must be between 1 and 4096");
     join = sim.join;
     join.nnodes_max = 100000;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
-                   "n7 (pid 107) has --nnodes=2:100000; a job has 1 to 16384 nodes");
+                   "n7 (pid 107) has --nnodes=2:100000: must be between 1 and 16384");
     join.nnodes_max = 3;
-    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) joins a static job with --nnodes=2:3");
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
+                   "n7 (pid 107) joins a static job with the range --nnodes=2:3");
 }
 
 Test(rdzv_join, one_node_too_many_is_refused_in_a_static_job)
@@ -793,7 +794,7 @@ Test(rdzv_join, a_job_that_is_over)
     rsim_join_all(&sim, 0, 1);
     rsim_done(&sim, 0, 1);
     rsim_done(&sim, 1, 1);
-    expect_refusal(&sim.join, RDZV_REFUSED_JOB_OVER, "job 'j', which n7 (pid 107) joins, is over");
+    expect_refusal(&sim.join, RDZV_REFUSED_JOB_OVER, "job 'j' is over: n7 (pid 107) cannot join");
     cr_assert_eq(rsim_rejoin(&sim, 0), RDZV_REFUSED_JOB_OVER);
     cr_assert(rdzv_is_over(sim.r));
 }

@@ -4,11 +4,13 @@
  * `replies`; on_end -> hub_disconnect -> (conn flushes and closes) -> on_conn_closed -> free.
  *
  * Failures:
- *   - The peer sends an invalid request: the hub closes its connection (close_client). The store flushes the replies and waits until the peer closes as well, but at most ENDING_MS.
- *   - The peer does not read, or writing fails: conn_send reports the failure during a call of the hub, when the hub must not be called. So the client enters the list of doomed clients, gets no more bytes, and is closed at the end of the turn.
  *
- * A turn is one pass of the event loop. Bytes of the hub for a client that is DOOMED or ENDING are discarded. The
- * struct is small, because every idle connection has this struct, in addition to the hub's session. */
+ *   - The peer sends an invalid request: the hub calls close_client. The client becomes ENDING: its replies are
+ *     flushed, and the peer has ENDING_MS to close its side.
+ *   - The peer does not read, or a write fails: conn_send reports the failure while the hub is running, so the hub
+ *     must not be called. The client becomes DOOMED and is closed at the end of the turn.
+ *
+ * A turn is one pass of the event loop. Replies to DOOMED and ENDING clients are discarded. */
 #include "server/clients.h"
 
 #include "base/endpoint.h"
@@ -24,8 +26,8 @@
 
 /* Number  =  serial (44 bits)  |  index (20 bits)
  *
- * The kernel limits a process to a million descriptors (fs.nr_open), so 20 bits are sufficient. With a thousand
- * connections per second, 2^44 serials last five hundred years. A free slot has the number 0, which is never used. */
+ * Linux allows at most about a million descriptors for a process (fs.nr_open), so 20 bits are enough. Serials last
+ * for centuries. 0 is no valid number and marks a free slot. */
 
 enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
 
@@ -33,7 +35,7 @@ struct id_slot {
     uint64_t number; /* 0 = free */
     union {
         void *pointer;
-        uint32_t next_free; /* index + 1; 0 = end of the list */
+        uint32_t next_free; /* index + 1 of the next free slot; 0 = none */
     };
 };
 
@@ -44,7 +46,7 @@ static bool grow_map(struct idmap *map)
     struct id_slot *at = cap > INDEX_MASK + 1u ? NULL : realloc(map->at, cap * sizeof(*at));
     if (at == NULL)
         return false;
-    for (size_t i = cap; i-- > map->cap;) { /* backwards, so that low indices are used first */
+    for (size_t i = cap; i-- > map->cap;) { /* in reverse order, so that low indices are used first */
         at[i] = (struct id_slot){ .next_free = map->free_top };
         map->free_top = (uint32_t)i + 1;
     }
@@ -128,8 +130,8 @@ void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struc
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
-/* Connections arrive in the order of time, so the list of silent connections is always sorted. A connection leaves
- * the list with its first request. So if the table is full, only silent connections are searched. */
+/* New connections are appended to `silent`, so this list is sorted by age. The first request removes a connection
+ * from `silent`. So a search for a silent connection is short. */
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self)
 {
@@ -158,7 +160,7 @@ static bool is_same(const struct admission_key *x, const struct admission_key *y
            memcmp(x->address, y->address, sizeof(x->address)) == 0;
 }
 
-/* Return the bucket of a source. An attacker who produces collisions needs a different address for each source. */
+/* Return the list of sources for the key. */
 static struct admission_sources *find_bucket(struct admission *a, const struct admission_key *key)
 {
     const uint64_t hash = hash_bytes(HASH_START ^ key->uid, key->address, sizeof(key->address));
@@ -231,7 +233,7 @@ struct admission_entry *admission_oldest_silent(const struct admission *a, enum 
     TAILQ_FOREACH(e, &a->silent, link)
     {
         if (now_ms < e->since_ms + ADMISSION_SILENT_MS)
-            return NULL; /* all later entries are younger */
+            return NULL; /* all later connections are younger */
         if (verdict == ADMISSION_FULL ? is_same(&e->source->key, key)
                                       : verdict != ADMISSION_CROWDED || is_limited(a, &e->source->key))
             return e;
@@ -240,9 +242,8 @@ struct admission_entry *admission_oldest_silent(const struct admission *a, enum 
 }
 
 enum {
-    ENDING_MS = 5000, /* time for a client to read its replies and close, after the store has closed
-                       * its side */
-    STALL_MS = 2000,  /* if room for replies is short, each client must read STALL_BYTES within this time */
+    ENDING_MS = 5000, /* time for a client to close its side, after the store has finished */
+    STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
     REPLY_MIN = 64 << 10, /* a smaller reply never waits for room */
 };
@@ -250,28 +251,27 @@ enum {
 enum place { SERVED, DOOMED, ENDING };
 
 struct client {
-    struct conn conn; /* must be first: callbacks get its address */
+    struct conn conn; /* must be the first member, because callbacks cast the pointer */
     struct clients *clients;
     conn_id id;
     TAILQ_ENTRY(client) link;
-    uint64_t ending_until_ms; /* ENDING: when to abort */
-    uint8_t place;            /* enum place: the list that contains the client */
-    uint32_t wants;           /* bytes of the reply that waits for room; 0 = none */
-    uint32_t unread_before;   /* unread bytes at the last check of readers; 0 = the client has read since */
-    uint8_t trouble;          /* DOOMED: enum conn_sent, the reason */
+    uint64_t ending_until_ms; /* for ENDING: when the connection is aborted */
+    uint8_t place;            /* enum place: the list that the client is in */
+    uint32_t wants;           /* size of the reply that waits for room, in bytes; 0 = none */
+    uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since */
+    uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
     struct admission_entry admission;
-    struct sockaddr_in6 peer; /* also has room for IPv4 */
+    struct sockaddr_in6 peer; /* large enough for IPv4, too */
 };
 
 static uint64_t now_ms(const struct clients *clients)
 {
-    return uv_now(
-        clients->host.loop); /* libuv has stored the time of this turn, so this needs no system call */
+    return uv_now(clients->host.loop);
 }
 
 /* --- log ----------------------------------------------------------------------------------------------- */
 
-/* Log why the store closes a connection, because the client's user may look for the reason. */
+/* Log why the store closes a connection, for the user of the client. */
 static void log_dropped(struct client *c, const char *why)
 {
     struct clients *clients = c->clients;
@@ -287,7 +287,7 @@ static void log_dropped(struct client *c, const char *why)
         log_warn("store client %s: dropped: %s", peer, why);
 }
 
-/* Log an ordinary connect or disconnect, if the user requested this. */
+/* Log a connect or a disconnect, if log_peers is set. */
 static void log_peer(struct client *c, const char *what)
 {
     char peer[ENDPOINT_TEXT_MAX];
@@ -309,15 +309,15 @@ static void move_to(struct client *c, enum place place)
 
 /* --- replies ------------------------------------------------------------------------------------------- */
 
-/* Return the client, or NULL if the client does not exist or its connection is closing. */
+/* Return the client, or NULL if it does not exist or is DOOMED or ENDING. */
 static struct client *listening(const struct clients *clients, conn_id id)
 {
     struct client *c = idmap_get(&clients->map, id);
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
-/* Return true if a reply of `bytes` may be sent now. A quarter of the room is reserved for small replies, which never
- * wait. */
+/* Return true if a reply of this size may be sent now. A quarter of the limit is reserved for small replies, which
+ * never wait. */
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
@@ -325,8 +325,7 @@ static bool has_room(const struct clients *clients, uint64_t bytes)
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
 
-/* Start or stop checking readers. Room is short if a client waits for room, or if another large reply would not
- * fit. */
+/* Schedule check_readers while a client waits for room, or while room is short. */
 static void watch_readers(struct clients *clients)
 {
     if (clients->n_waiting == 0 && has_room(clients, 0))
@@ -357,8 +356,8 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* Send a reply, as an effect of the hub. If `replies` has no room for the bytes, send the bytes directly, after all
- * replies in `replies`. */
+/* Send a reply for the hub. The first reply of a turn is sent at once; later replies are kept in `replies` if they
+ * fit. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -385,11 +384,12 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     struct client *c = listening(clients, id);
     if (c == NULL)
         return true;
-    const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX; /* on_drained resumes the client */
+    const bool is_full =
+        conn_queued(&c->conn) > CLIENT_UNREAD_MAX; /* if true, on_drained calls resume() later */
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* the client may not be the one whose bytes are being processed */
+        conn_stop_reading(&c->conn); /* the hub may be processing requests of another client now */
     return !is_full && c->wants == 0;
 }
 
@@ -407,7 +407,7 @@ static void resume(struct client *c)
     stop_if_full(c);
 }
 
-/* Return the waiting client with the smallest reply, because large replies must not delay small replies. */
+/* Return the waiting client with the smallest reply, because large replies must not delay small ones. */
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
@@ -438,7 +438,7 @@ static void on_drained(struct conn *conn)
     watch_readers(c->clients);
 }
 
-/* Close clients that do not read while room is short. */
+/* Close clients that have read less than STALL_BYTES since the last check, because room is short. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -457,14 +457,14 @@ static void check_readers(struct clients *clients)
 
 /* --- a client's end ------------------------------------------------------------------------------------ */
 
-/* Start to end a client. All clients get the same time, so the list is always sorted. */
+/* Begin the end of a client. The time-out is the same for all clients, so the list `ending` is sorted. */
 static void start_ending(struct client *c)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
     move_to(c, ENDING);
 }
 
-/* Free a client. No other function frees a client. */
+/* Free a client. No other function frees clients. */
 static void on_conn_closed(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -479,8 +479,7 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* Report the end of a client to the hub at once, even if replies are still being flushed. Barriers that wait for this
- * member must not wait for its socket. */
+/* Report the disconnect to the hub at once, because barriers must not wait until the replies are flushed. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
@@ -491,15 +490,14 @@ static void on_end(struct conn *conn, const char *why)
 }
 
 static const char *const trouble_words[] = {
-    [CONN_SLOW] = "too many unread replies; the client does not read, or sends too many requests at once",
+    [CONN_SLOW] = "too many unread replies: the client does not read, or sends too many requests at once",
     [CONN_NO_ROOM] = "the unread replies of all clients together have reached their limit",
     [CONN_GONE] = "closed by the peer before its reply",
-    [CONN_BROKEN] = "cannot write replies to it",
+    [CONN_BROKEN] = "cannot write replies to the client",
 };
 
-/* Log why a client was dropped. The end of a client that has closed its side is logged as a disconnect, not as a
- * warning. After a worker was killed, a warning would be the first line that the user reads, and would hide the
- * cause. */
+/* Log why a client is dropped. A client that closed its side is logged as a disconnect, not as a warning, because
+ * this is normal for a killed worker. */
 static void log_trouble(struct client *c)
 {
     if (c->trouble == CONN_GONE)
@@ -508,7 +506,7 @@ static void log_trouble(struct client *c)
         log_dropped(c, trouble_words[c->trouble]);
 }
 
-/* Close a doomed client. Do not flush, because flushing has failed. */
+/* Close a doomed client without flushing its replies. */
 static void cut_off(struct client *c)
 {
     struct hub *hub = c->clients->hub;
@@ -520,8 +518,8 @@ static void cut_off(struct client *c)
     hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
 }
 
-/* Repeat until no client is doomed, because the end of one client may send bytes to other clients, and a failed send
- * makes those clients doomed. */
+/* Close all doomed clients. Repeat, because hub_disconnect may send replies to other clients, and a failed write
+ * makes these clients doomed. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;
@@ -546,7 +544,7 @@ void clients_tick(struct clients *clients, uint64_t now)
     if (clients->stall_ms <= now)
         check_readers(clients);
     while ((c = TAILQ_FIRST(&clients->ending)) != NULL && c->ending_until_ms <= now) {
-        move_to(c, SERVED); /* off the list; conn discards bytes that are still sent */
+        move_to(c, SERVED); /* leaves the list `ending` */
         conn_abort(&c->conn);
     }
 }
@@ -561,7 +559,7 @@ void clients_end_all(struct clients *clients)
     }
 }
 
-/* Abort all clients. The map does not change during the loop, because clients leave it only in on_conn_closed. */
+/* Abort all clients. conn_abort does not change the map; on_conn_closed does so later. */
 void clients_abort_all(struct clients *clients)
 {
     struct client *c;
@@ -577,14 +575,14 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
-    flush(clients); /* its earlier requests get their replies first */
+    flush(clients); /* send the kept replies before the connection ends */
     if (is_news || clients->log_peers)
         log_dropped(c, why);
     start_ending(c);
     conn_finish(&c->conn, true);
 }
 
-/* Write the local address of a client's connection. Write "" if the client does not exist. */
+/* Write the store's address on a client's connection, or "" if the client does not exist. */
 static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
     const struct clients *clients = user;
@@ -621,8 +619,7 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* Process received bytes. In the usual case this is one read, this call, and one write, now or at the end of the
- * turn. */
+/* Pass received bytes to the hub. Usually each call causes one reply. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
@@ -635,7 +632,7 @@ static void on_bytes(struct conn *conn, struct slice bytes)
     stop_if_full(c);
 }
 
-/* Return the key of a connection's source. struct admission_key describes the form of the address. */
+/* Return the key of a connection's source (see struct admission_key). */
 static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
 {
     struct admission_key key = { .is_uid = uid >= 0, .uid = uid >= 0 ? (uint32_t)uid : 0 };
@@ -654,7 +651,8 @@ static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
     return key;
 }
 
-/* Close the oldest silent connection without a flush, because its descriptor is needed now. */
+/* Close the oldest connection without a request, without a flush, to free its descriptor. Return false if there is
+ * none. */
 static bool close_oldest_silent(struct clients *clients, enum admission_verdict verdict,
                                 const struct admission_key *key)
 {
@@ -663,10 +661,9 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
     if (e == NULL)
         return false;
     struct client *c = (struct client *)((char *)e - offsetof(struct client, admission));
-    snprintf(
-        why, sizeof(why),
-        "no request for %.3g s, and few connections are left (limit %u); raise the limit with 'ulimit -n'",
-        (double)(now_ms(clients) - e->since_ms) / 1000, clients->admission.max);
+    snprintf(why, sizeof(why),
+             "no request for %.3g s: few connections are left (limit %u); raise the limit with 'ulimit -n'",
+             (double)(now_ms(clients) - e->since_ms) / 1000, clients->admission.max);
     admission_close(&clients->admission, e);
     log_dropped(c, why);
     move_to(c, SERVED);
@@ -691,13 +688,14 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
         close_oldest_silent(clients, verdict, &key))
         verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
     if (verdict == ADMISSION_FULL)
-        snprintf(why, sizeof(why), "%s has %u connections, its share of %u; raise the limit with 'ulimit -n'",
+        snprintf(why, sizeof(why),
+                 "%s has %u of %u connections, the most for one source; raise the limit with 'ulimit -n'",
                  key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
                  clients->admission.max);
     else if (verdict == ADMISSION_CROWDED)
         snprintf(
             why, sizeof(why),
-            "%u of %u connections are open, the rest is for root and the store's user; raise the limit with "
+            "%u of %u connections are open: the rest is for root and the store's user; raise the limit with "
             "'ulimit -n'",
             clients->admission.limited, clients->admission.max);
     else
@@ -706,8 +704,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* Add a client. If conn_open or hub_connect fails, the connection is closing already, and ends in on_conn_closed like
- * every connection. For a client that the hub has not accepted, the hub gets no disconnect. */
+/* Add a client. If conn_open or hub_connect fails, the connection closes and on_conn_closed frees the client. The hub
+ * gets no disconnect for a client that it has not accepted. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -747,6 +745,6 @@ void clients_init(struct clients *clients)
 
 void clients_free(struct clients *clients)
 {
-    assert(clients->map.count == 0); /* a client in the map would still have an open handle */
+    assert(clients->map.count == 0); /* a client in the map would have an open handle */
     idmap_free(&clients->map);
 }

@@ -1,18 +1,18 @@
 /* conn.c -- see conn.h.
  *
- * Without failures: conn_open -> on_read -> host.on_bytes -> (owner) conn_send -> one write(2) -> on_read ...
- * -> EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed. This path allocates nothing.
+ * Without failures: conn_open -> on_read -> host.on_bytes -> (owner) conn_send -> one write(2) -> on_read ... -> EOF
+ * -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed. This path allocates nothing.
  *
  * Failures and ends:
- *   - The socket does not take all bytes: the rest is queued in an outbox, which is freed as soon as it is empty. Its
- *     first piece is being written (one uv_write). Small later replies are appended to one piece. Long values are
- *     not copied but held by reference.
- *   - The peer never reads: conn_send returns CONN_SLOW at max_queue_bytes, and the owner aborts.
- *   - Reading or writing fails: host.on_end, then close.
+ *
+ *   - The socket does not take all bytes: the rest is queued in pieces in an outbox. libuv writes the first piece.
+ *     Small replies are appended to the last piece. Long values are not copied but held by reference.
+ *   - The peer does not read: conn_send returns CONN_SLOW at max_queue_bytes, and the owner calls conn_abort.
+ *   - A read or a write fails: host.on_end, then close.
  *   - The owner closes the connection: conn_finish flushes, sends FIN and discards input until the peer's FIN.
  *
- * Input must be discarded because the kernel sends a reset if input is unread at close(2), or arrives after close(2).
- * A torch 1.13 client that gets a reset aborts its whole process. */
+ * Input is discarded, because the kernel sends a reset if close(2) finds unread input. A reset makes a torch 1.13
+ * client abort its process. */
 #include "server/conn.h"
 
 #include "base/buf.h"
@@ -27,18 +27,17 @@ enum { SPARE_MAX = 1 << 20 };
 
 struct piece {
     struct piece *next;
-    struct shared *holder; /* owner of `held`; NULL = the bytes are in `own` */
+    struct shared *holder; /* owner of the bytes of `held`; NULL = the bytes are in `own` */
     struct slice held;
     struct buf own;
 };
 
 struct outbox {
-    uv_write_t req; /* writes the first piece, which must not change */
+    uv_write_t req; /* the write of the first piece, which must not change meanwhile */
     struct conn *conn;
     struct piece *first, *last;
-    struct piece *spare; /* an empty piece for reuse, so that a long queue of small replies allocates no
-                          * memory */
-    size_t bytes;        /* bytes of all pieces */
+    struct piece *spare; /* one empty piece, kept for reuse so that small replies need no malloc */
+    size_t bytes;        /* number of bytes in all pieces */
 };
 
 /* --- outbox -------------------------------------------------------------------------------------------- */
@@ -48,8 +47,8 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
-/* Return how many bytes a piece adds to the limit of all connections. A piece with a held value adds the value's
- * whole block, because the piece keeps the block alive. */
+/* Return the bytes that a piece charges to max_queued_bytes. A held value charges its whole block, because the block
+ * cannot be freed earlier. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -78,8 +77,7 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* Free the outbox. An idle connection must not keep the memory of its busiest time, because a store may have
- * thousands of connections. */
+/* Free the outbox. Idle connections have no outbox, because a store may have thousands of connections. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -107,7 +105,7 @@ static bool add_piece(struct outbox *box)
     return true;
 }
 
-/* Append bytes to the outbox. The first piece must not grow, because libuv writes it now. */
+/* Append bytes to the last piece, or in a new piece. The first piece must not grow, because libuv is writing it. */
 static bool put_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
@@ -140,7 +138,7 @@ static int conn_fd(const struct conn *c)
     return fd;
 }
 
-/* Read all input from the kernel without copying it, because unread input would turn the FIN into a reset. */
+/* Discard unread input, because unread input would turn the FIN into a reset. */
 static void discard_input(const struct conn *c)
 {
     enum { AT_ONCE = 1 << 20, ROUNDS = 8 };
@@ -159,7 +157,7 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* Continue the close of a connection whose queue is empty. */
+/* Continue to close a connection, after its queue was written. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->linger) {
@@ -197,13 +195,13 @@ void conn_finish(struct conn *c, bool linger)
         c->linger = linger;
     if (c->state == CONN_OPEN)
         c->state = CONN_FLUSHING;
-    conn_start_reading(c); /* to read the peer's FIN */
+    conn_start_reading(c); /* read until the peer's FIN */
     if (c->outbox == NULL)
-        flushed(c); /* closes now, unless the connection has to wait for the peer */
+        flushed(c); /* closes at once, or waits for the peer's FIN */
 }
 
-/* Handle the end of the peer. After a FIN the peer may still read, so flush the queue first. Do not wait for the
- * peer's FIN, because it has arrived already. */
+/* Process the end of the peer. After a FIN, flush the queue, because the peer may still read. After an error, close
+ * at once. */
 static void ended(struct conn *c, int status)
 {
     if (c->state == CONN_OPEN)
@@ -224,7 +222,7 @@ static void on_written(uv_write_t *req, int status)
     struct conn *c = box->conn;
     drop_first(box);
     if (c->state == CONN_CLOSING)
-        return; /* UV_ECANCELED; on_handle_closed frees the outbox */
+        return; /* libuv has canceled the write; on_handle_closed frees the outbox */
     if (status < 0 || (box->first != NULL && !fly(box))) {
         ended(c, status < 0 ? status : UV_ENOMEM);
         return;
@@ -261,8 +259,7 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* Queue bytes. libuv counts bytes that are not sent yet, so only the unsent part of the first piece is added to the
- * limit. The connection of a slow peer that reads is never closed, however many bytes the peer gets in total. */
+/* Queue bytes. Only unsent bytes count for max_queue_bytes, so a peer that reads slowly is not closed. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -273,7 +270,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* a copy costs less */
+        holder = NULL; /* copy the bytes, because the block is much larger or exceeds the limit */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool flies = c->outbox->first != NULL;
@@ -287,7 +284,7 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *hold
     if (c->state != CONN_OPEN || bytes.len == 0)
         return CONN_SENT;
     if (c->outbox != NULL)
-        return queue(c, bytes, holder); /* keep the order of bytes */
+        return queue(c, bytes, holder); /* after the queued bytes */
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
     if (n == UV_EPIPE || n == UV_ECONNRESET)
@@ -316,8 +313,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         conn_abort(c);
 }
 
-/* Provide the read buffer. All connections share one buffer, because on_bytes uses all bytes before libuv needs the
- * buffer again. */
+/* Provide the read buffer. All connections share the buffer, because on_bytes uses all bytes before the next read. */
 static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -325,9 +321,8 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Set keep-alive and the user timeout, which detect a host that has disappeared. Keep-alive works on idle
- * connections, the user timeout while data is unsent. Both only free the descriptor. Heartbeats of the members decide
- * which ranks are alive. */
+/* Detect a host that has disappeared, to free its descriptor: keep-alive on an idle connection, the user timeout
+ * while data is unsent. Whether a rank is alive is decided by heartbeats instead. */
 static void tune(int fd)
 {
     static const struct {

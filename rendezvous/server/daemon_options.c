@@ -1,7 +1,7 @@
-/* daemon_options.c -- see daemon_options.h. Pure: it does not print or exit.
+/* daemon_options.c -- see daemon_options.h. Pure: it neither prints nor exits.
  *
- * The default address is loopback, because without a secret every host that reaches the port can write every key. To serve
- * a network, users must set --listen and --secret_file; to serve other users of this host, --insecure. */
+ * The default address is loopback, because without a secret every host that reaches the port can write every key. To
+ * serve other hosts, use --listen and --secret_file. To serve other users of this host, use --insecure. */
 #include "server/daemon_options.h"
 
 #include <stddef.h>
@@ -9,14 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parse the address. A port alone is accepted, as in other daemons. endpoint_parse then leaves the host empty, which
- * means every address. */
+/* Parse the address. A port alone means all addresses; endpoint_parse then leaves the host empty. */
 static ddp_status parse_listen(const char *value, void *to, struct ddp_err *err)
 {
     return endpoint_parse(value, DAEMON_DEFAULT_PORT, to, err);
 }
 
-/* Parse a size. The limit is half of 2^64, so that sums of sizes cannot overflow. */
+/* Parse a size, at most 2^63, so that sums of sizes cannot overflow. */
 static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *err)
 {
     uint64_t bytes;
@@ -29,7 +28,7 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
     return DDP_OK;
 }
 
-/* Parse whole seconds, at most a year. */
+/* Parse a number of seconds, from 1 to a year. */
 static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
 {
     enum { SECONDS_MAX = 366 * 24 * 3600 };
@@ -48,40 +47,38 @@ static const struct option_row rows[] = {
       .value = "HOST:PORT",
       .parse = parse_listen,
       .at = AT(listen),
-      .help =
-          "address of the store: HOST:PORT, [IPV6]:PORT, :PORT or PORT (every address), HOST (port 29400); "
-          "port 0 = any free port (default: 127.0.0.1:29400)" },
+      .help = "address of the store: HOST:PORT, [IPV6]:PORT, HOST (port 29400), or :PORT or PORT (all "
+              "addresses); "
+              "port 0: any free port (default: 127.0.0.1:29400)" },
     { .name = "max-bytes",
       .value = "N",
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
-      .help =
-          "store at most N bytes of keys, values and queues; N may end in K, M or G (default: 1G). A user or "
-          "address gets at most half of the free memory, a job a quarter" },
+      .help = "limit for keys, values and queues in bytes; N may end in K, M or G (default: 1G). One user or "
+              "address gets at most half of the free memory, one job a quarter" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
       .at = AT(keep_ms),
-      .help = "delete a job and its keys after SECONDS without a connection (default: 1800)" },
+      .help = "delete a job and its keys after SECONDS without any connection (default: 1800)" },
     { .name = "secret_file",
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = AT(secret_file),
-      .help = "secrets of the jobs, mode 0600. A line is a secret (made by 'ddprun --make_secret') for all "
-              "jobs, or the "
-              "beginning of job ids and a secret for those jobs; the longest beginning applies. Agents and "
-              "ddpctl "
-              "need the same secret in their --secret_file" },
+      .help = "file of secrets, mode 0600. A line has a secret (made by 'ddprun --make_secret'), or a prefix "
+              "of job "
+              "ids and a secret for these jobs; the longest prefix applies. Agents and ddpctl need the same "
+              "secret in their --secret_file" },
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),
-      .help = "serve every user of this host (default: only the user who started ddp-rendezvous, and root), "
-              "and without "
-              "--secret_file every other host that reaches the address" },
+      .help = "serve every user of this host (default: only root and the user who started ddp-rendezvous); "
+              "without "
+              "--secret_file, serve every other host, too" },
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),
-      .help = "treat opcode 8 of an old client as APPEND, as torch 2.1 does" },
+      .help = "serve clients of torch 2.1, whose opcode 8 means APPEND" },
     { .name = "events",
       .value = "FILE",
       .type = OPTION_TEXT,

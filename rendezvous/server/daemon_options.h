@@ -17,13 +17,13 @@ enum daemon_action { DAEMON_SERVE, DAEMON_HELP, DAEMON_HELP_MAN, DAEMON_VERSION 
 struct daemon_options {
     enum daemon_action action;
     struct endpoint listen;
-    uint64_t max_bytes; /* 0 = the hub's default */
-    uint64_t keep_ms;   /* 0 = the hub's default */
+    uint64_t max_bytes; /* 0 = the default of the hub */
+    uint64_t keep_ms;   /* time that a job without connections is kept; 0 = the default of the hub */
     enum log_level log_level;
     bool log_peers;
     bool torch21;
     bool insecure;
-    bool json;               /* print the version as JSON */
+    bool json;               /* with --version: print JSON */
     const char *events;      /* borrowed from argv; NULL = no event log */
     const char *secret_file; /* borrowed from argv; NULL = no secret */
 };
@@ -32,9 +32,9 @@ struct daemon_options {
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 
-/* Return FINDING_NO_SECRET if other hosts could reach the store, which has no secret and was not opened with
- * --insecure. Return FINDING_STORE_IS_OPEN if --insecure opens a store without a secret to other hosts. Otherwise
- * return FINDING_NONE. `finding` is filled in unless the result is FINDING_NONE. */
+/* Return FINDING_NO_SECRET if other hosts could reach the store, but neither a secret nor --insecure is given. Return
+ * FINDING_STORE_IS_OPEN if only --insecure is given. Otherwise return FINDING_NONE. `finding` is set unless the
+ * result is FINDING_NONE. */
 enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding);
 
 /* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. Return false if memory is short. */

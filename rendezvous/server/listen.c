@@ -1,4 +1,4 @@
-/* listen.c -- see listen.h. Each part names the kernel interface that it uses, and why. */
+/* listen.c -- see listen.h. */
 #include "server/listen.h"
 
 #include "base/buf.h"
@@ -32,8 +32,8 @@ uint64_t listen_queue_drops(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, numbers, &len) == 0 ? numbers[SK_MEMINFO_DROPS] : 0;
 }
 
-/* On a listening socket, the field for selectively acknowledged segments has the limit of the queue; see
- * tcp_get_info() of the kernel. */
+/* For a listening socket, Linux reports the limit of the accept queue in tcpi_sacked; see tcp_get_info() of the
+ * kernel. */
 uint64_t listen_queue_limit(int fd)
 {
     struct tcp_info info = { 0 };
@@ -43,18 +43,18 @@ uint64_t listen_queue_limit(int fd)
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
-/* The socket is created here because libuv always sets SO_REUSEADDR. Between bind and listen, that option lets
- * another user bind the same port on a more specific address. This code sets SO_REUSEADDR only for a port that was
- * given by number, so that a restarted daemon need not wait for TIME_WAIT. This code calls listen right after bind.
+/* The socket is created without libuv, because libuv always sets SO_REUSEADDR. With this option, another user can
+ * bind the same port on a more specific address before this process calls listen. A fixed port needs the option,
+ * because a restarted daemon must not wait for connections in TIME_WAIT. So listen follows bind at once.
  *
- * SO_REUSEADDR also lets two nodes of a job bind the same port. If both then call listen at the same time, Linux
- * rejects both calls, and each node would try to join a store that does not exist. So if bind succeeded but listen
- * failed, the node tries again. */
+ * With SO_REUSEADDR, two nodes of a job can bind the same port at the same time. If both then call listen, Linux
+ * rejects both calls, and neither node would host the store. So a node tries again if bind succeeded but listen
+ * failed. */
 
 enum { TRIES = 12, PAUSE_US = 4000 };
 
-/* Open a listening socket. Return its descriptor, or -errno after a failed call. Set `met` if another socket was
- * about to listen on the port. */
+/* Open a listening socket. Return its descriptor, or -errno. Set `met` if bind succeeded but listen found the port in
+ * use. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -66,12 +66,12 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (at->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    /* The kernel limits the backlog to net.core.somaxconn. Each torch 1.13 client opens two connections, all at the
-     * same time, and retries only after a second. */
+    /* The kernel cuts the backlog to net.core.somaxconn. The backlog must be long, because all torch 1.13 clients
+     * connect at the same time, twice each, and a dropped client retries only after a second. */
     const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     if (bound && listen(fd, 65535) == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
-                   sizeof(yes)); /* for connections in TIME_WAIT, see above */
+                   sizeof(yes)); /* so that a restarted store can bind the port */
         return fd;
     }
     int error = errno;
@@ -80,7 +80,7 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
     return -error;
 }
 
-/* Sleep for a random time. Two nodes with equal pauses would collide again. */
+/* Sleep for a random time, because two nodes with equal pauses would collide again. */
 static void pause_a_moment(void)
 {
     uint32_t chance = (uint32_t)getpid();
@@ -100,9 +100,8 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try if no address
- * works. If the port is in use, stop the search. Another address of the same name would be a different service, which
- * only a part of the clients would use. */
+/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If the port of
+ * an address is in use, do not try the next address, because some clients would then connect to the wrong service. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -114,9 +113,8 @@ static int listen_on_first(const struct addrinfo *list, bool reuse)
     return fd;
 }
 
-/* Listen on all addresses. Use IPv6 first, because its socket also accepts IPv4 clients. Use IPv4 alone if the kernel
- * has no IPv6. PyTorch's clients try IPv6 first, so with an IPv4 socket alone each client would have one failed
- * attempt. */
+/* Listen on all addresses. An IPv6 socket also accepts IPv4 clients, so IPv4 is used only if the kernel has no IPv6.
+ * PyTorch clients try IPv6 first. */
 static int listen_everywhere(int port)
 {
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
@@ -127,7 +125,7 @@ static int listen_everywhere(int port)
     return listen_on_first(&first, port != 0);
 }
 
-/* Format the failure and its remedy. */
+/* Format the error message with the reason and the remedy. */
 static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[400];
@@ -136,11 +134,11 @@ static ddp_status explain(const char *host, int port, int error, struct ddp_err 
     if (error == EADDRINUSE && port != 0) {
         port_holder_find(port, &holder);
         return ddp_fail(err, DDP_ERR_IO,
-                        "cannot listen on %s: port %d is in use by %s; stop it or choose another port", at,
-                        port, port_holder_words(&holder, who, sizeof(who)));
+                        "cannot listen on %s: port %d is in use by %s; free the port or choose another port",
+                        at, port, port_holder_words(&holder, who, sizeof(who)));
     }
     const char *remedy = error == EADDRNOTAVAIL
-                             ? "; this machine has no such address, 'ip address' lists its addresses"
+                             ? "; choose an address of this host, as listed by 'ip address'"
                          : error == EACCES ? "; choose a port of at least 1024"
                                            : "";
     return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
@@ -171,7 +169,7 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
         snprintf(service, sizeof(service), "%d", port);
         int rc = getaddrinfo(host, service, &hints, &list);
         if (rc != 0)
-            return ddp_fail(err, DDP_ERR_IO, "cannot listen on '%s': cannot resolve this name: %s", host,
+            return ddp_fail(err, DDP_ERR_IO, "cannot listen on '%s': cannot resolve the name: %s", host,
                             rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
         fd = listen_on_first(list, port != 0);
         freeaddrinfo(list);
@@ -181,23 +179,20 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */
 
-/* Without failures: the socket becomes readable -> on_connectable -> accept4 until the queue is empty ->
- * on_client.
+/* Without failures: the socket becomes readable -> on_connectable -> accept4 until the queue is empty -> on_client.
  *
- * If no descriptor is left for the next client, accept4 returns EMFILE or `max` is reached. The client then stays in
- * the kernel's queue. Polling stops, because a readable socket that is not read would make the loop run without a
- * pause. The acceptor tries again when a client leaves, or after a pause. make_room may close clients that have sent
- * no request.
+ * If descriptors run out, accept4 fails with EMFILE, or `open` reaches `max`. The next client then stays in the
+ * kernel's queue. Polling stops, because the loop would otherwise run without a pause. The acceptor tries again when
+ * a client leaves, or after PAUSE_MS. make_room may close clients without a request.
  *
- * uv_listen is not used: on EMFILE, libuv frees a reserve descriptor and uses it to accept and close every waiting
- * client, without a report. `max` is needed because the store may run in the launcher, which needs descriptors to
- * start its workers. */
+ * uv_listen is not used, because on EMFILE libuv accepts and closes all waiting clients without a report. `max`
+ * leaves descriptors free, because the store may run in the launcher, which starts workers. */
 
 enum { PAUSE_MS = 100, AT_ONCE = 64, RESERVE = 64 };
 
 static void on_connectable(uv_poll_t *poll, int status, int events);
 
-/* Return the number of waiting clients. On a listening socket, the kernel reports its accept queue in this field. */
+/* Return the number of clients in the accept queue, which Linux reports in tcpi_unacked of a listening socket. */
 static unsigned waiting_clients(const struct acceptor *a)
 {
     struct tcp_info info = { 0 };
@@ -205,7 +200,7 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Stop to accept for a while. Report each shortage of descriptors once, and only while a client waits. */
+/* Stop accepting for PAUSE_MS. Report each shortage of descriptors once, when a client waits. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -218,14 +213,13 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Return true if the acceptor is closed. on_client may close the acceptor, because the server's last deadline may
- * pass meanwhile. The number of the descriptor may then already belong to another file. */
+/* Return true if acceptor_close was called, possibly by on_client. Then a->fd may already be another file. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
 }
 
-/* Accept a client. Return false if no client waits, or if no descriptor is free. */
+/* Accept a client. Return false if no client waits, or if descriptors have run out. */
 static bool accept_one(struct acceptor *a)
 {
     struct sockaddr_storage peer = { 0 };
@@ -244,7 +238,7 @@ static bool accept_one(struct acceptor *a)
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
         pause_for(a, strerror(errno));
     else if (errno != EAGAIN)
-        return true; /* for example ECONNABORTED: this client has gone, but the next one may be there */
+        return true; /* for example ECONNABORTED: this client has gone, but another client may wait */
     return false;
 }
 
@@ -254,11 +248,11 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
-        continue; /* the socket stays readable for the remaining clients; the accepted ones are
-                   * served first */
+        continue; /* if clients remain, libuv calls this function again after serving the accepted ones */
 }
 
-/* Raise the soft limit of descriptors to the hard limit. A store needs two sockets for each rank of torch 1.13. */
+/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return
+ * the number of descriptors for clients. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -309,17 +303,17 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
 
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
-/* The kernel's tables identify a socket by its inode. Every process shows its descriptors as links such as
- * "socket:[inode]". Without root, only the links of this user's processes are readable, so the message names what was
- * found. A socket that is bound but does not listen is in no table, so its owner is unknown. */
+/* The kernel's tables show the inode of each socket. Each process shows its descriptors as links such as
+ * "socket:[inode]". Without root, only processes of the same user show these links. A bound socket that does not
+ * listen is in no table, so its holder is unknown. */
 
-/* A listener and an old connection, as /proc/net/tcp shows them. Addresses are in the host's byte order. All numbers
- * except uid and inode are hexadecimal:
+/* Two lines of /proc/net/tcp: a listener, and a connection in TIME_WAIT. All numbers except uid and inode are
+ * hexadecimal; addresses are in the byte order of the host:
  *
  *     0: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 31337 1 ...
  *     1: 0100007F:72D8 0100007F:C350 06 00000000:00000000 03:00000B7A 00000000     0        0 0 3 ...
  *
- * Inode 0 means that no process has the socket any more: the kernel waits for late packets (TIME_WAIT). */
+ * Inode 0 means that no process has the socket any more. */
 
 enum { STATE_LISTEN = 0x0a };
 
@@ -333,8 +327,7 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the holder of a port. Connections of a listener have the same port and may come first, so continue until the
- * listener is found. */
+/* Find the holder of a port. A listener is preferred, because its connections have the same port. */
 bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
@@ -345,7 +338,7 @@ bool port_table_find(const char *table, int port, struct port_holder *out)
         const char *end = strchr(line, '\n');
         if (parse_line(line, &row_port, &state, &row) && row_port == port) {
             if (row.inode == 0)
-                out->leftover = out->inode == 0; /* for example TIME_WAIT */
+                out->leftover = out->inode == 0; /* no process has the connection any more (TIME_WAIT) */
             else if (out->inode == 0 || state == STATE_LISTEN)
                 *out = row;
             if (state == STATE_LISTEN)
@@ -367,8 +360,8 @@ static int age_words(char *text, size_t size, long age_s)
                         : snprintf(text, size, ", for %ld h", age_s / 3600);
 }
 
-/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job none", or as "" if the
- * process has no job. */
+/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job none". Write nothing if
+ * the process has no job. */
 static void job_words(char *text, size_t size, const struct port_holder *h)
 {
     if (h->job[0] != '\0')
@@ -376,7 +369,7 @@ static void job_words(char *text, size_t size, const struct port_holder *h)
                  h->by_torchrun ? "torchrun" : "ddprun", h->job);
 }
 
-/* Format "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)". */
+/* Format a process as "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)". */
 static void put_process(const struct port_holder *h, char *text, size_t size)
 {
     char age[40] = "", job[120] = "";
@@ -386,7 +379,7 @@ static void put_process(const struct port_holder *h, char *text, size_t size)
              h->user, age, job, h->command[0] != '\0' ? ": " : "", h->command);
 }
 
-/* Describe the holder as exactly as possible. */
+/* Describe the holder with all known details. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)
@@ -396,7 +389,7 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
     else if (holder->inode != 0)
         snprintf(text, size, "a process of user id %u (its pid is hidden from you)", holder->uid);
     else if (holder->leftover)
-        snprintf(text, size, "old connections that are still closing, for at most a minute");
+        snprintf(text, size, "old connections that close within a minute");
     else
         snprintf(text, size, "a process that is hidden from you");
     return text;
@@ -405,7 +398,7 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
 /* --- port holder, from /proc
  * --------------------------------------------------------------------------------- */
 
-/* Read a whole file of /proc and append a NUL. The caller frees `text`. */
+/* Read a file of /proc into `text`, with a NUL at the end. The caller frees `text`, also after a failure. */
 static bool read_file(const char *path, struct buf *text)
 {
     enum { STEP = 64 * 1024 };
@@ -427,8 +420,7 @@ static bool in_table(const char *path, int port, struct port_holder *out)
     return found;
 }
 
-/* Return true if the process has the socket open. Return false if it has not, or if this process may not open its
- * directory in /proc. */
+/* Return true if the process has the socket open. Return false if not, or if its /proc directory is not readable. */
 static bool has_socket(const char *pid, const char *link_wanted)
 {
     char path[64], target[64];
@@ -457,7 +449,7 @@ static void name_process(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Find the name of the owner. If the uid has no name, `user` stays empty, and the message shows the uid. */
+/* Set `user` to the name of the uid, or leave `user` empty if the uid has no name. */
 static void name_user(struct port_holder *out)
 {
     char space[1024];
@@ -466,7 +458,7 @@ static void name_user(struct port_holder *out)
         snprintf(out->user, sizeof(out->user), "%.31s", found->pw_name);
 }
 
-/* Copy the command line. In /proc/PID/cmdline a NUL ends each word. */
+/* Copy the command line, with spaces instead of NULs and '?' instead of unprintable bytes. */
 static void put_command(struct port_holder *out)
 {
     char path[64];
@@ -482,8 +474,8 @@ static void put_command(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Copy the value of `name` ("RANK=") from an environment, and replace unprintable characters. Do nothing if the
- * variable is unset. */
+/* Copy the value of the variable `name` ("RANK=") from an environment, with '?' instead of unprintable bytes. If the
+ * variable is unset, do nothing. */
 static void put_variable(const struct buf *text, const char *name, char *out, size_t size)
 {
     for (size_t at = 0; at < text->len; at += strlen((char *)text->data + at) + 1)
@@ -494,8 +486,8 @@ static void put_variable(const struct buf *text, const char *name, char *out, si
             *p = '?';
 }
 
-/* Find the job of a worker in its environment, which names the job even after its launcher has ended. Workers of
- * ddprun also have torchrun's variables. */
+/* Set the job of a worker from its environment. Workers of ddprun have torchrun's variables, too, so DDPRUN_JOB
+ * decides between ddprun and torchrun. */
 static void put_job(struct port_holder *out)
 {
     char path[64];
@@ -514,8 +506,8 @@ static void put_job(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Find the age of the process. Its name may contain any byte, so fields are counted after the name. "start" is the
- * 20th, in ticks since boot. */
+/* Compute the age of the process from the field "starttime" of /proc/PID/stat. Count the fields after the last ')',
+ * because the process name may contain any byte. */
 static void put_age(struct port_holder *out)
 {
     char path[64];
@@ -534,8 +526,8 @@ static void put_age(struct port_holder *out)
     buf_free(&uptime);
 }
 
-/* Find the process that has the socket. The search visits every descriptor of every process. This is slow, but
- * happens only once, for an error message. */
+/* Find the process that has the socket open, and fill in its details. The search reads the links of all descriptors
+ * of all processes, which is slow. */
 static void find_process(struct port_holder *out)
 {
     char wanted[64];
@@ -555,8 +547,8 @@ static void find_process(struct port_holder *out)
     put_age(out);
 }
 
-/* Find the holder of a port. An IPv6 socket may block the port for IPv4 as well, but only the table of IPv6 lists the
- * socket. */
+/* Find the holder of a port. The table of IPv6 is searched, too, because an IPv6 socket may hold the port for
+ * IPv4. */
 bool port_holder_find(int port, struct port_holder *out)
 {
     if (!in_table("/proc/net/tcp", port, out)) {

@@ -1,7 +1,7 @@
 /* main.c -- ddp-rendezvous, the store as a daemon.
  *
- * The server has its own thread; the main thread only waits for a signal. Signals are blocked before the server's
- * thread starts and are read with sigwait, so that no handler interrupts a call. */
+ * The server has its own thread; the main thread only waits for a signal with sigwait. The signals are blocked before
+ * the server's thread starts, so that no signal interrupts a call of this thread. */
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "base/events.h"
@@ -28,8 +28,8 @@ static int print_text(const struct daemon_options *o)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Block the signals that stop the daemon. Ignore SIGPIPE, because a lost peer must be an error of write, not the end
- * of the store. */
+/* Block the signals that stop the daemon. Ignore SIGPIPE, so that writing to a closed connection is an error, not the
+ * end of the store. */
 static void block_stop_signals(sigset_t *set)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -39,8 +39,8 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
-/* Report that the store is ready. The line on stdout is for programs: with port 0, only this line shows the port.
- * Connections are accepted before the line is printed. The warning goes to stderr. */
+/* Print the line "listening on ..." on stdout. Programs read the port from this line. Connections are already
+ * accepted. */
 static void announce(const struct daemon_options *o, const struct store_server *server)
 {
     printf("listening on %s\n", store_server_address(server));
@@ -57,8 +57,8 @@ static void print_finding(const struct daemon_options *o, enum log_level level, 
         fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
 }
 
-/* Read the secrets, and print whether the store is open to other hosts. Return false, with a logged error, if the
- * store must not start. */
+/* Read the secrets. Print a finding if other hosts can reach the store without a secret. Return false, with a logged
+ * error, if the store must not start. */
 static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
 {
     struct ddp_err err;
@@ -75,7 +75,7 @@ static bool read_secrets(const struct daemon_options *o, struct secret **secrets
     return false;
 }
 
-/* Wait for the first signal. After that, a second signal has its default effect and ends the process at once. */
+/* Wait for the first signal. A second signal then ends the process at once. */
 static void wait_for_stop(const sigset_t *set)
 {
     int sig = 0;
@@ -88,7 +88,7 @@ static void wait_for_stop(const sigset_t *set)
 /* --- the event log ---------------------------------------------------------------------------------------- */
 
 struct event_log {
-    struct line_file *file; /* NULL = no event log was requested, or the file cannot be opened */
+    struct line_file *file; /* NULL = no event log */
     const char *path;
     bool warned;
 };
@@ -100,7 +100,7 @@ static void warn_of(struct event_log *log, int error)
     log->warned = log->warned || error != 0;
 }
 
-/* Write an event. The server's thread calls this function. Another thread writes the file. */
+/* Append an event to the event log. Called on the server's thread; another thread writes the file. */
 static void on_event(void *user, const char *json)
 {
     struct event_log *log = user;
@@ -114,8 +114,7 @@ static void on_event(void *user, const char *json)
     warn_of(log, line_file_state(log->file).error);
 }
 
-/* Open the event log. If the file cannot be opened, continue without an event log, because the jobs are more
- * important. */
+/* Open the event log. If the file cannot be opened, log a warning and continue without an event log. */
 static void open_events(struct event_log *log, const char *path)
 {
     int error = 0;
@@ -168,7 +167,6 @@ static int serve(const struct daemon_options *o, const struct secret *secrets)
     return EXIT_OK;
 }
 
-/* Set the log's name before parsing, because parsing may report errors. */
 int main(int argc, char **argv)
 {
     struct daemon_options options;

@@ -1,19 +1,19 @@
 /* server.c -- see server.h.
  *
- * The server is one thread and one libuv loop with an acceptor, the clients, one timer, one call before the loop
- * sleeps (on_before_sleep) and one wake-up for the stop. Before the sleep, kept replies are written, and clients do
- * what was not possible during calls of the hub. One timer is sufficient: it is set to the nearest deadline of hub,
- * acceptor and clients.
+ * The server is one thread and one libuv loop with an acceptor, the clients, one timer, a callback before the loop
+ * sleeps (on_before_sleep), and a wake-up for the stop. The timer is set to the next deadline of hub, acceptor and
+ * clients. on_before_sleep writes kept replies and closes doomed clients.
  *
- * Without failures: store_server_start binds and listens on the caller's thread, so that the caller gets the errors,
- * then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends all clients ->
- * the freed() of the last client closes timer and before_sleep -> the loop has no handle left and uv_run returns ->
- * joined, freed.
+ * Start: store_server_start binds and listens on the caller's thread, so that errors are returned, and then starts
+ * the thread, which runs the loop.
+ *
+ * Stop: store_server_stop -> on_stop -> end_all closes the acceptor and all clients -> on_freed of the last client
+ * closes `timer` and `before_sleep` -> uv_run returns, because no handle is left -> the thread is joined.
  *
  * Failures:
- *   - No descriptors are left: see listen.c. This file counts and logs the shortage.
- *   - A client does not read its last bytes during the stop: after STOPPING_MS all remaining clients are
- * aborted. */
+ *
+ *   - Descriptors run out: see listen.c. This file counts and logs the shortage.
+ *   - A client does not read its last replies: all clients are aborted STOPPING_MS after the stop. */
 #include "server/server.h"
 
 #include "base/clock.h"
@@ -38,17 +38,17 @@ enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, NONCE_BYTES = 8, QUEUE_LOOK_
 
 struct store_server {
     uv_loop_t loop;
-    uv_async_t stop_request; /* the only member that other threads use */
+    uv_async_t stop_request; /* the only member that both threads use at the same time */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
     uint64_t timer_at_ms; /* UINT64_MAX = not set */
-    bool caught_up;       /* the timer fired much too late; the input that arrived meanwhile was read */
+    bool caught_up;       /* the timer was much too late; a short timer lets the loop read input first */
     bool stopping;
-    bool stop_asked;         /* used only on the caller's thread */
-    uint64_t linger_ms;      /* set before the stop is requested */
-    uint64_t linger_at_ms;   /* deadline of the wait for nodes; UINT64_MAX = no wait */
-    uint64_t linger_said_ms; /* when to log the wait */
-    uint64_t force_at_ms;    /* when to abort clients; UINT64_MAX = not yet, or done */
+    bool stop_asked;         /* used only by the caller's thread */
+    uint64_t linger_ms;      /* the longest wait for nodes, set before the stop is requested */
+    uint64_t linger_at_ms;   /* end of the wait for nodes; UINT64_MAX = no wait */
+    uint64_t linger_said_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
+    uint64_t force_at_ms;    /* when to abort all clients; UINT64_MAX = never */
     struct listener listener;
     struct acceptor acceptor;
     struct uid_gate uid_gate;
@@ -56,9 +56,9 @@ struct store_server {
     struct hub *hub; /* owned */
     struct gate short_of_fds;
     uv_thread_t thread;
-    char instance[2 * NONCE_BYTES + 1]; /* owned by the hub, like the next two members */
+    char instance[2 * NONCE_BYTES + 1]; /* the hub borrows `instance`, `host` and `endpoint` */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
-    uint64_t looked_ms; /* time of the last check */
+    uint64_t looked_ms; /* time of the last check_queue */
 };
 
 /* --- time ---------------------------------------------------------------------------------------------- */
@@ -81,13 +81,13 @@ static void linger(struct store_server *s, uint64_t now_ms)
         end_all(s);
     } else if (now_ms >= s->linger_said_ms) {
         s->linger_said_ms = UINT64_MAX;
-        log_info("the store waits until %u more node%s read the job's result, at most %.3g s",
-                 hub_nodes(s->hub), hub_nodes(s->hub) == 1 ? " has" : "s have", (double)s->linger_ms / 1000);
+        log_info("the store waits for %u node%s to read the job's result, at most %.3g s", hub_nodes(s->hub),
+                 hub_nodes(s->hub) == 1 ? "" : "s", (double)s->linger_ms / 1000);
     }
 }
 
-/* Finish a turn of the loop, and set the timer. If thousands of commands arrive, the nearest deadline usually moves
- * to a later time. In this case do not set the timer again, because one useless expiry costs less. */
+/* End a turn of the loop, and set the timer if the next deadline is earlier than the timer. A later deadline does not
+ * change the timer, because one useless time-out costs less than setting the timer in each turn. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -102,8 +102,8 @@ static void on_before_sleep(uv_prepare_t *prepare)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Return true after a wake-up that was much too late (clock.h). After such a wake-up, messages that arrived in time
- * are still in the sockets. libuv reads these messages before it runs timers only if libuv slept at that moment. */
+/* Return true if the timer was much too late, because the process was suspended (clock.h). Messages that arrived in
+ * time are then still unread. A short timer lets the loop read them before any deadline is checked. */
 static bool stood_still(struct store_server *s)
 {
     s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
@@ -131,8 +131,8 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Count connections that the kernel dropped. Check at most once a second, and only when a client connects, because a
- * dropped client tries again. */
+/* Count connections that the kernel has dropped, at most once a second. A check when a client connects is enough,
+ * because a dropped client tries again. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
@@ -150,7 +150,6 @@ static void refuse_client(struct store_server *s, int fd, const struct sockaddr 
         log_warn("store client %s: rejected: %s", text, why);
 }
 
-/* The callbacks of the acceptor. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
@@ -181,7 +180,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
                  why, a->open, waiting);
 }
 
-/* Close the last two handles, which ends the loop. */
+/* Close the last two handles after the last client was freed, which ends the loop. */
 static void end_if_empty(struct store_server *s)
 {
     if (!s->stopping || s->clients.map.count > 0)
@@ -197,8 +196,7 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* End all clients. Do not report their ends to the hub, because the hub would report these clients as lost to the
- * members of their barriers. */
+/* End all clients. Do not call hub_disconnect, because the hub would report these clients as lost. */
 static void end_all(struct store_server *s)
 {
     s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
@@ -221,18 +219,17 @@ static void on_stop(uv_async_t *async)
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
-/* Run the loop; the main function of the thread. */
+/* Run the loop until no handle is left. */
 static void run_loop(void *user)
 {
     struct store_server *s = user;
     uv_run(&s->loop, UV_RUN_DEFAULT);
     int left = uv_loop_close(&s->loop);
-    assert(left == 0); /* an open handle is a bug */
+    assert(left == 0); /* an open handle is a bug in this module */
     (void)left;
 }
 
-/* Start the thread with all signals blocked, because the caller's threads handle them. With SIGPIPE blocked, write
- * returns EPIPE. */
+/* Start the thread with all signals blocked, so that other threads of the process receive them. */
 static int start_thread(struct store_server *s)
 {
     sigset_t all, before;
@@ -249,14 +246,14 @@ static void close_handle(uv_handle_t *handle, void *unused)
     uv_close(handle, NULL);
 }
 
-/* Close the handles on the caller's thread, because the server's thread did not start. */
+/* Close all handles, because the server's thread did not start. */
 static void close_handles(struct store_server *s)
 {
     uv_walk(&s->loop, close_handle, NULL);
     run_loop(s);
 }
 
-/* Start serving. Return 0 if the thread runs, or a libuv error; after an error the loop is closed. */
+/* Start the loop and the thread. Return 0, or a libuv error; after an error the loop is closed. */
 static int serve(struct store_server *s)
 {
     int rc = uv_loop_init(&s->loop);
@@ -277,7 +274,7 @@ static int serve(struct store_server *s)
     return rc;
 }
 
-/* Free the hub before the clients' map. The hub may still send replies, which the empty map discards. */
+/* Free the server. Free the hub before the map of clients, because the hub may still send replies. */
 static void server_free(struct store_server *s)
 {
     if (s == NULL)
@@ -290,9 +287,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
-/* Make a text that differs between two stores on the same port, so that a restarted store is not mistaken for the
- * previous store. Without random bytes, use the clock and the pid, because two stores differ in at least one of
- * these. */
+/* Make a text that differs from every other store on the same port, so that agents detect a restarted store. Without
+ * random bytes, use the clock and the pid. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
@@ -301,7 +297,7 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
 
-/* Make the secret key of hash tables, once for all stores of the process. */
+/* Make the key of all hash tables, once for each process. */
 static void make_hash_key(void)
 {
     uint64_t key[2];
@@ -310,8 +306,7 @@ static void make_hash_key(void)
     table_set_hash_key(key);
 }
 
-/* Create the server. The server is the sink of the hub, and the `user` of acceptor and clients. No other module uses
- * the server's members. */
+/* Create the server, and connect hub, acceptor and clients through callbacks. */
 static struct store_server *server_new(const struct store_server_options *o)
 {
     static uv_once_t hash_key_made = UV_ONCE_INIT;
@@ -330,9 +325,8 @@ static struct store_server *server_new(const struct store_server_options *o)
     make_nonce(s->instance);
     uv_once(&hash_key_made, make_hash_key);
     s->hub = hub_new(&limits, &sink);
-    s->clients.host.read_buffer =
-        malloc(CONN_READ_BYTES); /* a separate malloc, because calloc would write to the
-                                                            * whole buffer */
+    /* Use malloc, because calloc would write to all pages of the buffer. */
+    s->clients.host.read_buffer = malloc(CONN_READ_BYTES);
     if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
         server_free(s);
         return NULL;
@@ -351,7 +345,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     return s;
 }
 
-/* Set the address that other hosts use. A store that listens on all addresses uses its host name. */
+/* Set the address for other hosts. If the store listens on all addresses, use the host name. */
 static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;
@@ -396,7 +390,8 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* Set the time to wait for nodes. The thread reads `linger_ms` only after the stop request, so no lock is needed. */
+/* Set the longest wait for nodes. No lock is needed, because the thread reads `linger_ms` only after the stop
+ * request. */
 void store_server_linger(struct store_server *server, uint64_t limit_ms)
 {
     server->linger_ms = limit_ms;

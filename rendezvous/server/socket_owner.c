@@ -1,8 +1,10 @@
 /* socket_owner.c -- see socket_owner.h.
  *
- * A connection is looked up by its two ends without NLM_F_DUMP. This is one access to the kernel's hash table,
- * however many connections the host has. sock_diag answers ENOENT for "no such socket", but also for "no tcp_diag
- * module". So ENOENT is reliable only after a lookup has succeeded; until then, /proc/net/tcp is read as well. */
+ * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds the connection in a
+ * hash table, so the number of connections does not matter.
+ *
+ * ENOENT from sock_diag means "no such socket", or that the module tcp_diag is missing. So ENOENT is used only after
+ * sock_diag has found a socket; before, /proc/net/tcp is read, too. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -18,15 +20,15 @@
 
 /* --- addresses -------------------------------------------------------------------------------------------- */
 
-/* An end of a connection in the form that sock_diag needs. */
+/* One end of a connection, as sock_diag needs it. */
 struct end {
     int family;
-    uint32_t address[4]; /* network byte order; IPv4 uses the first */
-    uint16_t port;       /* network byte order */
-    uint32_t scope;      /* interface of a link-local address, else 0 */
+    uint32_t address[4]; /* in network byte order; IPv4 uses only the first word */
+    uint16_t port;       /* in network byte order */
+    uint32_t scope;      /* index of the interface of a link-local address, else 0 */
 };
 
-/* Convert an address. Return false if its family is not supported. */
+/* Convert an address. Return false if its family is neither IPv4 nor IPv6. */
 static bool end_of(const struct sockaddr *from, struct end *end)
 {
     const struct sockaddr_in *v4 = (const void *)from;
@@ -67,8 +69,8 @@ static int netlink_socket(struct netlink *n, int protocol)
     return n->is_open ? n->fd : -1;
 }
 
-/* Send a request. Drop unread answers to earlier requests first. The answer has arrived when send returns, because
- * the kernel answers on the sender's thread. */
+/* Send a request, after discarding unread answers to earlier requests. The answer can be read at once, because the
+ * kernel answers within send. */
 static bool netlink_ask(int fd, const struct nlmsghdr *question)
 {
     char old[4096];
@@ -77,7 +79,7 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
     return fd >= 0 && send(fd, question, question->nlmsg_len, 0) == (ssize_t)question->nlmsg_len;
 }
 
-/* Find where an address is, with the same request as `ip route get`. */
+/* Find whether an address belongs to this host, with the request of `ip route get`. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
     const uint16_t bytes = end->family == AF_INET ? 4 : 16;
@@ -112,23 +114,21 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the kernel uses the address as the source of packets to that same address. This check needs no
- * netlink, but fails for a second IPv4 address of one network. bind cannot replace this check, because with
- * net.ipv4.ip_nonlocal_bind=1 bind succeeds for any address. */
+/* Return true if the kernel chooses the address as the source of packets to the same address. Only an address of this
+ * host is chosen. The check needs no netlink, but fails for a second IPv4 address in the same network. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
     struct end chosen;
     socklen_t len = sizeof(from);
     to.ss_family = (sa_family_t)end->family;
-    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* connect needs a port; its offset is the same in both
-                                                       * families */
+    ((struct sockaddr_in *)&to)->sin_port =
+        htons(9); /* any port; the port has the same offset in both families */
     if (end->family == AF_INET)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else
         memcpy(&((struct sockaddr_in6 *)&to)->sin6_addr, end->address, sizeof(end->address));
-    ((struct sockaddr_in6 *)&to)->sin6_scope_id =
-        end->scope; /* an IPv4 end has scope 0 and address words of 0 */
+    ((struct sockaddr_in6 *)&to)->sin6_scope_id = end->scope; /* harmless for IPv4, where scope is 0 */
     int fd = socket(end->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return true;
@@ -165,7 +165,7 @@ struct question {
     struct inet_diag_req_v2 body;
 };
 
-/* One datagram from the kernel. A list of the listeners on one port fits in a few datagrams. */
+/* A datagram from the kernel. */
 union answer {
     struct nlmsghdr head;
     char room[16384];
@@ -189,12 +189,12 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
     return netlink_ask(netlink_socket(&o->diag, NETLINK_SOCK_DIAG), &q.head);
 }
 
-/* States of a connection that its process has not closed. After a shutdown of the sending direction (FIN_WAIT), the
- * socket still has an inode. close(2) removes the inode. */
+/* TCP states in which a process still has the socket open. After shutdown(2), a socket in FIN_WAIT still has an
+ * inode. close(2) removes the inode. */
 enum { CONNECTED = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 };
 
-/* Read the owner of a socket that a process holds in one of `states`. The kernel reads the uid before the inode, so a
- * socket that is closed meanwhile has no inode here. */
+/* Read the owner of a socket that is in one of `states`. Return false if the socket has no inode, because a process
+ * has closed it. */
 static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct socket_owner *owner)
 {
     const struct inet_diag_msg *msg = NLMSG_DATA(head);
@@ -226,8 +226,7 @@ static enum socket_state diag_find(struct socket_owners *o, const struct end *ne
 
 /* --- /proc/net/tcp ---------------------------------------------------------------------------------------- */
 
-/* Format an end as "0100007F:72D8": the address as words of the host, the port as a number. With `mapped`, format an
- * IPv4 address as in the table of IPv6. */
+/* Format an end as in /proc/net/tcp: "0100007F:72D8". With `mapped`, format an IPv4 address as in /proc/net/tcp6. */
 static void print_end(const struct end *end, bool mapped, char text[static 48])
 {
     const uint32_t *a = end->address;
@@ -266,7 +265,7 @@ static enum socket_state table_find(const char *path, const struct end *near, co
     return found;
 }
 
-/* Find the owner in /proc. An IPv4 connection of an IPv6 socket is listed in tcp6. */
+/* Find the owner in /proc. tcp6 is read, too, because it lists the IPv4 connections of IPv6 sockets. */
 static enum socket_state tables_find(const struct end *near, const struct end *far,
                                      struct socket_owner *owner)
 {
@@ -276,7 +275,7 @@ static enum socket_state tables_find(const struct end *near, const struct end *f
     if (four == SOCKET_OPEN)
         return four;
     const enum socket_state six = table_find("/proc/net/tcp6", near, far, owner);
-    return near->family == AF_INET && six == SOCKET_UNKNOWN ? four : six; /* a kernel without IPv6 */
+    return near->family == AF_INET && six == SOCKET_UNKNOWN ? four : six; /* this kernel has no IPv6 */
 }
 
 /* --- the calls -------------------------------------------------------------------------------------------- */
@@ -291,7 +290,7 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Read all answers to one request. Return SOCKET_UNKNOWN if the kernel did not answer. */
+/* Read all answers to one request. Return SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -317,7 +316,7 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
     }
 }
 
-/* Find a listener. IPv6 sockets are listed separately, including those that accept IPv4 connections. */
+/* Find a listener. IPv6 sockets, which may accept IPv4 connections, are in a separate list. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner)
 {
@@ -339,17 +338,17 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* A connection that its owner closed before it was accepted is rejected, because its user is no longer known: another
- * user could send a request and close. After a reset, the addresses are free again, and the kernel may report the
- * user of a newer connection with the same addresses. */
+/* A connection that was closed before accept is rejected, because its user is unknown: another user could send a
+ * request and close at once. After a reset, the kernel may report the user of a newer connection with the same
+ * addresses. */
 
 static bool is_ours(int64_t uid)
 {
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return true if the connection was reset. A reset connection has no peer. Until a reset, no other connection has the
- * same two addresses. So an answer before this check belongs to this connection. */
+/* Return true if the connection was reset. Call this function after socket_owner_find: only a connection that still
+ * has a peer now cannot have been replaced by a newer connection before. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;
@@ -377,21 +376,21 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
     if (g->insecure || (state == SOCKET_OPEN && is_ours(owner.uid)))
         return true;
     if (state == SOCKET_OPEN)
-        snprintf(
-            why, UID_GATE_WHY_MAX,
-            "its owner is uid %u, but this store serves only uid %u and root; --insecure serves every user",
-            owner.uid, (unsigned)geteuid());
+        snprintf(why, UID_GATE_WHY_MAX,
+                 "connection of uid %u: this store serves only uid %u and root; use --insecure to serve "
+                 "every user",
+                 owner.uid, (unsigned)geteuid());
     else if (state == SOCKET_CLOSED && place == THIS_HOST)
-        snprintf(why, UID_GATE_WHY_MAX, "its owner is unknown, because it was closed before it was accepted");
+        snprintf(why, UID_GATE_WHY_MAX, "connection of an unknown user: closed before it was accepted");
     else if (place == THIS_HOST)
-        snprintf(
-            why, UID_GATE_WHY_MAX,
-            "its owner is unknown, because neither sock_diag nor /proc/net/tcp answers; --insecure serves "
-            "every user");
+        snprintf(why, UID_GATE_WHY_MAX,
+                 "connection of an unknown user: neither sock_diag nor /proc/net/tcp answers; use --insecure "
+                 "to serve "
+                 "every user");
     else
         snprintf(why, UID_GATE_WHY_MAX,
-                 "its host is unknown, because netlink does not answer; "
-                 "--insecure serves every user");
+                 "connection of an unknown host: netlink does not answer; "
+                 "use --insecure to serve every user");
     return false;
 }
 

@@ -619,7 +619,7 @@ Test(loopback_nodes, a_stopped_host_keeps_its_store_until_the_others_have_ended)
     START(SH, "[ $RANK = 0 ] || trap '" AT_GATE "; exit 0' TERM; echo ready; while sleep 0.05; do :; done");
     until_both_run();
     run_signal(loopback_node[0], SIGTERM);
-    until_said(0, "the store waits until 1 more node has read the job's result");
+    until_said(0, "the store waits for 1 node to read the job's result");
     gate_open();
     finish();
     expect_codes(128 + SIGTERM, 128 + SIGTERM);

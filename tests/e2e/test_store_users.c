@@ -206,15 +206,14 @@ Test(store_users, a_refused_user_is_logged_once_and_listed)
         run_command((const char *const[]){ bin("ddpctl"), "--addr", at, "rejects", NULL }, NULL);
     cr_expect_eq(listed.exit_code, 0, "%s", listed.err);
     cr_expect_not_null(strstr(listed.out, "user"), "%s", listed.out);
-    cr_expect_not_null(
-        strstr(listed.out, "its owner is uid 65534, but this store serves only uid 0 and root"), "%s",
-        listed.out);
+    cr_expect_not_null(strstr(listed.out, "connection of uid 65534: this store serves only uid 0 and root"),
+                       "%s", listed.out);
     run_free(&listed);
     run_signal(d.process, SIGTERM);
     struct run_result r = run_wait(d.process);
-    const char *line = strstr(r.err, "rejected: its owner is uid 65534");
+    const char *line = strstr(r.err, "rejected: connection of uid 65534");
     cr_assert_not_null(line, "%s", r.err);
-    cr_expect_null(strstr(line + 1, "rejected: its owner is uid 65534"), "%s", r.err);
+    cr_expect_null(strstr(line + 1, "rejected: connection of uid 65534"), "%s", r.err);
     run_free(&r);
 }
 
@@ -345,7 +344,7 @@ Test(store_users, a_job_s_store_refuses_another_user)
     struct run_result r = greet_from_job("--max_restarts=0");
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "answer: 0 bytes"), 1, "%s%s", r.out, r.err);
-    cr_expect_not_null(strstr(r.err, "rejected: its owner is uid 65534"), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "rejected: connection of uid 65534"), "%s", r.err);
     run_free(&r);
 }
 

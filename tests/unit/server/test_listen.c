@@ -86,7 +86,7 @@ Test(port_table, says_as_much_as_is_known)
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .inode = 1, .uid = 1001 }, text, sizeof(text)),
                      "a process of user id 1001 (its pid is hidden from you)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .leftover = true }, text, sizeof(text)),
-                     "old connections that are still closing, for at most a minute");
+                     "old connections that close within a minute");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ 0 }, text, sizeof(text)),
                      "a process that is hidden from you");
 }

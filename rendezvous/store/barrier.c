@@ -1,11 +1,11 @@
 /* barrier.c -- see barrier.h.
  *
- * The table `machine` has one function (a cell) for each state and event. A cell returns the next state, and step()
- * stores that state. Cells call other modules only through barrier_env, so a test needs no connection.
+ * The table `machine` has one function (a cell) for each state and event. A cell returns the next state, which step()
+ * stores. Cells call other modules only through barrier_env.
  *
- * An open barrier has two bitmaps, for members and for arrivals. An open barrier without waiting ranks is freed, so
- * there are never more open barriers than waiting connections. A passed barrier keeps its struct. A failed barrier
- * also keeps its report and bitmaps, because late members get the report. */
+ * A barrier has two bitmaps: its members, and the members that have arrived. A passed barrier keeps only its struct
+ * and its name. A failed barrier keeps its bitmaps and its report, too, because members that arrive late get the
+ * report. */
 #include "store/barrier.h"
 
 #include "base/text.h"
@@ -15,10 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A barrier has two memory blocks. The first block holds the struct and the name, the second block both bitmaps.
- * After a barrier is passed, the bitmaps are freed and the name stays. At 100,000 ranks the bitmaps take 25 KB, the
- * first block less than 200 bytes. If the bitmaps stayed, a job that passes one barrier a second would fill the store
- * in a week. */
+/* A barrier has two blocks of memory: the struct with the name, and both bitmaps. The bitmaps of a passed barrier are
+ * freed, because at 100,000 ranks they take 25 KB, the struct and the name less than 200 bytes. */
 
 static bool bit(const uint8_t *bits, uint32_t rank)
 {
@@ -35,7 +33,7 @@ static void clear_bit(uint8_t *bits, uint32_t rank)
     bits[rank / 8] &= (uint8_t) ~(1u << rank % 8);
 }
 
-/* Check whether `rank` is a member. A barrier whose bitmaps are freed has no members. */
+/* Return true if `rank` is a member. A passed barrier has no members. */
 bool barrier_needs(const struct barrier *barrier, uint32_t rank)
 {
     return barrier->is_member != NULL && rank < barrier->world_size && bit(barrier->is_member, rank);
@@ -53,13 +51,13 @@ static size_t bitmap_bytes(uint32_t world_size)
     return (world_size + 7) / 8;
 }
 
-/* Return the bytes charged for the struct and the name. The same amount is returned to the quota when both are freed. */
+/* Return the bytes that the struct and the name charge to the quota. */
 static uint64_t barrier_cost(struct slice name)
 {
     return sizeof(struct barrier) + name.len;
 }
 
-/* Free the bitmaps. A passed barrier needs only its name. */
+/* Free the bitmaps. */
 static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
 {
     if (barrier->is_member != NULL)
@@ -68,8 +66,7 @@ static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
     barrier->is_member = barrier->has_arrived = NULL;
 }
 
-/* Free a barrier. No other function frees a barrier. The barrier must be in no table and in no list, and no rank may
- * have a seat in it. */
+/* Free a barrier that is in no list and in no table, and that has no seats. No other function frees barriers. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_forget_roll(quota, barrier);
@@ -98,8 +95,8 @@ static struct barrier *alloc(struct quota *quota, const struct barrier_call *cal
     return barrier;
 }
 
-/* Create a barrier with the name and the world size of `call`, without members, charged to `quota`. The caller frees
- * the barrier with barrier_free. Return NULL if memory or quota is short. */
+/* Create a barrier with the name and the world size of `call`, but without members. Return NULL if memory or quota is
+ * short. */
 static struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call)
 {
     struct barrier *barrier = alloc(quota, call);
@@ -118,8 +115,7 @@ static struct barrier *barrier_new(struct quota *quota, const struct barrier_cal
 
 /* --- arrivals ------------------------------------------------------------------------------------------- */
 
-/* Mark a rank as arrived. `arrived` grows only if the bit was 0, because a rank may arrive twice after its connection
- * broke. */
+/* Mark a rank as arrived. Count a rank only once, because it may arrive again on a new connection. */
 static void barrier_tick_off(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived += !bit(barrier->has_arrived, rank);
@@ -132,15 +128,14 @@ static void barrier_strike_out(struct barrier *barrier, uint32_t rank)
     clear_bit(barrier->has_arrived, rank);
 }
 
-/* Free the seat. Call this function before notifying the owner of the seat, because the owner may enter another
- * barrier in its next request. */
+/* Free the seat. Call this function before answering, because the owner may then enter another barrier. */
 static void barrier_stand_up(struct barrier_seat *seat)
 {
     list_remove(&seat->node);
     seat->barrier = NULL;
 }
 
-/* Give the rank of `call` a seat and mark the rank as arrived. The rank stays marked after its seat is free. */
+/* Put the rank of `call` on the seat, and mark the rank as arrived. */
 static void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat,
                              const struct barrier_call *call)
 {
@@ -150,14 +145,14 @@ static void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat,
     barrier_tick_off(barrier, call->rank);
 }
 
-/* Return the rank at index `i` of the call's list. */
+/* Return entry `i` of the list of members in `call`. */
 static uint32_t barrier_member_at(const struct barrier_call *call, size_t i)
 {
     return get_u32((const uint8_t *)call->members.data + 4 * i);
 }
 
-/* Set the members of a new barrier from the list of its first caller. An empty list means all ranks of the world. A
- * rank may be in the list twice. */
+/* Set the members of a new barrier to the list of the first call. An empty list means all ranks. A list may name a
+ * rank twice. */
 static void barrier_take_members(struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4, all = n == 0 ? call->world_size : n;
@@ -168,9 +163,8 @@ static void barrier_take_members(struct barrier *barrier, const struct barrier_c
     }
 }
 
-/* Return true if the list of a later caller has exactly the barrier's members. A rank may be in the list twice. To
- * count distinct ranks without a second bitmap, the function clears each counted member bit and then sets these bits
- * again. */
+/* Return true if the list of a later call has the same members as the barrier. A list may name a rank twice. To count
+ * each rank once without another bitmap, the loop clears the bits of counted ranks; the last loop sets them again. */
 static bool barrier_has_same_members(const struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4;
@@ -188,7 +182,7 @@ static bool barrier_has_same_members(const struct barrier *barrier, const struct
 }
 
 #define TEN_YEARS_MS \
-    (10ll * 365 * 24 * 3600 * 1000) /* longer timeouts are cut to this value, so that sums stay small */
+    (10ll * 365 * 24 * 3600 * 1000) /* longer timeouts are cut to this value, so that sums cannot overflow */
 
 enum { BARRIER_END_MAX = 800 };
 
@@ -203,15 +197,15 @@ struct event {
 
 typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
 
-/* Open the barrier at the first arrival. If a member has already ended, the barrier fails at once. */
+/* Open a new barrier. If a member has ended already, fail the barrier. */
 static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* Reject an arrival at a passed barrier. Without this rule, a rank that is one step behind could meet ranks of the
- * next step. */
+/* Reject an arrival at a passed barrier, because a rank that is one step late could otherwise meet ranks of the next
+ * step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* Remove a waiting rank. When the last waiting rank leaves, the barrier is freed with its deadline. */
+/* Free the seat of a rank that stops waiting. If no rank waits any more, free the barrier. */
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
@@ -232,8 +226,7 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 
 /* --- by name -------------------------------------------------------------------------------------------- */
 
-/* Find a barrier by its name, in any state. A rank that is late for a passed or failed barrier must get an error and
- * must not open a new barrier. */
+/* Find a barrier by its name, in any state. */
 static struct barrier *find_barrier(const struct barriers *b, struct slice name)
 {
     struct table_node *node = table_find(&b->by_name, name, table_hash(name));
@@ -248,7 +241,7 @@ static struct barrier *make_barrier(struct barriers *b, const struct barrier_cal
     return barrier;
 }
 
-/* Remove the barrier from the table and free it. */
+/* Remove a barrier from the table and free it. */
 static void drop(struct barriers *b, struct barrier *barrier)
 {
     table_remove(&b->by_name, &barrier->node);
@@ -257,15 +250,15 @@ static void drop(struct barriers *b, struct barrier *barrier)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Remove the barrier from the list of open barriers. The name stays in the table. */
+/* Remove a barrier from the list of open barriers. */
 static void close_barrier(struct barriers *b, struct barrier *barrier)
 {
     list_remove(&barrier->open);
     b->open_count--;
 }
 
-/* Answer all waiting ranks. The barrier is closed first, because code that `answer` calls must not find it in the
- * list of open barriers. */
+/* Answer all waiting ranks. Close the barrier before, because `answer` may call functions that use the list of open
+ * barriers. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
     close_barrier(b, barrier);
@@ -276,7 +269,7 @@ static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier
     }
 }
 
-/* Log `what` with the name of the barrier, for operators. */
+/* Log "barrier NAME" and `what`. */
 static void log_end(struct barriers *b, struct barrier *barrier, const char *what)
 {
     struct buf line = { 0 };
@@ -286,7 +279,7 @@ static void log_end(struct barriers *b, struct barrier *barrier, const char *wha
     buf_free(&line);
 }
 
-/* Fail the barrier and answer all waiting ranks. If memory for the report is short, the answer has no text. */
+/* Fail the barrier and answer all waiting ranks. If memory is short, the report is empty. */
 static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barrier,
                                        enum barrier_outcome outcome, const char *because)
 {
@@ -300,7 +293,7 @@ static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barri
     return BARRIER_FAILED;
 }
 
-/* Release all waiting ranks and free the bitmaps. */
+/* Release all waiting ranks, and free the bitmaps. */
 static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
 {
     if (b->env.ended != NULL)
@@ -326,8 +319,8 @@ static enum barrier_state stays(struct barriers *b, struct barrier *barrier, con
     return barrier->state;
 }
 
-/* Insert the barrier in the list of open barriers, which is sorted by deadline. The search begins at the end, because
- * most new deadlines are later than all others. */
+/* Insert the barrier into the list of open barriers, which is sorted by deadline. Begin at the end, because a new
+ * deadline is usually the latest one. */
 static void open_barrier(struct barriers *b, struct barrier *barrier, const struct barrier_call *call)
 {
     int64_t timeout_ms = call->timeout_ms < TEN_YEARS_MS ? call->timeout_ms : TEN_YEARS_MS;
@@ -341,8 +334,7 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
     b->open_count++;
 }
 
-/* Fail the barrier because `rank` has ended. The rank is marked as not arrived, even if it had arrived before it
- * ended. The report begins with how the rank ended, because the end of the rank is the cause. */
+/* Fail the barrier because the member `rank` has ended. The rank no longer counts as arrived. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
     char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];
@@ -372,9 +364,9 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
     const struct barrier_call *call = event->call;
     const char *why = NULL;
     if (!barrier_has_same_members(barrier, call))
-        why = "is misused: other ranks have joined it with other members";
+        why = "is misused: earlier calls have another list of members";
     else if (barrier_has(barrier, call->rank))
-        why = "is misused: this rank has already joined it on another connection";
+        why = "is misused: this rank already waits on another connection";
     if (why != NULL) {
         answer_misuse(b, event->seat, call->name, why);
         return BARRIER_OPEN;
@@ -385,18 +377,20 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
 
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    answer_misuse(b, event->seat, event->call->name,
-                  "is misused: it has been passed before, and each name can be used only once");
+    answer_misuse(
+        b, event->seat, event->call->name,
+        "is misused: the name was used before, and the barrier was passed; use each name only once");
     return barrier->state;
 }
 
-/* Answer a member that arrives after the failure with the report. Each member gets the report once. A second call of
- * the same rank is misuse of the name. */
+/* Answer a member that arrives after the failure with the report. If the rank gets the report a second time, the call
+ * is misuse, because the rank uses the name again. */
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
-        answer_misuse(b, event->seat, event->call->name,
-                      "is misused: it has failed before, and each name can be used only once");
+        answer_misuse(
+            b, event->seat, event->call->name,
+            "is misused: the name was used before, and the barrier failed; use each name only once");
     } else {
         barrier_tick_off(barrier, event->call->rank);
         b->env.answer(b->env.user, event->seat, barrier->outcome, buf_slice(&barrier->report));
@@ -446,25 +440,25 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* Return the error of a call that is wrong in every state of the barrier, or NULL. */
+/* Return what is wrong with the call itself, or NULL. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;
     if (call->timeout_ms < 0)
         return "is misused: the timeout is negative";
     if (call->members.len % 4 != 0)
-        return "is misused: the list of members is cut off";
+        return "is misused: the list of members is incomplete";
     if (call->rank >= call->world_size)
-        return "is misused: a rank is outside the world";
+        return "is misused: this rank is not below the world size";
     for (size_t i = 0; i < call->members.len / 4; i++) {
         if (barrier_member_at(call, i) >= call->world_size)
-            return "is misused: a member is outside the world";
+            return "is misused: a member is not below the world size";
         is_member = is_member || barrier_member_at(call, i) == call->rank;
     }
     return is_member ? NULL : "is misused: this rank is not a member";
 }
 
-/* Handle the arrival of a rank. The first arrival creates the barrier in the state NEW. */
+/* Process the arrival of a rank. The first arrival creates the barrier. */
 bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call)
 {
     const char *why = find_misuse(call);
@@ -486,8 +480,8 @@ void barriers_leave(struct barriers *b, struct barrier_seat *seat)
         step(b, seat->barrier, &(struct event){ .type = BARRIER_LEAVES, .seat = seat });
 }
 
-/* Fail all open barriers that need the rank. Saving `next` is enough, because a step removes no other barrier from
- * the list. */
+/* Fail each open barrier of which the rank is a member. `next` is read before the step, because the step may remove
+ * the barrier from the list. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
 {
     struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
@@ -497,7 +491,7 @@ void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
     }
 }
 
-/* Cancel an open barrier. An unused name stays free for later use. */
+/* Cancel an open barrier. Do not create a barrier for an unknown name. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms)
 {
     struct barrier *barrier = find_barrier(b, name);
@@ -512,7 +506,7 @@ uint64_t barriers_deadline(const struct barriers *b)
     return list_is_empty(&b->open) ? UINT64_MAX : LIST_ENTRY(b->open.next, struct barrier, open)->deadline_ms;
 }
 
-/* Fail each barrier whose deadline has passed. The loop ends because each step removes the first barrier of the list. */
+/* Fail each open barrier whose deadline has passed. The step removes the barrier from the list, so the loop ends. */
 void barriers_tick(struct barriers *b, uint64_t now_ms)
 {
     while (barriers_deadline(b) <= now_ms)
@@ -529,8 +523,7 @@ bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier
     return table_init(&b->by_name);
 }
 
-/* Free all barriers without answering. The waiting sessions are workers of the old attempt, and the caller closes
- * these sessions. */
+/* Free all barriers without an answer. The caller closes the waiting sessions, which belong to the old attempt. */
 void barriers_clear(struct barriers *b)
 {
     struct table_node *node = table_next(&b->by_name, NULL);

@@ -1,16 +1,17 @@
-/* barrier.h -- named barriers of any subset of ranks. Each name is valid once, and the first arrival starts the deadline.
+/* barrier.h -- named barriers of any ranks. The first arrival opens a barrier and sets its deadline. A name is used
+ * only once.
  *
  *     (empty) --first arrival--> OPEN --last arrival--> RELEASED
  *        ^                         |  \--time up, a member's process ended, cancelled--> FAILED
  *        '------- last one leaves -'
  *
- * If all waiting ranks leave (CANCEL_WAIT, disconnect), the barrier is freed and its name can be used again. A name
- * cannot be used again after RELEASED or FAILED. A member that arrives after FAILED gets the same outcome and report
- * as the other members. A new attempt frees all names.
+ * If all waiting ranks leave (CANCEL_WAIT, disconnect), the barrier is freed, and its name can be used again. After
+ * RELEASED or FAILED, a name cannot be used again. A member that arrives after FAILED gets the same outcome and
+ * report as the other members. A new attempt frees all names.
  *
- * A seat is the place of a waiting rank in a barrier. A rank arrives with a `struct barrier_seat`, which the
- * connection of the rank owns. Every rank gets its answer through `answer`. The arriving rank may get its answer
- * before barriers_arrive returns. */
+ * The connection of a rank owns a seat, `struct barrier_seat`, for at most one barrier at a time. While the rank
+ * waits, its seat is in the list of the barrier. Every rank gets its answer through `answer`, possibly before
+ * barriers_arrive returns. */
 #ifndef RENDEZVOUS_STORE_BARRIER_H
 #define RENDEZVOUS_STORE_BARRIER_H
 
@@ -21,13 +22,12 @@
 
 #include <stdint.h>
 
-/* The members and arrivals of one barrier. Private to the barriers.
+/* The members of a barrier, and those that have arrived. Private to barrier.c.
  *
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
  *
- * Bitmaps keep a world of 100,000 ranks small. Every arrival checks one bit of each bitmap. The counts `members` and
- * `arrived` are equal when the last member has arrived. */
+ * Bitmaps are small even for 100,000 ranks. The barrier is complete when `arrived` equals `members`. */
 
 enum barrier_outcome { /* values of the protocol */
                        BARRIER_RELEASED = 0,
@@ -40,54 +40,54 @@ enum barrier_outcome { /* values of the protocol */
 enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
 struct barrier {
     struct table_node node; /* by name */
-    struct list open;       /* link in barriers.open, which has the earliest deadline first */
-    struct list seats;      /* seats of the waiting ranks */
+    struct list open;       /* link in barriers.open, sorted by deadline */
+    struct list seats;      /* list of the seats of waiting ranks */
     enum barrier_state state;
-    enum barrier_outcome outcome; /* once FAILED */
-    uint32_t world_size;          /* ranks the bitmaps have room for */
-    uint32_t members, arrived;    /* how many */
-    uint8_t *is_member;           /* owned bitmap; NULL after the barrier was passed */
-    uint8_t *has_arrived;         /* second half of the memory of is_member */
+    enum barrier_outcome outcome; /* valid in BARRIER_FAILED */
+    uint32_t world_size;          /* number of bits in each bitmap */
+    uint32_t members, arrived;    /* number of bits set in each bitmap */
+    uint8_t *is_member;           /* owned; NULL = the barrier was passed */
+    uint8_t *has_arrived;         /* in the same block of memory as is_member */
     uint64_t began_ms, deadline_ms;
-    struct buf report; /* once FAILED: the JSON that every member gets */
+    struct buf report; /* valid in BARRIER_FAILED: the JSON report for all members */
     char name[];
 };
 
-/* Embedded in a connection, zeroed before first use. */
+/* A member of the connection's struct. Set all bytes to zero before the first use. */
 struct barrier_seat {
     struct list node;
-    struct barrier *barrier; /* NULL = not seated */
-    uint32_t rank;           /* while seated: rank of the owner */
+    struct barrier *barrier; /* NULL = the rank waits at no barrier */
+    uint32_t rank;           /* the rank that waits, if `barrier` is not NULL */
 };
 
 struct barrier_env {
     void *user;
-    /* Send the answer to the owner of `seat`. The seat is already free. `json` is empty for RELEASED and valid only
-     * during the call. */
+    /* Answer the rank that waited on `seat`. The seat is free already. `json` is borrowed for the call, and empty for
+     * RELEASED. */
     void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
-    /* Append the JSON report of a failure to `out`. Append nothing when memory is short. `because` continues the
-     * sentence "barrier NAME ...". All members get the report. For BARRIER_MISUSE `barrier` is NULL, and only the
-     * caller gets the report. */
+    /* Append the JSON report of a failure to `out`, or nothing if memory is short. `because` continues the sentence
+     * "barrier NAME ...". For BARRIER_MISUSE, `barrier` is NULL, and only the calling rank gets the report. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
                    const char *because, struct buf *out);
-    /* Write a sentence that states how the process of `rank` ended, without a full stop, cut to `size`. */
+    /* Write how the process of `rank` ended: a sentence without a full stop, in at most `size` bytes with the NUL. */
     void (*end_of)(void *user, uint32_t rank, char *text, size_t size);
     bool (*has_ended)(void *user, uint32_t rank);
     void (*log)(void *user, const char *line);
-    /* Report that the barrier fails because its member `rank` has ended. Waiting ranks still have their seats. NULL =
-     * no observer. */
+    /* Called before a barrier fails because the member `rank` has ended. The waiting ranks still have their seats.
+     * NULL = not called. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
-    /* Report to the event log that a barrier was opened or ends. Waiting ranks still have their seats, in the order
-     * of arrival. `why` continues the sentence "barrier NAME ..." and is empty for RELEASED. NULL = no observer. */
+    /* Called after a barrier was opened, and before a barrier ends, for the event log. The waiting ranks still have
+     * their seats, in the order of arrival. `why` continues the sentence "barrier NAME ..." and is empty for
+     * RELEASED. NULL = not called. */
     void (*opened)(void *user, const struct barrier *barrier);
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
 
-/* One call of BARRIER_NAMED. Slices are borrowed. */
+/* A BARRIER_NAMED request. Slices are borrowed for the call. */
 struct barrier_call {
     struct slice name;
     int64_t timeout_ms;
-    struct slice members; /* u32 ranks, little-endian; empty = all ranks */
+    struct slice members; /* u32 each, little-endian; empty = all ranks */
     uint32_t rank;
     uint32_t world_size;
     uint64_t now_ms;
@@ -121,21 +121,21 @@ struct barriers {
     uint32_t open_count;
 };
 
-/* Initialise without barriers. Return false when memory is short. */
+/* Initialize without barriers. Return false if memory is short. */
 bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env);
 void barriers_free(struct barriers *b);
-/* Free all barriers and seats without sending an answer, because a new attempt begins. */
+/* Free all barriers and seats without an answer, because a new attempt begins. */
 void barriers_clear(struct barriers *b);
 
-/* Handle the arrival of a rank. Return false, without an answer, when memory or quota is short. */
+/* Process the arrival of a rank. Return false, without an answer, if memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call);
 void barriers_leave(struct barriers *b, struct barrier_seat *seat);
-/* Fail every open barrier that needs `rank`, because the process of this rank has ended. */
+/* Fail every open barrier that has the member `rank`, because the process of this rank has ended. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);
-/* Cancel an open barrier. The report names `who`. Return false when no barrier of this name is open. */
+/* Cancel an open barrier. `who` is a name for the report. Return false if no barrier with this name is open. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms);
 
-/* Return the earliest deadline, when barriers_tick must be called; UINT64_MAX = never. */
+/* Return the earliest deadline of an open barrier; UINT64_MAX = none. barriers_tick must be called at this time. */
 uint64_t barriers_deadline(const struct barriers *b);
 void barriers_tick(struct barriers *b, uint64_t now_ms);
 

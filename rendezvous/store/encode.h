@@ -3,9 +3,10 @@
  *     put_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
  *     put_i64(out, -1)     ->  ff ff ff ff ff ff ff ff
  *
- * Integers are little-endian on every machine. A blob is a u64 length, followed by that many bytes. The put_
- * functions append to a buffer. These functions return false if memory is short. The buffer may then end with half a
- * message, and the caller must discard the buffer. The get_ functions read from memory that the caller has
+ * Integers are little-endian on every machine. A blob is a u64 length, followed by this number of bytes.
+ *
+ * The put_ functions append to a buffer and return false if memory is short. After a failure the caller must discard
+ * the buffer, because it may end with half a message. The get_ functions read from memory whose length the caller has
  * checked. */
 #ifndef RENDEZVOUS_ENCODE_H
 #define RENDEZVOUS_ENCODE_H
@@ -16,8 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Write an integer with memcpy, because integers on the wire are not aligned. The compiler replaces the memcpy by one
- * store. (gcc 12 does not replace a loop over the bytes, which took a fifth of the decoding time.) */
+/* Write an integer of `bytes` bytes to an unaligned address. The compiler turns the memcpy into one store; gcc 12
+ * would keep a loop over the bytes. */
 static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
 {
     const uint64_t le = htole64(value);
@@ -62,7 +63,7 @@ static inline bool put_i64(struct buf *out, int64_t value)
     return put_u64(out, (uint64_t)value);
 }
 
-/* Append a length and bytes. If the second append fails, the buffer ends with half a message. */
+/* Append a blob. After a failure, the buffer may have only the length. */
 static inline bool put_blob(struct buf *out, struct slice bytes)
 {
     return put_u64(out, bytes.len) && buf_append(out, bytes.data, bytes.len);

@@ -1,14 +1,14 @@
 /* entry.c -- see entry.h.
  *
- * The quota is charged before malloc, and the same amount is returned when the memory is freed. Both amounts are
- * computed from the entry (key length, room, capacity, items), so the amounts cannot differ. */
+ * Memory is charged to the quota before it is allocated. The charge is computed from the entry (key length, room,
+ * capacity, items), so the same charge is returned when the memory is freed. */
 #include "store/entry.h"
 
 #include <stdlib.h>
 
 enum {
-    VALUE_MIN = 24, /* smallest room for a value; has space for any counter, so ADD allocates only once */
-    ROOM_MAX = 512, /* a longer value has its own block, because room is freed only with the entry */
+    VALUE_MIN = 24, /* least room for a value, enough for any counter, so that ADD need not allocate again */
+    ROOM_MAX = 512, /* a longer value has a separate block, because room is freed only with the entry */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "see entry.h");
@@ -20,16 +20,15 @@ static uint16_t room_for(size_t value_len)
     return value_len < VALUE_MIN ? VALUE_MIN : (uint16_t)value_len;
 }
 
-/* Return the entry even if the entry has no value, because an entry also has waiters and a queue. See
- * entry_is_there. */
+/* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key)
 {
     struct table_node *node = table_find(&entries->table, key, table_hash(key));
     return node ? TABLE_ENTRY(node, struct entry, node) : NULL;
 }
 
-/* Prefetch the first node with each hash, because it nearly always has the right key. Three lines of a value are
- * sufficient, because the processor itself prefetches the rest of a long value. */
+/* Prefetch the entries with these hashes and three cache lines of each value. The processor itself prefetches the
+ * rest of a longer value. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64, LINES = 3 };
@@ -42,7 +41,7 @@ void entries_expect(const struct entries *entries, const uint32_t *hashes, uint3
     }
 }
 
-/* Allocate one block for the struct and the key's bytes. The table's node points to these bytes. */
+/* Allocate one block for the struct, the key and the room. node.key points into this block. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len)
 {
     const uint32_t hash = table_hash(key);
@@ -67,8 +66,8 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     return entry;
 }
 
-/* Free an entry without use. Callers call this function after each change that may have removed the last use. A woken
- * connection is a use, because the connection has a pointer to the entry until store_acted. */
+/* Free the entry if nothing uses it. A woken connection counts, because it keeps a pointer to the entry until
+ * store_acted. */
 void entry_settle(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
@@ -83,9 +82,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return NULL for a value in the entry's own room, because such a value is charged and freed with the entry. Check
- * that the entry has room. Without room, the bytes of another block could begin at the address where the entry
- * ends. */
+/* Return the block of a value that is not stored in the entry, else NULL. The check of `room` is needed: without
+ * room, another block of memory may begin where the entry ends. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -99,7 +97,7 @@ static uint32_t block_cost(struct entry *entry)
     return entry_holder(entry) != NULL ? entry->cap : 0;
 }
 
-/* Replace the value's memory by a block of exactly `cap` bytes. Keep the first `keep` bytes of the value. */
+/* Move the value to a block of exactly `cap` bytes, with the first `keep` bytes of the old value. */
 static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, uint32_t keep)
 {
     const uint32_t old = block_cost(entry);
@@ -120,8 +118,7 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Record that the entry has a value. The number of such entries is kept up to date, because GETNUMKEYS must not walk
- * the table. */
+/* Record that the entry has a value, and count such entries for GETNUMKEYS. */
 static void mark_existing(struct entries *entries, struct entry *entry)
 {
     if (!entry->exists)
@@ -129,9 +126,9 @@ static void mark_existing(struct entries *entries, struct entry *entry)
     entry->exists = true;
 }
 
-/* Provide `cap` bytes for a new value. The old buffer is used again if the buffer is large enough, has no other
- * holder, and is at most four times too large. So a counter or a heartbeat key allocates only once, and a key that
- * once held 8 MiB does not keep 8 MiB. */
+/* Provide `cap` bytes for a new value. Keep the old block if it is large enough, but at most four times too large,
+ * and if no other holder uses it. So a counter need not allocate again, and a key that once had 8 MiB does not keep 8
+ * MiB. */
 static bool make_room(struct entries *entries, struct entry *entry, uint32_t cap)
 {
     if (entry->value == NULL && cap <= entry->room) {
@@ -154,8 +151,8 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Append in place if the block has space. Otherwise grow the block by half, so that many small appends are cheap.
- * Other holders of the block do not read past the old end of the value. */
+/* Append to the value. Grow a full block by half, so that many small appends are cheap. Other holders of the block
+ * still see the old length. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)
@@ -170,7 +167,7 @@ bool entry_append(struct entries *entries, struct entry *entry, struct slice val
     return true;
 }
 
-/* Remove the value, if any. */
+/* Remove the value. Do nothing if the entry has no value. */
 void entry_unset(struct entries *entries, struct entry *entry)
 {
     entries->existing -= entry->exists;
@@ -191,7 +188,7 @@ static void put_last(struct entry *entry, struct queue_item *item)
     entry->push_end = item;
 }
 
-/* Allocate a separate block for each item, because queues are short in practice and each item is freed on its own. */
+/* Append an item to the queue. Each item is a separate block. */
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value)
 {
     uint64_t cost = sizeof(struct queue_item) + value.len;
@@ -214,7 +211,7 @@ const struct queue_item *entry_front(const struct entry *entry)
     return entry->push_end != NULL ? entry->push_end->next : NULL;
 }
 
-/* Make the caller the owner of the item, because its bytes must be sent before they are freed. */
+/* Remove the oldest item. The caller then owns the item, because the bytes must be sent before they are freed. */
 struct queue_item *entry_pop(struct entry *entry)
 {
     struct queue_item *last = entry->push_end;

@@ -1,7 +1,5 @@
-/* ops.c -- see ops.h.
- *
- * The rows of ops.h are expanded into op_table, and into one array for each dialect that maps opcodes to rows. So one
- * array access finds the request of an opcode. */
+/* ops.c -- see ops.h. The rows of ops.h generate op_table and an array for each dialect, which maps an opcode to its
+ * request. */
 #include "store/ops.h"
 
 #include <string.h>
@@ -20,8 +18,8 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* The row of each opcode, plus 1; 0 = unknown opcode. If a dialect lacks a request, the request has an index above
- * 255, which no opcode reaches. So every index is used once. */
+/* For each opcode, op_id plus 1; 0 = unknown opcode. A request that the dialect does not have is put at 256 + op_id,
+ * which no opcode reaches. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
 static const uint8_t row_by_code[DIALECTS][256 + OPS] = {
 #define X(name, c, b, a, ...) [PLACE(a, name)] = OP_##name + 1,

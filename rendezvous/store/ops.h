@@ -1,8 +1,8 @@
-/* ops.h -- every request of the protocol, one row each.
+/* ops.h -- the requests of the protocol, one row each.
  *
- * A row is the only source of all facts about its request: the enum, op_table[] with the opcode in each of PyTorch's
- * three numberings, the decoder (wire.c walks the fields), the dispatch (requests.c), the names in logs, and the table
- * in docs/protocol.md (`make protocol`). To add a request, add one row here, one handler and one test. */
+ * A row is the only place that describes its request. The rows generate the enum op_id, op_table[] with the opcodes,
+ * the decoder (wire.c), the dispatch (requests.c), the names in logs, and the table in docs/protocol.md (`make
+ * protocol`). To add a request, add a row, a handler and a test. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 
@@ -10,10 +10,11 @@
 
 #include <stdint.h>
 
-/* A: torch up to 2.0; B: torch 2.1; C: torch 2.2 and newer, with all extensions of ddprun. */
+/* The three versions of PyTorch's protocol. A: torch up to 2.0. B: torch 2.1. C: torch 2.2 and newer, with the
+ * requests that only ddprun has. */
 enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
-#define WIRE_MAGIC       0x3C85F7CEu /* follows the opcode 0 of VALIDATE; as a length over 1 GB */
+#define WIRE_MAGIC       0x3C85F7CEu /* follows the opcode of VALIDATE; too large for a key length */
 #define WIRE_MAX_KEY     8192u
 #define WIRE_MAX_VALUE   (8u << 20)
 #define WIRE_MAX_JSON    (1u << 20)
@@ -24,10 +25,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 /* clang-format off */
 
-/* The fields of a request. `limit` is the largest number of bytes in a blob, or of items in a list. In PAIRS, keys and
- * values alternate. */
+/* The fields of a request. `limit` is the most bytes of a blob, or the most items of a list. */
 #define WIRE_FIELDS(X)                                                                                       \
-    /* name    shape     limit             on the protocol page */                                           \
+    /* name    shape     limit             text in docs/protocol.md */                                           \
     X(NIL,      NOTHING, 0,                "")                                                               \
     X(MAGIC,    U32,     0,                "u32 magic")                                                      \
     X(NONCE,    U32,     0,                "u32 nonce")                                                      \
@@ -46,8 +46,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* NO: the dialect does not have this request. waits: the reply may be sent much later, and CANCEL_WAIT or the next
- * request ends the wait. wakes: the request may end waits of other sessions. */
+/* NO = the dialect does not have this request. waits: the reply may come much later; CANCEL_WAIT or the next request
+ * ends the wait. wakes: the request may end waits of other connections. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
@@ -65,9 +65,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
       "waits until all keys (or non-empty queues) exist")                                                    \
     X(GETNUMKEYS,    0x07, 6,  6,  NIL, NIL, NIL,            false, false, "i64 count",                      \
-      "counts the keys without queues")                                                                    \
+      "counts keys, but not queues")                                                                    \
     X(WATCH_KEY,     NO,   NO, 7,  KEY, NIL, NIL,            false, false, "u8 3",                           \
-      "accepted, never notified: no program uses it")                                                        \
+      "has no effect")                                                        \
     X(DELETE_KEY,    0x08, 7,  8,  KEY, NIL, NIL,            false, false, "i64: 1 removed, 0 not there",    \
       "removes a key")                                                                                       \
     X(APPEND,        0x09, 8,  NO, KEY, VALUE, NIL,          false, true,  "none",                           \
@@ -85,19 +85,19 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,         false, false, "i64 length before, [blob value]", \
       "removes the first value of a queue")                                                                    \
     X(QUEUE_LEN,     0x10, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length",                     \
-      "measures a queue")                                                                                    \
+      "counts a queue's items")                                                                                    \
     X(LIST_KEYS,     0x11, NO, NO, NIL, NIL, NIL,            false, false, "i64 count, count × blob key",    \
-      "lists all keys in no order")                                                                          \
+      "lists all keys, unsorted")                                                                          \
     X(BARRIER,       0x12, NO, NO, KEY, WORLD, NIL,          true,  true,  "u8 0",                           \
-      "counts callers at a key, waits for the last of `world_size`")                                         \
+      "counts calls at a key, waits for call number `world_size`")                                         \
     X(IDENTIFY,      0x80, NO, NO, JSON, NIL, NIL,           false, false, "u8 status, blob text",           \
-      "identifies the client (ours)")                                                                          \
+      "identifies the client (ddprun only)")                                                                 \
     X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, blob json",          \
-      "joins a named barrier (ours)")                                                                        \
+      "joins a named barrier (ddprun only)")                                                                        \
     X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
-      "calls of agents and operators (ours)")                                                                 \
+      "calls of agents and operators (ddprun only)")                                                                 \
     X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer; none to a proof",   \
-      "proves that both sides have the secret (ours)")
+      "proves that both sides have the secret (ddprun only)")
 
 /* clang-format on */
 

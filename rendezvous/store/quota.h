@@ -1,13 +1,12 @@
 /* quota.h -- a limit of the memory that peers can make the store allocate, and the shares of sources and jobs.
  *
- * Keys, values, queues, waits, barriers and half-received requests are charged *before* memory is allocated, so a full
- * store rejects requests instead of growing. The charge is the allocated size, because a one-byte key needs much more
- * memory than one byte.
+ * Keys, values, queues, waits, barriers and incomplete requests are charged *before* memory is allocated, so a full
+ * store rejects requests instead of growing. The charge is the allocated size, which is much larger than a small key.
  *
- * A quota may be a share of another quota, its `whole`. A share is limited to half of the memory that the other shares
- * leave. In ddp-rendezvous, each source has a share of the store, and each job has a share of its source's share. So a
- * source gets no more memory by declaring more jobs. `floor` bytes are reserved for a share, so no other share can use
- * them. */
+ * A quota may be a share of another quota, its `whole`. A share may use at most half of the memory that the other
+ * shares leave. In ddp-rendezvous, each source has a share of the store, and each job has a share of its source's
+ * share. So a source gets no more memory by declaring more jobs. `floor` bytes of the whole are reserved for the
+ * share. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 
@@ -18,12 +17,12 @@
 struct quota {
     uint64_t used;
     uint64_t max;
-    uint64_t floor; /* bytes that are reserved in `whole`, even while unused */
-    struct quota
-        *whole; /* borrowed: the quota of which this is a share; NULL = no share, `max` is the limit */
+    uint64_t floor; /* number of bytes that are reserved in `whole`, whether used or not */
+    /* Borrowed: the quota of which this quota is a share. NULL = this quota is no share; `max` is its limit. */
+    struct quota *whole;
 };
 
-/* Return the number of bytes that this share uses or reserves in `whole`. */
+/* Return the number of bytes that this quota uses or reserves. */
 static inline uint64_t quota_held(const struct quota *q)
 {
     return q->used > q->floor ? q->used : q->floor;
@@ -44,7 +43,7 @@ static inline uint64_t quota_left(const struct quota *q)
     return limit > q->used ? limit - q->used : 0;
 }
 
-/* Charge memory that is already allocated, even if the charge exceeds the limit. */
+/* Charge memory that is allocated already, even beyond the limit. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {
@@ -71,7 +70,7 @@ static inline void quota_give(struct quota *q, uint64_t bytes)
     }
 }
 
-/* Make `q`, with its charges, a share of `whole`. If `whole` is NULL, `q` is no longer a share. */
+/* Make `q` a share of `whole`, and move its charges to `whole`. NULL = make `q` independent. */
 static inline void quota_move(struct quota *q, struct quota *whole)
 {
     quota_give(q->whole, quota_held(q));

@@ -1,10 +1,10 @@
 /* store.c -- see store.h.
  *
- * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them if it creates the key.
- * BARRIER wakes them if its caller arrives last. QUEUE_PUSH wakes one waiter for each item.
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET does so if it creates the key, BARRIER
+ * if its caller is the last one. QUEUE_PUSH wakes one waiter for each item.
  *
- * An existing key can have two kinds of waiters: BARRIER callers, and WAIT requests that began before the first
- * BARRIER caller created the key. A WAIT request for an existing key is answered at once. */
+ * An existing key can have waiters, too: BARRIER callers, and WAIT requests that began before the first BARRIER call
+ * created the key. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -14,16 +14,15 @@
 
 #include <stdlib.h>
 
-/* The parser does not use strtoll, for three reasons: the bytes have no final NUL, strtoll's blanks depend on the
- * locale, and a pure module should not use errno. */
+/* strtoll is not used, because the text has no NUL at the end, and the locale decides which blanks strtoll skips. */
 
 static bool is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Choose the limit by the sign, because INT64_MIN is further from zero than INT64_MAX. Compare with (limit - digit) /
- * 10 first, so that the multiplication cannot overflow. */
+/* Compare with (limit - digit) / 10 before the multiplication, which could overflow. The limit depends on the sign,
+ * because INT64_MIN has no positive counterpart. */
 bool decimal_parse(struct slice text, int64_t *value)
 {
     const char *p = text.data, *end = p + text.len;
@@ -44,8 +43,8 @@ bool decimal_parse(struct slice text, int64_t *value)
     return p > digits;
 }
 
-/* Write the digits from the end of the buffer, the last digit first. The magnitude is unsigned, because INT64_MIN has
- * no positive counterpart. */
+/* Write the digits from the last to the first. The magnitude is unsigned, because INT64_MIN has no positive
+ * counterpart. */
 struct slice decimal_print(int64_t value, char *text)
 {
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -60,8 +59,8 @@ struct slice decimal_print(int64_t value, char *text)
 
 /* --- waits ------------------------------------------------------------------------------------------------ */
 
-/* A wait has one link for each key that it misses. The line of an entry is the list of its links, in order of
- * arrival.
+/* A wait has one link for each missing key. The links of all waits for one key are in the line of its entry, in order
+ * of arrival:
  *
  *                    entry "/a"   entry "/b"   entry "/c"
  *     wait of conn 1:  link -------link                   misses 2
@@ -69,25 +68,25 @@ struct slice decimal_print(int64_t value, char *text)
  *                                   |
  *                         the line of "/b", from top to bottom
  *
- * A link is in the line of its entry and in the array of its wait. So the store needs no search. When a key arrives,
- * the store walks the line of its entry. When a connection leaves, the store walks the array of its wait. */
+ * When a key arrives, the store walks the line of the entry. When a connection leaves, the store walks the links of
+ * the wait. Nothing need be searched. */
 
 struct wait_link {
-    struct entry *entry; /* NULL once the key has arrived */
+    struct entry *entry; /* NULL = the key exists now */
     struct wait *wait;
     struct wait_link *prev, *next; /* `prev` of the first link is the last link */
 };
 
 struct wait {
     struct store_waiter *owner;
-    uint32_t missing; /* links that still have an entry */
+    uint32_t missing; /* number of links with an entry */
     uint32_t links;
-    uint32_t room; /* capacity of `link` */
+    uint32_t room; /* number of allocated links */
     struct wait_link link[];
 };
 
-/* A link is either in line (`entry` is set) or satisfied (`entry` is NULL, and the wait still misses other keys).
- * `missing` is the number of links in line. A wait is freed with its links when `missing` becomes zero or its owner
+/* A link is in line while its key is missing; then `entry` is set. If the key arrives, the link leaves the line, and
+ * `entry` becomes NULL. The wait and its links are freed when no key is missing any more, or when the owner
  * leaves. */
 
 static uint64_t wait_cost(uint32_t links)
@@ -95,8 +94,8 @@ static uint64_t wait_cost(uint32_t links)
     return sizeof(struct wait) + links * sizeof(struct wait_link);
 }
 
-/* Allocate a wait with capacity for `links`. Return NULL if memory or quota is short. All links are in one block, so
- * that a connection that waits for 100,000 keys costs one malloc and one free. */
+/* Allocate a wait with room for `links`. All links are in one block, so that a wait for 100,000 keys needs only one
+ * malloc. Return NULL if memory or quota is short. */
 static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
 {
     if (!quota_take(entries->quota, wait_cost(links)))
@@ -110,8 +109,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Append a link to the line of `entry`, unless the request has named the same key before. All links of a wait are
- * added together, so the link for an earlier mention of the key is still the last link in line. */
+/* Append a link to the line of `entry`, unless the wait has a link there already, because the request names the key
+ * twice. Such a link is still the last one, because all links of a wait are added together. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
@@ -127,7 +126,7 @@ static void wait_add(struct wait *wait, struct entry *entry)
     wait->missing++;
 }
 
-/* Remove a link from its line. The link's two pointers make a walk unnecessary. */
+/* Remove a link from its line. */
 static void unlink_from_line(struct wait_link *link)
 {
     struct entry *entry = link->entry;
@@ -143,8 +142,7 @@ static void unlink_from_line(struct wait_link *link)
     link->wait->missing--;
 }
 
-/* Remove the wait from all lines and free it. Also free each entry without another use, because the entry of a
- * missing key exists only while it has waiters. */
+/* Remove all links of a wait from their lines, and free the wait. Free entries that nothing uses any more. */
 static void wait_free(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -158,9 +156,8 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* Mark the key of this link as arrived. If no other key of the wait is missing, free the wait and return its owner.
- * Otherwise return NULL. The entry is not settled. The caller notifies the owner, because the wait is fully removed
- * only after this function. */
+/* Record that the key of a link exists. If this was the last missing key of the wait, free the wait and return its
+ * owner, which the caller must notify. Otherwise return NULL. The entry is not freed. */
 static struct store_waiter *wait_satisfy(struct entries *entries, struct wait_link *link)
 {
     struct wait *wait = link->wait;
@@ -177,7 +174,7 @@ struct store {
     struct entries entries;
     store_wake wake;
     void *user;
-    struct store_observer observer; /* `prefixes` is NULL if there is no observer */
+    struct store_observer observer; /* `prefixes` NULL = no observer */
 };
 
 struct store *store_new(struct quota *quota, store_wake wake, void *user)
@@ -199,7 +196,7 @@ void store_observe(struct store *s, const struct store_observer *observer)
     s->observer = *observer;
 }
 
-/* Check whether the observer has subscribed to the key. */
+/* Return true if the key matches a prefix of the observer. */
 static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
@@ -215,7 +212,7 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Remove all waiters from the line without waking them. */
+/* End the waits of the line for this key, without waking any connection. */
 static void end_line(struct entries *entries, struct entry *entry)
 {
     while (entry->first != NULL)
@@ -230,8 +227,7 @@ static void empty_entry(struct entries *entries, struct entry *entry)
     end_line(entries, entry);
 }
 
-/* Empty and free all entries. If the queue of an entry was offered to a connection, the empty entry remains until that
- * connection has acted (store_acted). */
+/* Empty and free all entries. An entry with woken connections stays until they have acted (store_acted). */
 void store_clear(struct store *s)
 {
     struct table_node *node = table_next(&s->entries.table, NULL);
@@ -252,7 +248,7 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* Mark the entry's key as arrived in all waits of its line. Wake the waiters that miss no other key. */
+/* Remove all links from the line of the entry. Wake each connection whose wait has no other missing key. */
 static void wake_line(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -262,8 +258,7 @@ static void wake_line(struct store *s, struct entry *entry)
     }
 }
 
-/* Finish a write. After success, wake the waiters. After failure, free the entry if the entry was created for this
- * write. */
+/* End a write. After success, wake the waiters. After a failure, free the entry if it is empty. */
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)
@@ -273,8 +268,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Set a value. This request is the most frequent request, so it needs only one lookup, one copy, and no allocation if
- * the key exists and the value fits its buffer. */
+/* Set a value. SET is the most frequent request: if the value fits in the old memory, it needs one lookup, one copy
+ * and no malloc. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -309,8 +304,8 @@ struct shared *store_holder(const struct store *s, struct slice key, struct slic
     return entry != NULL && entry->value == value.data ? entry_holder(entry) : NULL;
 }
 
-/* Treat a missing key like an empty value, so an empty `expected` matches it. If `expected` is not empty and the key
- * is missing, return `expected`, because PyTorch's clients understand this as "missing". */
+/* Replace the value if it equals `expected`. A missing key counts as an empty value. If the key is missing and
+ * `expected` is not empty, set *current to `expected`, as PyTorch's server does. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)
 {
@@ -325,7 +320,7 @@ enum store_status store_compare_set(struct store *s, struct slice key, struct sl
     return store_set(s, key, desired);
 }
 
-/* Add `delta` to the counter of `entry`, as PyTorch does. The counter is decimal text, and the sum wraps around at 64
+/* Add `delta` to the counter of `entry`, as PyTorch does: the value is decimal text, and the sum wraps around at 64
  * bits. */
 static enum store_status add_to_entry(struct store *s, struct entry *entry, int64_t delta, int64_t *sum)
 {
@@ -337,7 +332,7 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* Add to a counter. If the value is not a number, the entry needs no entry_settle, because it has a value. */
+/* Add to a counter. If the value is not a number, do not call entry_settle, because the entry has a value. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
@@ -351,8 +346,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     return status;
 }
 
-/* Append to a value. A value that becomes longer than WIRE_MAX_VALUE is rejected, because no SET or COMPARE_SET could
- * send it. */
+/* Append to a value. The result may not exceed WIRE_MAX_VALUE, the limit of SET. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -362,8 +356,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Delete a value. A wait that has already found the key does not wait for the key again, as in PyTorch's server. A
- * queue of the same name stays. */
+/* Delete a value. A queue with the same name stays. A wait that has already found the key does not wait again, as in
+ * PyTorch's server. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -374,15 +368,14 @@ bool store_delete(struct store *s, struct slice key)
     return true;
 }
 
-/* Return the result of GETNUMKEYS. mark_existing and entry_unset in entry.c update the number. */
+/* Return the number of keys with a value. */
 uint64_t store_count(const struct store *s)
 {
     return s->entries.existing;
 }
 
-/* Set all pairs or none. First compare the quota with the most memory that the pairs could need. Existing keys need
- * less memory, so a nearly full store may reject pairs that would have fitted. Only a failing malloc can leave a part
- * of the pairs set. */
+/* Set all pairs, or none if the quota might be too small. The check assumes that all keys are new, so a nearly full
+ * store may reject pairs that would fit. Only a failure of malloc leaves a part of the pairs set. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {
     struct slice key, value;
@@ -397,7 +390,7 @@ enum store_status store_multi_set(struct store *s, struct slice pairs)
     return status;
 }
 
-/* Return true if a key exists for CHECK and WAIT. A key with a non-empty queue also exists. */
+/* Return true if the key has a value or a queued item. */
 static bool is_there(const struct store *s, struct slice key)
 {
     const struct entry *entry = entry_find(&s->entries, key);
@@ -412,7 +405,7 @@ static uint32_t count_missing(const struct store *s, struct slice keys)
     return missing;
 }
 
-/* Stop at the first missing key, so that a poll of 1,000 missing keys costs one lookup. */
+/* Return at the first missing key. */
 bool store_check(const struct store *s, struct slice keys)
 {
     for (struct slice key; wire_next(&keys, &key);)
@@ -428,9 +421,8 @@ static enum store_status begun(struct store *s, struct store_waiter *w)
     return STORE_WAITS;
 }
 
-/* Walk the list twice. The first walk only counts the missing keys. Usually all keys exist, and the store allocates
- * nothing. The second walk adds a link for each missing key. An entry without a value exists as long as it has a link
- * in its line. */
+/* Count the missing keys first, because usually no key is missing and nothing need be allocated. Then add a link for
+ * each missing key. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
@@ -456,7 +448,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
     return begun(s, w);
 }
 
-/* Allocate the wait before adding to the counter, so that a failed allocation leaves the counter unchanged. */
+/* Allocate the wait before adding to the counter, so that the counter does not change if memory is short. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);
@@ -478,7 +470,7 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
     return status;
 }
 
-/* Remove only the wait's own links, without a search: each link has a pointer to its entry. */
+/* End the wait of `w`. Do nothing if `w` does not wait. */
 void store_leave(struct store *s, struct store_waiter *w)
 {
     if (w->wait == NULL)
@@ -492,7 +484,7 @@ uint32_t store_awaited_count(const struct store_waiter *w)
     return w->wait ? w->wait->missing : 0;
 }
 
-/* Walk the links of the wait. This is fast enough, because a diagnosis prints only a few keys. */
+/* Walk the links, because a diagnosis shows only a few keys. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n)
 {
     const struct wait_link *link = w->wait->link;
@@ -501,8 +493,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake one connection for one item: the first waiter in line that misses no other key. For each earlier waiter in
- * line, mark this key as arrived. The earlier waiters continue to wait for their other keys. */
+/* Wake the first connection in line that waits only for this key. The key counts as existing for the connections
+ * before, which wait for other keys, too. Return false if no connection was woken. */
 static bool wake_one(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -517,16 +509,15 @@ static bool wake_one(struct store *s, struct entry *entry)
     return false;
 }
 
-/* Wake one waiter for each item that is not offered yet. `woken` is the number of offered items, so no item is
- * offered twice. */
+/* Wake one connection for each item that is not offered yet. `woken` is the number of offered items. */
 static void offer(struct store *s, struct entry *entry)
 {
     while (entry_queue_len(entry) > entry->woken && wake_one(s, entry))
         ;
 }
 
-/* End the offer to this connection, even if the connection has popped no item. Offer the items that the queue has
- * now. */
+/* End the offer to this connection, whether it has removed an item or not. Then offer the remaining items to other
+ * connections. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;
@@ -582,7 +573,7 @@ uint32_t store_queue_len(const struct store *s, struct slice queue)
     return entry ? entry_queue_len(entry) : 0;
 }
 
-/* Skip entries that have only a queue or waiters, because they are not keys. */
+/* Skip entries without a value, because they are not keys. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;

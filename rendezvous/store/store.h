@@ -1,12 +1,14 @@
-/* store.h -- the keys of one attempt, and the waiters of these keys. The store behaves like PyTorch's c10d store, but
- * limits every size.
+/* store.h -- the keys of one attempt, and the connections that wait for keys. The store behaves like PyTorch's c10d
+ * store, but limits every size.
  *
- * A connection owns a `struct store_waiter`. A connection has at most one wait at a time. A wait may cover many keys.
- * A wait ends in one of three ways: the last missing key arrives (the store calls `wake`), the connection sends
- * another request or closes (store_leave, no callback), or all keys are removed (store_clear, no callback). The cost
- * of store_leave grows with the number of keys of the wait, not with the size of the store.
+ * A connection owns a `struct store_waiter` and has at most one wait, for one or more keys. A wait ends in one of
+ * three ways:
  *
- * The store has no knowledge of jobs and sessions. It calls its user only through `wake` and an observer. */
+ *   - The last missing key arrives: the store calls `wake`.
+ *   - The connection sends another request, or closes: store_leave, without a callback.
+ *   - All keys are removed: store_clear, without a callback.
+ *
+ * The store does not know jobs and sessions. It calls other modules only through `wake` and the observer. */
 #ifndef RENDEZVOUS_STORE_STORE_H
 #define RENDEZVOUS_STORE_STORE_H
 
@@ -15,15 +17,15 @@
 
 #include <stdint.h>
 
-/* Counters have PyTorch's format: decimal text that is parsed by the rules of C++ stoll. */
+/* Counters have PyTorch's format: decimal text, parsed like C++ stoll. */
 
 enum { DECIMAL_MAX = 24 }; /* "-9223372036854775808" and 4 spare bytes */
 
-/* Parse blanks, an optional sign and digits, and stop at the first other byte ("12ab" is 12). Return false if there is
- * no digit or the number exceeds 64 bits. */
+/* Parse blanks, an optional sign and digits. Ignore all bytes after the digits: "12ab" is 12. Return false if there
+ * is no digit, or if the number does not fit in 64 bits. */
 bool decimal_parse(struct slice text, int64_t *value);
 
-/* Write `value` into `text`, a buffer of DECIMAL_MAX bytes, and return a view of the digits. */
+/* Write `value` into `text`, which has DECIMAL_MAX bytes. Return the written digits. */
 struct slice decimal_print(int64_t value, char *text);
 
 struct shared;
@@ -31,59 +33,56 @@ struct store;
 struct entry;
 struct wait;
 
-/* The wait of one connection. The caller zeroes the struct before its first use. */
+/* The wait of a connection. Set all bytes to zero before the first use. */
 struct store_waiter {
-    struct wait *wait;   /* the pending wait of the connection, or NULL; owned by the store */
-    struct entry *offer; /* the queue for which this connection was woken, until store_acted; borrowed */
+    struct wait *wait;   /* owned by the store; NULL = the connection does not wait */
+    struct entry *offer; /* borrowed: the queue for which the connection was woken; NULL after store_acted */
 };
 
-/* The store notifies the observer of each change at once. The observer must not change the store. Without an
- * observer, no request compares its key with prefixes. */
+/* The observer is called at once for each change, and must not change the store. Without an observer, requests
+ * compare no prefixes. */
 struct store_observer {
     void *user;
-    /* Prefixes of keys, or of the last component of keys (NAME in "a/b/NAME"). Writes to matching keys are reported.
-     * The array ends with NULL. */
+    /* Prefixes of keys, or of the last part of keys (NAME in "a/b/NAME"). The array ends with NULL. */
     const char *const *prefixes;
-    /* Called after such a key was set, except by a COMPARE_SET that replaced a value. `anew` is true if the key had a
-     * non-empty value before. */
+    /* Called after a key with such a prefix was set, except by a COMPARE_SET that replaced a value. `anew` = the key
+     * had a non-empty value before. */
     void (*written)(void *user, struct slice key, bool anew);
-    /* Called after ADD of `delta` has changed such a key to `sum`. */
+    /* Called after ADD has added `delta` to such a key. `sum` is the new value. */
     void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
-    /* Called when a wait for any keys begins (`waits`), or when all `keys` of a wait exist already (`found`). */
+    /* Called for waits for any keys: `waits` when a wait begins, `found` if all `keys` exist already. */
     void (*waits)(void *user, struct store_waiter *waiter);
     void (*found)(void *user, struct store_waiter *waiter, struct slice keys);
 };
 
 enum store_status {
     STORE_OK,
-    STORE_WAITS, /* the store will call `wake`, unless store_leave or store_clear ends the wait */
-    STORE_FULL,  /* quota or memory is short, or a value would exceed WIRE_MAX_VALUE; nothing has changed */
-    STORE_NOT_A_NUMBER, /* the value is not a number, nothing has changed */
+    STORE_WAITS, /* `wake` is called later, unless store_leave or store_clear ends the wait */
+    STORE_FULL, /* nothing has changed: quota or memory is short, or the value would be longer than WIRE_MAX_VALUE */
+    STORE_NOT_A_NUMBER, /* nothing has changed: the value is not a number */
 };
 
-/* Create a store, or return NULL if memory is short. The store calls `wake` after a wait is complete and removed.
- * `wake` must not call the store. `quota` is borrowed. */
+/* Create a store. The store calls `wake` after a wait has ended; `wake` must not call the store. `quota` is borrowed.
+ * Return NULL if memory is short. */
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
-/* Replace the observer. The struct is copied; the memory that its pointers refer to is borrowed. */
+/* Set the observer. The struct is copied; `prefixes` and `user` are borrowed. */
 void store_observe(struct store *s, const struct store_observer *observer);
-/* Free the store and all keys. Before that, each connection must have called store_leave and store_acted. */
+/* Free the store and all keys. For each connection, call store_leave and store_acted before. */
 void store_free(struct store *s);
 
-/* Remove all keys, queues and waits. No connection is woken: each wait ends as with store_leave. */
+/* Remove all keys, queues and waits. `wake` is not called. */
 void store_clear(struct store *s);
 
-/* Prefetch keys with these hashes (table_hash), because requests will use them soon. The prefetch saves time and
- * changes no result. */
+/* Prefetch the keys with these hashes (table_hash), because requests will soon use them. */
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 
-/* The store copies keys and values. A returned slice is a view into the store, valid until the next change of the
- * store. */
+/* Keys and values are copied. A returned slice is borrowed until the next change of the store. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
-struct slice store_get(const struct store *s, struct slice key); /* empty when missing */
-/* Return the block that contains `value`, a result of store_get. With a reference to this block, a caller can use the
- * bytes after the next change (base/buf.h). Return NULL if `value` is shorter than SHARED_MIN, is not the key's value,
- * or is stored in the entry itself. */
+struct slice store_get(const struct store *s, struct slice key); /* empty if the key is missing */
+/* Return the block that contains `value`, which store_get has returned for `key`. A reference to the block keeps the
+ * bytes after the next change (base/buf.h). Return NULL if `value` is shorter than SHARED_MIN, outdated, or stored in
+ * the entry. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current);
@@ -92,35 +91,35 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
 bool store_delete(struct store *s, struct slice key);
 uint64_t store_count(const struct store *s);
 
-/* Set all pairs of a list that wire_next can read. Set no pair if the quota may be too small for all pairs. */
+/* Set all pairs of a list in wire format. Set no pair if the quota may be too small for all. */
 enum store_status store_multi_set(struct store *s, struct slice pairs);
 
-/* Check whether every key of the list has a value or a non-empty queue. */
+/* Return true if every key of the list has a value or a queued item. */
 bool store_check(const struct store *s, struct slice keys);
 
-/* End the waiter's earlier wait, then wait for all keys of the list. Return STORE_OK if all keys exist already. */
+/* End an earlier wait of `w`, then wait for all keys of the list. Return STORE_OK if all keys exist already. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys);
 
-/* Carry out c10d's BARRIER: add 1 to the counter at `key`. If the sum is below `world_size`, begin a wait. Otherwise
- * wake all waiters and return STORE_OK. */
+/* Execute PyTorch's BARRIER: add 1 to the counter `key`. If the sum is below `world_size`, wait; otherwise wake all
+ * waiters and return STORE_OK. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key,
                                 int64_t world_size);
 
-/* End the wait of a connection without a reply, because it sends another request or has closed. */
+/* End the wait of a connection without calling `wake`, because the connection sends another request or closes. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* Report that a connection which was woken for a queue has sent its next request, or is closed. If the queue still has
- * an item that is offered to no connection, the next waiter in line is woken. */
+/* Report that a connection has sent its next request, or has closed, after it was woken for a queue. If an item is
+ * left that was offered to no connection, the next one in line is woken. */
 void store_acted(struct store *s, struct store_waiter *w);
 
-/* Return the number of keys that a wait still misses, and the n-th of these keys (n < number). */
+/* Return the number of missing keys of a wait, and the n-th missing key (n < number). */
 uint32_t store_awaited_count(const struct store_waiter *w);
 struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 
 struct queue_item;
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);
-/* Return the oldest item, or NULL if the queue is empty. store_front leaves the item in the queue. store_pop removes
- * the item and sets *len_before to the queue's length before the removal. The caller then owns the item until
+/* Return the oldest item of a queue, or NULL if the queue is empty. store_pop also removes the item, and sets
+ * *len_before to the length that the queue had before. The caller then owns the item, and frees it with
  * store_item_free. */
 const struct queue_item *store_front(const struct store *s, struct slice queue);
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before);
@@ -128,8 +127,8 @@ struct slice store_item_value(const struct queue_item *item);
 void store_item_free(struct store *s, struct queue_item *item);
 uint32_t store_queue_len(const struct store *s, struct slice queue);
 
-/* Walk the keys that have a value: start with *at = NULL, and stop when the result is false. The store must not change
- * during the walk. */
+/* Walk the keys with a value. Begin with *at = NULL, and stop when the result is false. Do not change the store
+ * meanwhile. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

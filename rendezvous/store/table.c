@@ -1,8 +1,7 @@
 /* table.c -- see table.h.
  *
- * The table uses chains for two reasons: a chain costs one pointer in an existing object, and nodes never move. Other
- * structs can therefore point to the objects: waits to entries, members to sessions. The node stores its hash, so
- * growing the array and most failing comparisons do not read a key. */
+ * Each chain is a linked list of nodes. A node never moves, so other structs can point to its object: waits to
+ * entries, sessions to members. A node stores its hash, so that growing and most failing comparisons read no key. */
 #include "store/table.h"
 
 #include <stdlib.h>
@@ -24,7 +23,7 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
-/* One secret for all tables, because the same key may be in several tables: entries, barriers, jobs. */
+/* the secret of all tables, because one key may be in several tables */
 static uint64_t hash_key[2];
 
 void table_set_hash_key(const uint64_t key[2])
@@ -58,8 +57,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the last 0 to 7 bytes of a key as a word. If the key is long enough, load its last 8 bytes, because such a
- * load is faster than a memcpy of variable length. */
+/* Return the last bytes of a key, up to 7, as a word. For a longer key, load the last 8 bytes at once, which is
+ * faster than a copy of variable length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);
@@ -75,9 +74,8 @@ static inline uint64_t sip_tail(const uint8_t *key, size_t len)
     return word;
 }
 
-/* Compute SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf). Words have the byte order
- * of the machine. The hash needs a secret, because clients choose the keys: without the secret, a client could put all
- * keys into one chain. */
+/* Compute SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf), with words in the byte
+ * order of the machine. Clients choose the keys. Without a secret, a client could put all its keys into one chain. */
 uint64_t table_siphash(struct slice key)
 {
     const uint8_t *p = key.data;
@@ -116,8 +114,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
     return node;
 }
 
-/* Prefetch in two rounds: first the chains, then the first node of each chain, with the key that usually follows it. A
- * round waits only once for the memory that the previous round has requested. */
+/* Prefetch in two rounds: first the array of chains, then the first node of each chain and the key after the node. So
+ * the processor fetches all of a round at the same time. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };
@@ -132,7 +130,7 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
     }
 }
 
-/* Search only the rest of the chain, because equal keys are in the same chain. */
+/* Search the rest of the chain, because equal keys are in the same chain. */
 struct table_node *table_find_same(const struct table_node *node)
 {
     struct table_node *next = node->next;
@@ -142,8 +140,7 @@ struct table_node *table_find_same(const struct table_node *node)
     return next;
 }
 
-/* Double the array in one step. This takes a few tens of milliseconds for a million keys. Clients can wait that long,
- * and growing in small steps needs much more code. */
+/* Double the array of chains at once. For a million keys this takes tens of milliseconds. */
 static void grow_chains(struct table *t)
 {
     uint32_t mask = t->mask * 2 + 1;
@@ -162,9 +159,8 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* Insert a node. Grow the array first if the array is too dense. With as many nodes as chains, every second lookup
- * fetches a node of another key. Tables of idle connections may be that dense, because these tables should be
- * small. */
+/* Insert a node, after growing an array that is too full. In a frequently used table (`is_busy`), a quarter of the
+ * chains stays free, because a shared chain costs an additional fetch. Other tables stay small. */
 void table_put(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
@@ -175,7 +171,7 @@ void table_put(struct table *t, struct table_node *node)
     t->count++;
 }
 
-/* Remove a node, which must be in the table, because otherwise the loop does not end. */
+/* Remove a node. The node must be in the table. */
 void table_remove(struct table *t, struct table_node *node)
 {
     struct table_node **at = &t->chain[node->hash & t->mask];
@@ -185,7 +181,7 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* Compute the position of the walk from the node's hash, so that no cursor is needed. */
+/* Return the next node of a walk. The walk continues in the chain of `after`, so no cursor is needed. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

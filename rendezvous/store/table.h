@@ -1,9 +1,8 @@
-/* table.h -- a hash table with byte strings as keys. A node of the table is a member of the object that the table
- * finds.
+/* table.h -- a hash table with byte strings as keys, for keys of the store, barrier names and connection ids.
  *
- * The table is used for keys, barrier names and connection ids. The table never allocates or frees an object. It owns
- * only its array of chains, which grows with the number of nodes. If memory for a larger array is short, the chains
- * become longer instead. */
+ * A node is a member of the object that the table finds. The table owns only its array of chains and never frees an
+ * object. The array grows with the number of nodes. If memory for a larger array is short, the chains become longer
+ * instead. */
 #ifndef RENDEZVOUS_TABLE_H
 #define RENDEZVOUS_TABLE_H
 
@@ -13,16 +12,16 @@
 
 struct table_node {
     struct table_node *next;
-    const void *key; /* part of the object, unchanged while the node is in a table */
+    const void *key; /* borrowed from the object; must not change while the node is in a table */
     uint32_t key_len;
     uint32_t hash;
 };
 
 struct table {
     struct table_node **chain;
-    uint32_t mask; /* number of chains - 1 */
+    uint32_t mask; /* number of chains - 1; the number is a power of two */
     uint32_t count;
-    bool is_busy; /* lookups are frequent, so at least a quarter of the chains stay empty */
+    bool is_busy; /* frequently used: at least a quarter of the chains stays free */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
@@ -32,36 +31,35 @@ bool table_init(struct table *t);
 /* Free the array of chains, but not the objects. */
 void table_free(struct table *t);
 
-/* Set the secret of all tables of this process. The caller passes random numbers, before the first call of table_hash.
- * The default is 0, which makes unit tests repeatable. */
+/* Set the secret of all tables of this process. Call this function with random numbers before table_hash. Without the
+ * call the secret is 0, so that unit tests are repeatable. */
 void table_set_hash_key(const uint64_t key[2]);
 
-/* Return SipHash-1-3 of `key` with the secret. table_hash returns the lower half of this hash, which the tables use. */
+/* Return SipHash-1-3 of `key` with the secret. table_hash returns the lower 32 bits, which tables use. */
 uint64_t table_siphash(struct slice key);
 uint32_t table_hash(struct slice key);
 
-/* Return the node with this key, or NULL. `hash` is table_hash(key). */
+/* Return the node with this key, or NULL. `hash` must be table_hash(key). */
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
 
-/* Return the first node with this hash, without comparing keys, or NULL if no node has this hash. */
+/* Return the first node with this hash, or NULL. Keys are not compared. */
 const struct table_node *table_first(const struct table *t, uint32_t hash);
 
-/* Return the next node with the same key as `node`, or NULL. Tables with repeated keys need this. */
+/* Return the next node with the key of `node`, or NULL. Only tables with repeated keys need this function. */
 struct table_node *table_find_same(const struct table_node *node);
 
-/* Prefetch the nodes of these hashes together, because lookups of these nodes follow soon. A table of a million keys
- * exceeds the processor's caches, and without prefetching each lookup would wait for memory. */
+/* Prefetch the nodes with these hashes. Otherwise each lookup in a table of a million keys would wait for memory. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 
-/* Insert a node. Its key and hash are set. */
+/* Insert a node. The caller sets its key and hash before. */
 void table_put(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 
-/* Walk all nodes: NULL starts the walk, and NULL is returned at the end. A zeroed table has no nodes. Before the
- * caller removes the returned node, the caller must fetch the next node. */
+/* Return the node after `after`; NULL = the first node. Return NULL at the end, or if all bytes of the table are
+ * zero. To remove nodes during a walk, fetch the next node before removing one. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
 
-/* Walk all nodes with `EACH_NODE (node, &table)`. The loop must not remove nodes. */
+/* Loop over all nodes. The loop must not remove nodes. */
 #define EACH_NODE(node, table) \
     for (struct table_node *node = table_next(table, NULL); node != NULL; node = table_next(table, node))
 

@@ -1,10 +1,10 @@
 /* wire.c -- see wire.h.
  *
- * A request is an opcode and up to three fields. op_table lists the fields of each request, and field_table the format
- * of each field. One scan step reads one unit: the opcode, an integer, a count, or one blob with its length. A step
- * that needs more bytes sets `need` and changes nothing else, so that it can be repeated.
+ * A request is an opcode and up to three fields. op_table has the fields of each request, field_table the shape of
+ * each field. The scan reads one unit after the other: the opcode, an integer, the count of a list, or a blob with
+ * its length. If a unit is incomplete, the scan sets `need` and stops; the next call begins with the same unit.
  *
- * The scan can decode every request. take_request decodes complete requests without the scan, in half the time. */
+ * take_request decodes a complete request without the scan, in half the time. */
 #include "store/wire.h"
 
 #include "store/encode.h"
@@ -16,21 +16,22 @@ void wire_init(struct wire *w, bool dialect_b)
     *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
 }
 
-/* Return the address of an offset. The parser stores offsets, because the caller's buffer moves when it grows. */
+/* Return the address of an offset. struct wire has offsets instead of pointers, because the caller's buffer moves
+ * when it grows. */
 static const uint8_t *byte_at(struct slice in, size_t at)
 {
     return (const uint8_t *)in.data + at;
 }
 
-/* Request more bytes. Return WIRE_MORE until `need` bytes have arrived. `need` is always greater than the present
- * length, because with a smaller `need` the caller would call again with the same bytes. */
+/* Return WIRE_MORE until the request has `need` bytes. `need` must exceed the present length, because the caller
+ * would otherwise call again with the same bytes. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;
     return WIRE_MORE;
 }
 
-/* Fail with a text like "GET: a key or name of 9000 bytes, no more than 8192 allowed". */
+/* Fail with a message such as "GET: a key or name of 9000 bytes, no more than 8192 allowed". */
 static enum wire_status bad(struct ddp_err *err, const struct wire *w, const char *what, uint64_t got,
                             const char *unit, uint64_t limit)
 {
@@ -39,8 +40,8 @@ static enum wire_status bad(struct ddp_err *err, const struct wire *w, const cha
     return WIRE_BAD;
 }
 
-/* Detect dialect C. If the first byte is 0, read four more bytes. VALIDATE of dialect C is 0 and the magic. SET of an
- * old dialect is 0 and a key length, whose lower half is never the magic, because such a key would be over 1 GB. */
+/* Detect dialect C, in which a connection begins with 0 (VALIDATE) and the magic. In the old dialects, 0 is SET and a
+ * key length follows, which is never as large as the magic. */
 static enum wire_status greet(struct wire *w, struct slice in)
 {
     if (*byte_at(in, 0) == 0) {
@@ -53,9 +54,8 @@ static enum wire_status greet(struct wire *w, struct slice in)
     return WIRE_OK;
 }
 
-/* Change the dialect from A to B if an opcode proves B. Opcodes 9 to 11 exist only in B. Opcode 7 deletes a key in B;
- * in A, only the callback connection sends it, and that connection sends no other opcode. Opcode 8 exists in both
- * dialects and proves nothing. */
+/* Detect dialect B. Opcodes above 8 exist only in B. Opcode 7 is sent in A only by a connection that sends no other
+ * opcode (WATCH_KEY), so after another opcode it is DELETE_KEY of B. */
 static void tell_a_from_b(struct wire *w, uint8_t code)
 {
     if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
@@ -64,8 +64,8 @@ static void tell_a_from_b(struct wire *w, uint8_t code)
         w->settled = true;
 }
 
-/* Scan the first byte of a request. On a new connection, detect the dialect first. If a connection begins with an
- * unknown byte, the peer is usually not a store client, but an HTTP probe, a port scanner or a TLS client. */
+/* Scan the opcode. On a new connection, first detect the dialect. If the first byte of a connection is no opcode, the
+ * peer is usually a port scanner, an HTTP probe or a TLS client. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;
@@ -83,7 +83,8 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     return WIRE_OK;
 }
 
-/* Scan one blob. Once the blob is complete, set *length to the length of its content and move `at` past the blob. */
+/* Scan a blob. If the blob is complete, set *length to the length of its content, and move `at` to the end of the
+ * blob. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -101,8 +102,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* Scan the count of a list. Each item has at least the 8 bytes of its length, so an impossible count can be rejected
- * before the first item arrives. */
+/* Scan the count of a list. Each blob has at least the 8 bytes of its length, so a count that is too large for the
+ * quota is rejected at once. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -122,8 +123,7 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* Scan the items of a list. `left` is the number of blobs that have not been scanned, so a resumed scan continues at
- * the right blob. In pairs, keys and values alternate. */
+/* Scan the blobs of a list. `left` counts down, so that the next call continues with the same blob. */
 static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                   struct ddp_err *err)
 {
@@ -167,8 +167,8 @@ static enum wire_status scan_field(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* Fill *req with views of the fields of a complete request. Lists stay in wire format, to be read with wire_next, so
- * that 131,072 keys need no array. */
+/* Fill *req with views of the scanned fields. Lists stay in wire format and are read with wire_next, so that 131,072
+ * keys need no array. */
 static void fill_request(const struct wire *w, struct slice in, struct request *req)
 {
     *req = (struct request){ .op = w->op, .count = w->count };
@@ -183,7 +183,7 @@ static void fill_request(const struct wire *w, struct slice in, struct request *
     }
 }
 
-/* Prepare the scan of the next request. The dialect is kept. */
+/* Restart the scan, but keep the dialect. */
 void wire_rewind(struct wire *w)
 {
     w->op = NULL;
@@ -194,7 +194,7 @@ void wire_rewind(struct wire *w)
     w->in_list = false;
 }
 
-/* --- in one go ------------------------------------------------------------------------------------------ */
+/* --- without the scan ---------------------------------------------------------------------------------------- */
 
 struct cursor {
     const uint8_t *at;
@@ -207,7 +207,7 @@ static void advance(struct cursor *in, size_t bytes)
     in->left -= bytes;
 }
 
-/* Read one blob whose 8 length bytes have arrived. Return false if the blob is incomplete or too long. */
+/* Read a blob whose length has arrived. Return false if the blob is incomplete or too long. */
 static bool take_blob(const struct field *f, struct cursor *in, struct slice *blob)
 {
     const uint64_t n = get_u64(in->at);
@@ -219,7 +219,7 @@ static bool take_blob(const struct field *f, struct cursor *in, struct slice *bl
     return true;
 }
 
-/* Read one field. Return false if the field is incomplete, too long, or a list. */
+/* Read a field. Return false if the field is incomplete, too long, or a list. */
 static bool take_field(const struct field *f, struct cursor *in, struct slice *blob, int64_t *number)
 {
     const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
@@ -234,9 +234,9 @@ static bool take_field(const struct field *f, struct cursor *in, struct slice *b
     return true;
 }
 
-/* Decode a complete request without the state of a scan, and return the length of the request. Return 0 for a request
- * that only the scan can decode or reject: a request that is incomplete, too long, or invalid, has a list, is the
- * first of its connection, or has an old dialect. */
+/* Decode a complete request without the scan. Return its length, or 0 if the scan must decode or reject the request:
+ * it is incomplete, invalid or too long, it has a list, it is the first request of the connection, or the dialect is
+ * old. */
 static size_t take_request(const struct wire *w, struct slice in, uint64_t max_bytes, struct request *req)
 {
     const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;
@@ -253,7 +253,7 @@ static size_t take_request(const struct wire *w, struct slice in, uint64_t max_b
     return len - rest.left;
 }
 
-/* --- both directions ------------------------------------------------------------------------------------ */
+/* --- wire_decode and wire_next ---------------------------------------------------------------------------- */
 
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err)
@@ -276,7 +276,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
-/* Read the length without a check, because the scan has checked it. */
+/* Read the next blob. The scan has already checked its length. */
 bool wire_next(struct slice *list, struct slice *item)
 {
     if (list->len == 0)

@@ -113,8 +113,8 @@ Test(barrier, who_comes_too_late_gets_the_same_outcome_once)
     sim_expect_trace(
         &sim, "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have arrived\n"
               "[  3000]      rank 1: connected (n1, pid 101), but has not arrived; last message 1.0 s ago\n"
-              "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: it has failed before, and each name "
-              "can be used only once\n");
+              "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: the name was used before, and the "
+              "barrier failed; use each name only once\n");
 }
 
 Test(barrier, a_dead_process_fails_it_for_all_at_once)
@@ -235,11 +235,12 @@ Test(barrier, misuse_is_told_to_the_one_who_does_it)
     sim_barrier(&sim, 3, "b", -1, NULL);
     sim_barrier(&sim, 3, "b", 0, "3 4");
     sim_expect_trace(
-        &sim, "[     0] rank 1 gets outcome 4: barrier 'a' is misused: other ranks have joined it with "
-              "other members\n"
-              "[     0] rank 3 gets outcome 4: barrier 'a' is misused: this rank is not a member\n"
-              "[     0] rank 3 gets outcome 4: barrier 'b' is misused: the timeout is negative\n"
-              "[     0] rank 3 gets outcome 4: barrier 'b' is misused: a member is outside the world\n");
+        &sim,
+        "[     0] rank 1 gets outcome 4: barrier 'a' is misused: earlier calls have another list "
+        "of members\n"
+        "[     0] rank 3 gets outcome 4: barrier 'a' is misused: this rank is not a member\n"
+        "[     0] rank 3 gets outcome 4: barrier 'b' is misused: the timeout is negative\n"
+        "[     0] rank 3 gets outcome 4: barrier 'b' is misused: a member is not below the world size\n");
 }
 
 Test(barrier_attempts, a_new_attempt_frees_all_names)
@@ -253,9 +254,8 @@ Test(barrier_attempts, a_new_attempt_frees_all_names)
     sim_barrier(&sim, 0, "a", 30000, "0");
     sim_later(&sim, 50000);
     sim_expect_trace(&sim, "[     0] rank 0 passes\n"
-                           "[     0] rank 0 gets outcome 4: barrier 'a' is misused: it has been passed "
-                           "before, and each name can be "
-                           "used only once\n"
+                           "[     0] rank 0 gets outcome 4: barrier 'a' is misused: the name was used "
+                           "before, and the barrier was passed; use each name only once\n"
                            "[    10] attempt 1 of job 'demo' begins, 2 ranks\n"
                            "[    10] rank 0 (n1, pid 100) connected from peer:1\n"
                            "[    10] rank 0 passes\n");

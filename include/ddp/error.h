@@ -1,8 +1,8 @@
 /* error.h -- errors: each has a code and a sentence.
  *
- * Every call that can fail returns a ddp_status, and ddp_last_error() returns the sentence. Calls that need no
- * context (the store's, those for checkpoints, sampler and arithmetic) also copy code and sentence into a `struct
- * ddp_err`, which may be NULL. Nothing here allocates, prints or exits. */
+ * Every call that can fail returns a ddp_status, the code. ddp_last_error() returns the sentence. Calls without a
+ * context (store, checkpoints, sampler, arithmetic) also copy the code and the sentence into a `struct ddp_err`,
+ * which may be NULL. The functions of this file never allocate, print or exit. */
 #ifndef DDP_ERROR_H
 #define DDP_ERROR_H
 
@@ -18,7 +18,7 @@ extern "C" {
 #define DDP_API
 #endif
 
-/* All errors: name, value, text. Values never change; add new ones at the end. */
+/* All errors as rows of name, value and text. A value never changes; add new rows at the end. */
 #define DDP_STATUS_LIST(X)                                                \
     X(OK, 0, "ok")                                                        \
     X(IN_PROGRESS, 1, "in progress")                                      \
@@ -44,24 +44,24 @@ typedef enum ddp_status {
 #undef X
 } ddp_status;
 
-/* Return the name of `status`, such as "DDP_ERR_TIMEOUT", or "DDP_STATUS_?" for a value that is not in the list. The
- * result is never NULL and never freed. */
+/* Return the name of `status`, such as "DDP_ERR_TIMEOUT", or "DDP_STATUS_?" for an unknown value. The text is
+ * static. */
 DDP_API const char *ddp_status_name(ddp_status status);
 
-/* Return the text of `status`, such as "deadline passed". The result is never NULL and never freed. */
+/* Return the text of `status`, such as "deadline passed". The text is static. */
 DDP_API const char *ddp_status_text(ddp_status status);
 
-/* The exit code of a worker that ends only because another rank has died or given up. The launcher then looks for
- * that other rank and reports that rank as the cause, even if that rank ends later. (sysexits.h: EX_TEMPFAIL) */
+/* The exit code of a worker that ends only because another rank has died or has given up (EX_TEMPFAIL of sysexits.h).
+ * The launcher then searches for the rank that failed by itself, and reports that rank as the cause. */
 #define DDP_EXIT_PEER_LOST 75
 
-/* Return the sentence of the last failure on this thread: rank, operation, sequence number, expected value. "" if
- * there was no failure. Valid until the next failing call on this thread; after a successful call the sentence has no
- * meaning. */
+/* Return the sentence of the last failure on this thread: rank, operation, sequence number, expected value. Return ""
+ * if no call has failed. The text is valid until the next failure on this thread. Read it only after a failed
+ * call. */
 DDP_API const char *ddp_last_error(void);
 
-/* Return an exit code for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG, DDP_EXIT_PEER_LOST for
- * DDP_ERR_PEER_LOST and DDP_ERR_ABORTED, otherwise 1. */
+/* Return the exit code for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG, DDP_EXIT_PEER_LOST for
+ * DDP_ERR_PEER_LOST and DDP_ERR_ABORTED, else 1. */
 DDP_API int ddp_exit_code(ddp_status status);
 
 struct ddp_err {
@@ -69,11 +69,12 @@ struct ddp_err {
     char msg[1024]; /* one sentence or a short list, without a newline at the end; "" if code is DDP_OK */
 };
 
-/* Set `err` (may be NULL) and return `code`, so that `return ddp_fail(err, DDP_ERR_ARG, ...)` reads well. */
+/* Format a sentence into `err`, which may be NULL, and return `code`. Use it as `return ddp_fail(err, DDP_ERR_ARG,
+ * ...)`. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Put text in front of the text of `err` ("rank 3: connect to ...: refused"); return err->code. A text that is too
- * long loses its end, never its beginning. */
+/* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. If the
+ * sentence becomes too long, its end is cut. */
 DDP_API ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #ifdef __cplusplus

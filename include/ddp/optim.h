@@ -1,4 +1,4 @@
-/* optim.h -- optimisers over flat float32 arrays: SGD, Adam, AdamW; clipping by the global norm.
+/* optim.h -- optimizers for float32 arrays (SGD, Adam, AdamW), and clipping by the global norm.
  *
  *     ddp_optim optim = DDP_ADAMW_INIT;              choose a rule, then change fields: optim.lr = 3e-4
  *     ddp_optim_check(&optim, &err)                  once, and again after changing more than lr
@@ -6,11 +6,12 @@
  *                 ddp_optim_begin(&optim)
  *                 ddp_optim_update(&optim, param[i], grad[i], s0[i], s1[i], count[i])   for each parameter i
  *
- * Pure arithmetic: every rank computes the same bits from the same averaged gradients, for any split of the model
- * into arrays. Formulas, defaults and order of operations follow torch.optim (1.13 to 2.x, single-tensor path).
- * Factors of a step are computed in double and elements in float32. Results agree with torch to a few units in the
- * last place, as torch's own builds do with each other. Subnormals are flushed (context.h). Parameters of 16 bits
- * have a float32 copy: see amp.h. */
+ * Pure arithmetic. From the same averaged gradients, every rank computes the same bits, for any split of the model
+ * into arrays. Subnormals are flushed (context.h). For parameters of 16 bits, see amp.h.
+ *
+ * Formulas, defaults and the order of operations are those of torch.optim (1.13 to 2.x, single-tensor path). The
+ * factors of a step are computed in double, the elements in float32. Results may differ from torch in the last few
+ * bits, as builds of torch differ from each other. */
 #ifndef DDP_OPTIM_H
 #define DDP_OPTIM_H
 
@@ -23,7 +24,7 @@
 extern "C" {
 #endif
 
-/* name, text, largest number of state arrays. With g the gradient and t the step, counted from 1:
+/* Rows of name, text and largest number of state arrays. p is the parameter, g its gradient, t the step from 1:
  *   SGD    g += weight_decay p;  s0 = g in step 1, then momentum s0 + (1 - dampening) g;
  *          p -= lr s0, with nesterov lr (g + momentum s0), without momentum lr g (and no state at all)
  *   ADAM   g += weight_decay p;  s0 = beta1 s0 + (1 - beta1) g;  s1 = beta2 s1 + (1 - beta2) g^2;
@@ -40,19 +41,19 @@ typedef enum ddp_rule {
 #undef X
 } ddp_rule;
 
-/* A rule with its numbers; fields that the rule does not use are ignored. Plain data: it may be copied and saved. The
- * numbers are doubles, because torch computes the factors of a step from Python's floats. */
+/* A rule and its numbers. Fields that the rule does not use are ignored. The struct has no pointers, so it may be
+ * copied and saved. The numbers are doubles, like Python's floats in torch. */
 typedef struct ddp_optim {
     ddp_rule rule;
-    double lr; /* may change from step to step */
+    double lr; /* learning rate; may change in each step */
     double weight_decay;
     double momentum, dampening; /* SGD */
     int nesterov;               /* SGD: 0 or 1 */
     double beta1, beta2, eps;   /* Adam, AdamW */
-    int64_t step;               /* updates so far; part of a checkpoint, like the state arrays */
+    int64_t step;               /* number of steps; save it in checkpoints, with the state arrays */
 } ddp_optim;
 
-/* torch's defaults. (Before 2.x torch had no default rate for SGD; since then it is 1e-3.) */
+/* The defaults of torch 2.x. */
 #define DDP_SGD_INIT                                      \
     {                                                     \
         DDP_SGD, 1e-3, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0 \
@@ -66,37 +67,35 @@ typedef struct ddp_optim {
         DDP_ADAMW, 1e-3, 1e-2, 0.0, 0.0, 0, 0.9, 0.999, 1e-8, 0 \
     }
 
-/* Check torch's limits: rates, decay and momentum not below 0, betas in [0, 1), nesterov only with momentum and
+/* Check the limits of torch: rates, decay and momentum at least 0, betas in [0, 1), nesterov only with momentum and
  * without dampening. DDP_ERR_ARG names the number and its limits. */
 DDP_API ddp_status ddp_optim_check(const ddp_optim *optim, struct ddp_err *err);
 
-/* Return the name of `rule`, such as "adamw", or "?" for a rule that is not in the list. */
+/* Return the name of `rule`, such as "adamw", or "?" for an unknown rule. */
 DDP_API const char *ddp_rule_name(ddp_rule rule);
 
-/* Return how many state arrays this optimizer keeps: 0 (SGD without momentum), 1 or 2. */
+/* Return the number of state arrays of this optimizer: 0 (SGD without momentum), 1 or 2. */
 DDP_API int ddp_optim_states(const ddp_optim *optim);
 
-/* Begin a step; call this before the first update of each step. `step` then applies to all parameters, while torch
- * counts the steps of each parameter separately. If some parameters are skipped in some steps (find_unused in
- * reducer.h), give each parameter its own ddp_optim. Then call ddp_optim_begin for a parameter only in the steps that
- * update this parameter. */
+/* Begin a step. Call this function before the first update of the step; it adds 1 to `step`. If some parameters are
+ * not updated in every step (find_unused in reducer.h), give each parameter its own ddp_optim, because torch counts
+ * the steps of each parameter separately. */
 DDP_API void ddp_optim_begin(ddp_optim *optim);
 
-/* Update n parameters in place. s0 and s1 (n floats each, zero at the start, owned by the caller) are the rule's
- * state arrays; arrays beyond ddp_optim_states are not used and may be NULL. The arrays must not overlap. */
+/* Update n elements of a parameter in place. s0 and s1 are the state arrays of the parameter, owned by the caller: n
+ * floats each, zero before the first step. A state array that the rule does not use may be NULL. The arrays must not
+ * overlap. */
 DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float *grad, float *s0, float *s1,
                               size_t n);
 
-/* Return the square root of the sum of all squares of n arrays; array i has counts[i] elements. Squares are added in
- * double and in a fixed binary tree over blocks of 256 elements of each array. So the result has the same bits in
- * every run, and the same as ddp_zero1_clip for any world size. The result is infinite or NaN if an element is
- * infinite or NaN. */
+/* Return the square root of the sum of all squares of n arrays, with counts[i] elements in array i. The sum is
+ * computed in double, in a fixed binary tree over blocks of 256 elements. So every run gives the same bits, and so
+ * does ddp_zero1_clip for any world size. If an element is infinite or NaN, the result is infinite or NaN. */
 DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n);
 
-/* Multiply all gradients by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. The factor is
- * computed in float32, and applied even if it is 1, as in torch. Returns the norm before the multiplication. If the
- * norm is NaN, all gradients become NaN. If the norm is infinite, each gradient becomes 0 or NaN. So check the norm
- * (or use a ddp_scaler) before the update. max_norm > 0. */
+/* Multiply all gradients by min(1, max_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_, with a float32
+ * factor. max_norm must be above 0. Return the norm before the multiplication. Check the norm before the update (or
+ * use a ddp_scaler): a norm of NaN makes all gradients NaN, and an infinite norm makes them 0 or NaN. */
 DDP_API double ddp_clip_grad_norm(float *const grads[], const size_t counts[], size_t n, double max_norm);
 
 #ifdef __cplusplus

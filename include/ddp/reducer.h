@@ -1,4 +1,4 @@
-/* reducer.h -- gradients in buckets, averaged over all ranks while the backward pass still runs.
+/* reducer.h -- averages gradients over all ranks, in buckets, while the backward pass still runs.
  *
  *     ddp_reducer_create(world, params, np, NULL, &reducer);     verifies names and shapes, broadcasts rank 0's values
  *     each step:  ddp_reducer_forward(reducer)                   buffers are rank 0's; gradients may have moved
@@ -6,27 +6,25 @@
  *                 ddp_reducer_ready(reducer, i) for each gradient, in the order of the backward pass
  *                 ddp_reducer_finish(reducer)                    now every gradient is the average
  *
- * Buckets follow PyTorch's rule (c10d reducer, compute_bucket_assignment_by_size): parameters are assigned in order,
- * a bucket is closed as soon as it has at least its limit, 1 MiB for the first bucket and 25 MiB for all later
- * buckets, and the list is reversed, because gradients become ready from the last layer back. The second
- * ddp_reducer_forward replaces this order by the order in which the gradients of rank 0 became ready in the first
- * step. Full buckets are launched strictly in order, so ranks never disagree. Gradients live in shared memory that
- * the reducer owns: the reduction copies nothing.
+ * Buckets follow PyTorch's rule (compute_bucket_assignment_by_size). Parameters are assigned to buckets in order. The
+ * first bucket is full at 1 MiB, each later bucket at 25 MiB. The list of buckets is then reversed, because the
+ * gradients of the last layers are ready first. The second ddp_reducer_forward makes new buckets, in the order in
+ * which gradients of rank 0 were ready in the first step. Buckets are reduced strictly in order, so all ranks agree.
+ * Gradients are in shared memory of the reducer, so the reduction copies nothing.
  *
- * If each rank has a spare core, a thread of the library reduces while the program continues with the backward pass.
- * From the first ddp_reducer_ready to ddp_reducer_finish a rank then must not write a gradient that it has marked
- * ready. Other collectives wait for the buckets in progress. Because full buckets are launched at once, call a
- * collective in between only where all ranks have marked the same gradients; otherwise the collective would be
- * matched with a bucket of another rank (DDP_ERR_MISMATCH). With find_unused and, say, batch normalisation over all
- * ranks: mark unused parameters before the backward pass begins.
+ * If each rank has a spare core, a thread of the library reduces during the backward pass. After ddp_reducer_ready a
+ * rank must then not write the gradient until ddp_reducer_finish. Other collectives wait for running buckets. A rank
+ * may call another collective within a step only if all ranks have marked the same gradients before. Otherwise the
+ * collective meets a bucket of another rank (DDP_ERR_MISMATCH). So with find_unused and, for example, batch
+ * normalization over all ranks, mark unused parameters before the backward pass.
  *
- * With a device (ddp_options.device) gradients are in the device's memory, and parameters and buffers may be there.
- * The host never waits: ddp_reducer_ready means that the gradient is complete when `stream` reaches that point, and
- * work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need
- * gradients on the host.
+ * With a device (ddp_options.device), gradients are in device memory; parameters and buffers may be there. The host
+ * never waits. ddp_reducer_ready means that the gradient is complete when `stream` reaches this point. Work on
+ * `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients
+ * in host memory.
  *
- * Accumulation: ddp_reducer_set_sync(reducer, 0) before a forward makes the step of this forward local. The program
- * accumulates gradients (+=), and the first step with sync averages the sum. */
+ * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
+ * The first step with sync averages the sums. */
 #ifndef DDP_REDUCER_H
 #define DDP_REDUCER_H
 
@@ -41,63 +39,62 @@ typedef struct ddp_reducer ddp_reducer;
 enum { DDP_MAX_DIMS = 8 };
 
 typedef struct ddp_param {
-    const char *name; /* for texts; must exist as long as the reducer */
-    void *data;       /* the parameter itself, `count` elements, owned by the caller */
+    const char *name; /* for messages; must exist as long as the reducer */
+    void *data;       /* `count` elements, owned by the caller */
     size_t count;
     ddp_dtype dtype;
-    const size_t
-        *shape;  /* `dims` sizes whose product is `count`; compared between ranks; only read by create */
-    size_t dims; /* 0 = one dimension of `count`; DDP_MAX_DIMS at most */
+    const size_t *shape; /* `dims` sizes, read only by ddp_reducer_create; the product is `count` */
+    size_t dims;         /* at most DDP_MAX_DIMS; 0 = one dimension of size `count` */
 } ddp_param;
 
 /* A bucket, as passed to a hook. */
 typedef struct ddp_bucket {
     size_t index;
-    int last;     /* true for the last bucket of this step */
-    void *grads;  /* `count` elements, including the zeros between gradients; reduced in place */
+    int last;     /* 1 = the last bucket of this step */
+    void *grads;  /* `count` elements, to be reduced in place, with zeros between the gradients */
     size_t count; /* elements */
     ddp_dtype dtype;
-    size_t divisor; /* divisor of an average: the world size, or the number of active ranks */
+    size_t divisor; /* divisor for an average: the world size, or the number of ranks with batches */
     void *stream;   /* ddp_reducer_options.stream */
 } ddp_bucket;
 
-/* Replaces the reducer's all-reduce. The reducer calls the hook for each bucket in order, on the reducing thread,
- * with subnormals flushed (context.h). The bucket must be finished on return. For an average the hook divides the sum
- * itself. The hook may call collectives of `group`, the same on every rank, and must keep the zeros between gradients
- * zero. An error of the hook ends the step, and ddp_reducer_finish returns the error. */
+/* Replace the reducer's all-reduce. The reducer calls the hook for each bucket, in order, on the thread that reduces,
+ * with subnormals flushed (context.h). The hook must finish the bucket before it returns. For an average, the hook
+ * divides by `divisor`. The hook may call collectives of `group`, the same on every rank. Zeros between gradients
+ * must stay zero. An error of the hook ends the step, and ddp_reducer_finish returns it. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
-    DDP_OVERLAP_AUTO, /* use a thread if the ranks of the host leave cores for it and it can be started */
+    DDP_OVERLAP_AUTO, /* use a thread if the host has a spare core for each rank */
     DDP_OVERLAP_OFF,  /* reduce inside ddp_reducer_ready */
     DDP_OVERLAP_ON,
 } ddp_overlap;
 
-/* Ranks with different numbers of batches, see ddp_reducer_join. */
+/* How the reducer handles ranks with different numbers of batches; see ddp_reducer_join. */
 typedef enum ddp_uneven {
-    DDP_UNEVEN_NO,     /* all ranks have the same number */
-    DDP_UNEVEN_WORLD,  /* averages divide by the world size: each sample always has the same weight */
-    DDP_UNEVEN_ACTIVE, /* averages divide by the ranks that still have batches */
-    DDP_UNEVEN_STOP,   /* the first rank without a batch is an error on all ranks */
+    DDP_UNEVEN_NO,     /* all ranks have the same number of batches */
+    DDP_UNEVEN_WORLD,  /* divide by the world size, so that every sample has the same weight */
+    DDP_UNEVEN_ACTIVE, /* divide by the number of ranks that still have batches */
+    DDP_UNEVEN_STOP,   /* if a rank has no more batches, all ranks get an error */
 } ddp_uneven;
 
 typedef struct ddp_reducer_options {
-    size_t size;               /* sizeof, set by the INIT macro */
-    size_t first_bucket_bytes; /* 0 = 1 MiB */
-    size_t bucket_cap_bytes;   /* 0 = 25 MiB */
-    const ddp_param *buffers;  /* not trained, such as running means: rank 0 broadcasts its values. Copied */
+    size_t size;               /* sizeof(ddp_reducer_options), set by the INIT macro */
+    size_t first_bucket_bytes; /* size of the first bucket; 0 = 1 MiB */
+    size_t bucket_cap_bytes;   /* size of other buckets; 0 = 25 MiB */
+    const ddp_param *buffers;  /* copied; arrays that are not trained, such as running means */
     size_t buffer_count;
-    int keep_buffers;    /* 1: do not broadcast buffers again at each forward */
-    int keep_order;      /* 1: never rebuild buckets in the order of readiness */
-    int find_unused;     /* 1: not every step uses every parameter; see ddp_reducer_unused */
+    int keep_buffers;    /* 1 = broadcast buffers only in ddp_reducer_create */
+    int keep_order;      /* 1 = never make new buckets in the order of readiness */
+    int find_unused;     /* 1 = some steps do not use all parameters; see ddp_reducer_unused */
     ddp_overlap overlap; /* may differ between ranks */
-    ddp_uneven uneven;   /* must be equal on all ranks, like all members that follow */
-    int compress;        /* 1: f32 gradients are sent as `wire` */
-    ddp_dtype wire;      /* DDP_F16 or DDP_BF16; summed in f32 and rounded once */
-    double predivide;    /* 0 = sum, then divide by N; f = divide by f, sum, divide by N / f */
-    ddp_comm_hook hook;  /* NULL = all_reduce */
+    ddp_uneven uneven;   /* must be equal on all ranks, like all later members */
+    int compress;        /* 1 = convert f32 gradients to `wire` before sending */
+    ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
+    double predivide;    /* f: divide by f, sum, divide by N / f; 0 = sum, then divide by N */
+    ddp_comm_hook hook;  /* NULL = ddp_all_reduce */
     void *hook_user;     /* argument of the hook */
-    void *stream;        /* with a device: the cudaStream_t on which gradients are written and read */
+    void *stream;        /* with a device: cudaStream_t of the program that writes and reads gradients */
 } ddp_reducer_options;
 
 #define DDP_REDUCER_OPTIONS_INIT                                                                             \
@@ -106,57 +103,55 @@ typedef struct ddp_reducer_options {
             0.0, NULL, NULL, NULL                                                                            \
     }
 
-/* Create a reducer; collective. Compares count, names, shapes and types of parameters and buffers, and the options,
- * with rank 0. DDP_ERR_MISMATCH names the difference. Then overwrites every parameter and buffer with rank 0's.
- * `params` is copied, but not the memory that it points to. */
+/* Create a reducer; collective. The parameters, the buffers and the options must equal those of rank 0: number,
+ * names, shapes and types. DDP_ERR_MISMATCH names the difference. Then all parameters and buffers get the values of
+ * rank 0. The array `params` is copied, but not the memory to which it points. */
 DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                                       const ddp_reducer_options *options, ddp_reducer **out);
 
-/* Return the memory of parameter i's gradient, 256-byte aligned and zero at the start. ddp_reducer_forward may move
- * this memory once, with its contents, so call ddp_reducer_grad again after each forward. Return NULL if there is no
- * parameter i. */
+/* Return the memory of parameter i's gradient, at a multiple of 256 and zero at the start. ddp_reducer_forward may
+ * move the gradient once, so call this function again after each forward. Return NULL if there is no parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
-/* Begin a step. Collective if buffers are broadcast, buckets rebuilt (at the second step with sync), or inputs
- * uneven. Return DDP_ERR_ARG, which names parameters and buckets, if the last step was not finished. A program
- * without buffers and uneven inputs may leave this call out; then buckets are not rebuilt. */
+/* Begin a step. The call is collective if it broadcasts buffers, makes new buckets (second step with sync), or
+ * `uneven` is set. DDP_ERR_ARG means that the last step was not finished, and names parameters and buckets. Without
+ * buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
-/* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG, which names
- * the parameter. A full bucket is reduced when its turn comes, here or on the library's thread. In a step without
- * sync the call only records that the parameter was used, and may be repeated. */
+/* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG. If the bucket
+ * is full, it is reduced when its turn comes, in this call or on the library's thread. In a step without sync, the
+ * call only records that the parameter was used, and may be repeated. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
-/* Mark parameter i as not used in this step (find_unused), so that its bucket need not wait until ddp_reducer_finish,
- * which treats all unmarked parameters as unused. The gradient of this rank is zero then, unless the rank has
- * accumulated an earlier gradient. A parameter that no rank has used keeps its gradient. Skip its optimizer update
- * (see ddp_reducer_used) and its step (see ddp_optim_begin). */
+/* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.
+ * ddp_reducer_finish treats all unmarked parameters as unused. This rank then adds zero to the average, or the
+ * gradient that it has accumulated before. If no rank has used a parameter, its gradient does not change. Then skip
+ * its optimizer update (see ddp_reducer_used) and its step (see ddp_optim_begin). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
-/* Wait until all buckets are reduced. DDP_ERR_ARG names parameters that were not marked ready. */
+/* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */
 DDP_API ddp_status ddp_reducer_finish(ddp_reducer *reducer);
 
-/* Return 1 if any rank used parameter i in the last finished step, otherwise 0. Without find_unused always return
- * 1. */
+/* Return 1 if any rank used parameter i in the last finished step, else 0. Without find_unused, always return 1. */
 DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 
-/* Set whether steps average (1, the default) or only accumulate (0), beginning with the next forward. Must be the
- * same on all ranks. */
+/* Choose whether steps average (1, the default) or only accumulate (0), from the next forward on. All ranks must
+ * choose the same. */
 DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
-/* Report that this rank has no more batches. `uneven` must be set, and steps must begin with ddp_reducer_forward. The
- * rank takes part with zeros in the steps of the other ranks. The call returns when all ranks have joined, with the
- * parameters and buffers of the rank that joined last (the highest rank, if several joined last). Then all ranks may
- * begin again. With DDP_UNEVEN_STOP this call and the next forward of the other ranks return DDP_ERR_ARG, which names
- * the rank. */
+/* Report that this rank has no more batches. `uneven` must be set, and each step must begin with ddp_reducer_forward.
+ * The rank takes part in the steps of the other ranks with zeros. The call returns when all ranks have joined.
+ * Parameters and buffers are then those of the rank that joined last (of several such ranks, the highest one). After
+ * that, all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the next forward of the other ranks
+ * return DDP_ERR_ARG, which names the rank. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
-/* Return the number of buckets, the bytes of bucket `b`, and the index of the bucket of parameter `i`. */
+/* Return the number of buckets, the size of bucket `b` in bytes, and the bucket of parameter `i`. */
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer);
 DDP_API size_t ddp_reducer_bucket_bytes(const ddp_reducer *reducer, size_t b);
 DDP_API size_t ddp_reducer_bucket_of(const ddp_reducer *reducer, size_t i);
 
-/* Free the reducer before ddp_finalize; collective, because its shared memory is. NULL is allowed. */
+/* Free the reducer; collective. Call this function before ddp_finalize. NULL is allowed. */
 DDP_API ddp_status ddp_reducer_free(ddp_reducer *reducer);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* syncbn.h -- batch normalisation over the batches of all ranks: the same result as one rank with the whole batch.
+/* syncbn.h -- batch normalization over the batches of all ranks, with the same result as one rank with all samples.
  *
  *     double saved[2 * 16];
  *     ddp_syncbn bn = DDP_SYNCBN_INIT;
@@ -8,15 +8,16 @@
  *     ddp_syncbn_backward(world, &bn, x, dy, n, dx, dw, db)
  *     ddp_syncbn_infer(&bn, x, n, y)                                evaluation: with the running numbers
  *
- * Arrays are float32 with the channel in the middle: x[(sample * channels + c) * spatial + i], as torch's (N, C, H,
- * W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double; subnormals are
- * flushed (context.h). The algorithm is torch.nn.SyncBatchNorm's: mean, squares and count of each rank are gathered
- * and merged (Chan, Golub & LeVeque 1979), so ranks may differ in n. The backward pass adds two sums per channel over
- * the ranks.
+ * x, y, dy and dx are float32 arrays of n * channels * spatial elements, in torch's order (N, C, H, W) or (N, C):
+ * x[(sample * channels + c) * spatial + i]. Sums are computed in double. Subnormals are flushed (context.h).
  *
- * Every rank calls with the same channels (else DDP_ERR_MISMATCH), even when its batch is empty. ddp_last_error()
- * returns the text of an error. If only this rank fails (DDP_ERR_ARG for its description, DDP_ERR_NOMEM), the other
- * ranks wait in their call until their step timeout, unless this rank calls again or ends. */
+ * The algorithm is that of torch.nn.SyncBatchNorm. The mean, the squares and the count of each rank are gathered and
+ * merged (Chan, Golub & LeVeque 1979), so n may differ between ranks. The backward pass adds two sums of each channel
+ * over the ranks.
+ *
+ * Every rank must call with the same channels (else DDP_ERR_MISMATCH), even if its batch is empty. If only one rank
+ * fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the step timeout, unless this rank calls again or
+ * ends. ddp_last_error() returns the text of an error. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 
@@ -28,14 +29,14 @@ extern "C" {
 
 typedef struct ddp_syncbn {
     size_t channels; /* at least 1 */
-    size_t spatial;  /* elements of one channel of one sample, at least 1 */
-    double eps;      /* added to the variance; torch's default 1e-5 */
-    double momentum; /* share of the new batch in the running numbers; torch's default 0.1 */
-    /* `channels` elements each, owned by the caller */
-    const float *weight, *bias;        /* NULL: 1 and 0 */
-    float *running_mean, *running_var; /* NULL: not updated. The variance is the unbiased one, n/(n-1) */
-    /* Passed from forward to backward: mean, then 1 / sqrt(variance + eps), 2 * channels elements, owned by the
-     * caller; and the number of values of each channel over all ranks. */
+    size_t spatial;  /* elements of a channel in a sample, at least 1 */
+    double eps;      /* added to the variance; default as in torch: 1e-5 */
+    double momentum; /* weight of a new batch in the running numbers; default as in torch: 0.1 */
+    /* `channels` elements each, owned by the caller. */
+    const float *weight, *bias;        /* NULL = weight 1 and bias 0 */
+    float *running_mean, *running_var; /* NULL = not updated; the variance is divided by n - 1 */
+    /* Passed from forward to backward. `saved`: 2 * channels elements, owned by the caller, first the means, then 1 /
+     * sqrt(variance + eps). `count`: the number of values of each channel over all ranks. */
     double *saved;
     double count;
 } ddp_syncbn;
@@ -45,19 +46,19 @@ typedef struct ddp_syncbn {
         0, 1, 1e-5, 0.1, NULL, NULL, NULL, NULL, NULL, 0.0 \
     }
 
-/* Normalize, fill `saved` and `count`, and update the running numbers; collective. `y` may be `x` if no backward pass
- * follows. A NULL group means this rank alone (plain batch normalization). A rank's batch may be empty. If all
- * batches are empty, nothing changes. DDP_ERR_ARG on all ranks if there is only one value per channel in total,
- * because one value has no variance. */
+/* Normalize, set `saved` and `count`, and update the running numbers; collective. `group` NULL = this rank alone. `y`
+ * may be `x` if no backward pass follows. If the batches of all ranks are empty, nothing changes. All ranks return
+ * DDP_ERR_ARG if a channel has only one value over all ranks, because one value has no variance. */
 DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
 
-/* Compute the gradients after a forward pass with the same x and n; collective. dx is the gradient of the whole
- * batch's loss, as one rank with the whole batch would compute it. `dx` may be `dy`. dweight and dbias (`channels`
- * each, overwritten, NULL = not needed) are this rank's part, to be averaged with the other gradients. */
+/* Compute the gradients after ddp_syncbn_forward, with the same x and n; collective. dx is the gradient of the loss
+ * over all samples, as one rank with all samples would compute it. `dx` may be `dy`. dweight and dbias have
+ * `channels` elements each; NULL = not needed. They are overwritten with the part of this rank, to be averaged with
+ * the other gradients. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 
-/* Compute y from the running numbers, which must be set; not collective. */
+/* Compute y from the running numbers, which must not be NULL. Not collective. */
 DDP_API ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* zero1.h -- an optimiser whose state is distributed over the ranks (ZeRO stage 1; Rajbhandari et al. 2020).
+/* zero1.h -- an optimizer whose state is distributed over the ranks (ZeRO stage 1; Rajbhandari et al. 2020).
  *
  *     ddp_zero1_create(world, params, np, &options, &zero)       verifies, broadcasts rank 0's values
  *     each step:  add gradients into ddp_zero1_grad(zero, i)
@@ -8,16 +8,18 @@
  *                 ddp_zero1_step(zero)                          update my share, gather all parameters
  *                 ddp_zero1_zero_grad(zero)
  *
- * Each rank keeps the moments and the float32 copy of only 1/world of the model. A step sends as many bytes as an
- * all-reduce. Parameters lie in flat buckets of one type each (25 MiB, then the next), padded with zeros so that
- * every bucket splits into equal shares, whatever the sizes. The result has the same bits as ddp_reducer followed by
- * ddp_optim_update on every rank, for every number of ranks that does not change the bits of the averages.
+ * Each rank has the state arrays and the float32 copy of only its share, 1/world of the model. A step sends as many
+ * bytes as an all-reduce. Parameters are in buckets of one type each, of about 25 MiB, padded with zeros so that all
+ * ranks have equal shares.
  *
- * The optimizer works only in host memory: a group with a device is rejected (DDP_ERR_UNSUPPORTED).
+ * The result has the same bits as ddp_reducer with ddp_optim_update on every rank, if the averages have the same
+ * bits.
  *
- * Parameters are F32, F16 or BF16. Gradients have the parameter's type and are summed in float32. The update uses a
- * float32 copy of the parameters. All calls but _grad, _zero_grad, _optim and _import are collective.
- * ddp_last_error() returns the text of an error. */
+ * Parameters are F32, F16 or BF16. Gradients have the type of their parameter and are summed in float32. The update
+ * uses a float32 copy of the parameters. All data is in host memory: DDP_ERR_UNSUPPORTED for a group with a device.
+ *
+ * All functions are collective, except _grad, _zero_grad, _optim and _import. ddp_last_error() returns the text of an
+ * error. */
 #ifndef DDP_ZERO1_H
 #define DDP_ZERO1_H
 
@@ -32,10 +34,10 @@ extern "C" {
 typedef struct ddp_zero1 ddp_zero1;
 
 typedef struct ddp_zero1_options {
-    size_t size;                   /* sizeof, set by the INIT macro */
+    size_t size;                   /* sizeof(ddp_zero1_options), set by the INIT macro */
     ddp_optim optim;               /* copied */
     size_t bucket_bytes;           /* 0 = 25 MiB */
-    const unsigned char *no_decay; /* copied; 1 = no weight_decay, for each parameter. NULL: all have it */
+    const unsigned char *no_decay; /* copied; for each parameter, 1 = no weight decay; NULL = all decay */
 } ddp_zero1_options;
 
 #define DDP_ZERO1_OPTIONS_INIT                             \
@@ -43,49 +45,49 @@ typedef struct ddp_zero1_options {
         sizeof(ddp_zero1_options), DDP_ADAMW_INIT, 0, NULL \
     }
 
-/* Compare names, sizes, types, the optimiser's numbers and no_decay with rank 0 (DDP_ERR_MISMATCH names the
- * difference). Then overwrite every parameter with rank 0's, and make the float32 copies from them. The array
- * `params` is copied, but each step writes to the memory that it points to. The caller owns *out until
- * ddp_zero1_free, which must precede ddp_finalize. */
+/* Create an optimizer; collective. Names, sizes, types and options must equal those of rank 0 (else
+ * DDP_ERR_MISMATCH). Then every parameter gets the value of rank 0. The array `params` is copied, but each step
+ * writes to the memory to which it points. The caller owns *out until ddp_zero1_free. */
 DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                                     const ddp_zero1_options *options, ddp_zero1 **out);
 
-/* Return where parameter i's gradient is accumulated: 256-byte aligned, and zero after create and zero_grad. The
- * address never changes. Return NULL if `i` is out of range. */
+/* Return the memory to which the program adds the gradient of parameter i. The address is a multiple of 256 and never
+ * changes. The memory is zero after ddp_zero1_create and ddp_zero1_zero_grad. Return NULL if there is no parameter
+ * i. */
 DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 
-/* Average all gradients over the ranks. Each rank gets its share. Return DDP_ERR_ARG if the program calls this
- * function twice without zero_grad. */
+/* Average all gradients over the ranks; each rank gets its share. Call ddp_zero1_zero_grad before the next call, else
+ * DDP_ERR_ARG. */
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
-/* Divide by the scaler's scale after reduce, detect non-finite values on any rank, and report them to the scaler
- * (ddp_scaler_unscaled). So ddp_scaler_step returns the same on all ranks. If the scaler is not at DDP_SCALER_READY,
- * return DDP_ERR_ARG and divide nothing. */
+/* Divide the averaged gradients by the scaler's scale. If a value of any rank is infinite or NaN, report this to the
+ * scaler of each rank (ddp_scaler_unscaled), so that ddp_scaler_step has the same result on all ranks. DDP_ERR_ARG
+ * means that the scaler is not at DDP_SCALER_READY; then nothing was divided. */
 DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
 
-/* Clip after reduce, as ddp_clip_grad_norm over the whole model, with the same bits. *norm (may be NULL) is the norm
- * before clipping. */
+/* Clip the averaged gradients of the whole model, with the same bits as ddp_clip_grad_norm. *norm becomes the norm
+ * before clipping; `norm` may be NULL. */
 DDP_API ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm);
 
-/* Update the parameters after reduce. Gradient memory is undefined until zero_grad, which must precede the next
- * reduce. If a scaler skips a step, the caller leaves this call out. */
+/* Update the parameters with the averaged gradients. The gradients are undefined until ddp_zero1_zero_grad. Do not
+ * call this function if a scaler skips the step. */
 DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 
 DDP_API void ddp_zero1_zero_grad(ddp_zero1 *zero);
 
-/* Return the rule and its numbers, to change lr, and for `step` in a checkpoint; all ranks must make the same change.
- * `zero` owns the struct. A change that needs more state arrays than at create (a first momentum) makes the next step
- * return DDP_ERR_ARG. */
+/* Return the rule and its numbers, owned by `zero`, for example to change lr, or to save `step` in a checkpoint. All
+ * ranks must make the same changes. If a change needs more state arrays than at ddp_zero1_create, the next step
+ * returns DDP_ERR_ARG. */
 DDP_API ddp_optim *ddp_zero1_optim(ddp_zero1 *zero);
 
-/* Save and restore the state, independently of the world size. Slot 0 is the float32 copy of the parameters, slots 1
- * and 2 are the optimizer's state arrays. Export writes whole arrays, out[i] with params[i].count floats; a rank that
- * does not need them passes out = NULL. Import reads whole arrays and keeps this rank's share; the caller restores
- * the parameters themselves (ddp_round_f32). Return DDP_ERR_ARG if the optimizer has no such slot. */
+/* Save and restore the state, for any world size. Slot 0 is the float32 copy of the parameters; slots 1 and 2 are the
+ * state arrays of the rule. ddp_zero1_export writes the whole arrays: out[i] has params[i].count floats. A rank that
+ * does not need them passes out = NULL. ddp_zero1_import reads the whole arrays and keeps the share of this rank; the
+ * caller restores the parameters (ddp_round_f32). DDP_ERR_ARG means that the optimizer has no such slot. */
 DDP_API ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[]);
 DDP_API ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[]);
 
-/* Free the optimizer before ddp_finalize; collective. NULL is allowed. */
+/* Free the optimizer; collective. Call this function before ddp_finalize. NULL is allowed. */
 DDP_API ddp_status ddp_zero1_free(ddp_zero1 *zero);
 
 #ifdef __cplusplus

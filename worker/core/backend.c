@@ -1,6 +1,7 @@
-/* backend.c -- see backend.h. libddp_cuda is searched first in the folder of the file that contains this code
- * (libddp.so, or a program with libddp.a), then by the loader. The library is never unloaded, because CUDA's threads
- * run code in it. */
+/* backend.c -- see backend.h.
+ *
+ * libddp_cuda is searched in the folder of the file that contains this code (libddp.so, or a program with libddp.a),
+ * then in the usual places of the loader. The library is never unloaded, because threads of CUDA run its code. */
 #include "core/backend.h"
 
 #include "core/recorder.h"
@@ -26,11 +27,11 @@ struct comm_paths backend_paths(const struct worker_env *env)
     return (struct comm_paths){ env->cuda_library, env->cudart_library, env->nccl_library };
 }
 
-/* Paths from the folder of this code to the folder of libddp_cuda: in build/, and from libexec/ddprun/ and bin/ to
- * lib/. */
+/* Paths from the folder of this code to the folder of libddp_cuda: the same folder in build/, else lib/, seen from
+ * bin/ and from libexec/ddprun/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
-/* Copy the folder of this code to `path`, with a '/' at the end. `path` becomes "" if the folder is unknown. */
+/* Copy the folder of this code to `path`, with a '/' at the end, or "" if the folder is unknown. */
 static void own_directory(char path[PATH_ROOM])
 {
     Dl_info info;
@@ -81,7 +82,7 @@ static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entr
     memcpy(
         &function, &symbol,
         sizeof(
-            function)); /* C has no conversion from a data pointer to a function pointer, so copy the bytes. */
+            function)); /* C cannot convert a data pointer to a function pointer, so the bytes are copied. */
     *out = function != NULL ? function() : NULL;
     if (*out == NULL || strcmp((*out)->version, DDP_VERSION) != 0)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
@@ -108,8 +109,8 @@ static ddp_status go_without(struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Find the backend `name` and load libddp_cuda if a device is requested. With "auto", a missing library is no
- * error. */
+/* Find the backend `name`, and load libddp_cuda if a device is requested. With DDP_DEVICE_AUTO, a missing library is
+ * no error. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err)
 {

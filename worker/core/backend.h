@@ -1,10 +1,11 @@
-/* backend.h -- the table of functions that a backend implements, and the choice of a backend and a device for a
- * context.
+/* backend.h -- the functions of a backend, and the choice of a backend and a device for a context.
  *
- * A backend joins the ranks (open), runs calls that call_check has passed (run), allocates memory that suits its
- * collectives (shared_alloc), and can be stopped from any thread (give_up). A blocking backend keeps no pointer of a
- * call after run has returned. A backend that does not block puts the call on a stream and assigns a ticket, which is
- * a number that identifies the call for follow and await. */
+ * A backend connects the ranks (open), runs calls (run), allocates memory that is fast in its collectives
+ * (shared_alloc), and can be stopped from any thread (give_up). The arguments of a call are valid, because call_check
+ * has checked them.
+ *
+ * A blocking backend runs a call to its end, and then uses no pointer of the call. Any other backend puts the call on
+ * a stream and gives it a ticket, a number by which `follow` and `await` identify the call. */
 #ifndef WORKER_CORE_BACKEND_H
 #define WORKER_CORE_BACKEND_H
 
@@ -15,15 +16,16 @@
 struct comm_host;
 struct recorder;
 
-/* Embedded first in every backend's own struct. */
+/* The first member of each backend's own struct. */
 struct comm {
     const struct comm_ops *ops;
-    uint64_t seq; /* number of the last call (INIT is 1); 0 = this backend does not count every call */
-    /* Ticket of the last call of run(), 0 = that call is done. Only for backends that do not block. */
+    uint64_t
+        seq; /* number of the last call, where `open` is number 1; 0 = the backend does not count every call */
+    /* Ticket of the last call; 0 = the call is done. Only for backends that do not block. */
     uint64_t ticket;
 };
 
-/* Files of the libraries that a backend loads; "" = search the usual places. */
+/* Files of the libraries that a backend loads; "" = use the usual places. */
 struct comm_paths {
     const char *cuda;          /* file of libddp_cuda */
     const char *cudart, *nccl; /* files of NVIDIA's libcudart and libnccl */
@@ -32,47 +34,48 @@ struct comm_paths {
 struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
-    const char *iface, *port_range; /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
-    const struct bootstrap
-        *bootstrap; /* reaches the other ranks before the backend is connected; NULL in a world of one */
-    /* For backends in libddp_cuda. */
+    const char *iface, *port_range; /* from DDP_IFACE and DDP_PORT_RANGE; "" = any */
+    /* Exchanges data with the other ranks before they are connected; NULL in a world of one. */
+    const struct bootstrap *bootstrap;
+    /* Only for backends in libddp_cuda: */
     int device;     /* number of the GPU */
-    bool share_gpu; /* several ranks use the same GPU */
+    bool share_gpu; /* other ranks use the same GPU */
     struct comm_paths paths;
     const struct comm_host *host;
-    struct recorder
-        *recorder; /* receives finished calls through comm_host.settle from a backend that does not block */
+    /* Receives the tickets of finished calls through comm_host.settle. */
+    struct recorder *recorder;
 };
 
 struct comm_ops {
     const char *name;
-    bool blocks; /* true: run() waits for the other ranks; false: run() only puts the call on its stream */
-    /* Connect the ranks; collective. After DDP_OK the caller owns *out until close. */
+    bool blocks; /* true = run() waits for the other ranks; false = run() only puts the call on its stream */
+    /* Connect the ranks; collective. After DDP_OK the caller owns *out until `close`. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);
-    /* Allocate memory that suits the collectives; collective. The backend owns the block and frees it at close at the
-     * latest. */
+    /* Allocate memory that is fast in collectives; collective. The backend owns the block, and frees it in
+     * shared_free or `close`. */
     ddp_status (*shared_alloc)(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
-    /* Check between calls whether a rank has died or given up. Returns at once. */
+    /* Return an error if a rank has died or has given up, without waiting. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
-    /* Make every rank's current and later calls fail with `err`. If another rank gave up earlier, `err` receives that
-     * rank's text. May be called on any thread. */
+    /* Make the current and later calls of all ranks fail with `err`. If another rank has given up before, *err
+     * becomes the error of that rank. Any thread may call this function. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);
-    /* Free the communicator; not collective. */
+    /* Free the communicator. Not collective. */
     void (*close)(struct comm *comm);
 
-    /* Make later work on `stream` wait for the call with number `ticket`. NULL in backends that block. */
+    /* Make later work on `stream` wait for the call with this ticket. NULL in a blocking backend. */
     ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
-    /* Wait until the call with number `ticket` is done, or return DDP_IN_PROGRESS after `timeout_ms`. NULL in
-     * backends that block. */
+    /* Wait until the call with this ticket is done. Return DDP_IN_PROGRESS after `timeout_ms`. NULL in a blocking
+     * backend. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
 
-    /* Copy and clear memory of shared_alloc in the order of `stream`. NULL if shared_alloc returns host memory. */
+    /* Copy or clear memory of shared_alloc, after the earlier work on `stream`. NULL if shared_alloc returns host
+     * memory. */
     ddp_status (*copy)(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                        struct ddp_err *err);
     ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
-    /* Wait until all work on the stream is done. */
+    /* Wait until all work on `stream` is done. */
     ddp_status (*settle)(struct comm *comm, void *stream, struct ddp_err *err);
 };
 
@@ -80,12 +83,11 @@ extern const struct comm_ops cpu_comm_ops;
 
 /* --- between libddp and libddp_cuda ------------------------------------------------------------------------ */
 
-/* libddp_cuda is loaded at run time, so neither library links the other. libddp calls the functions of libddp_cuda's
- * struct cuda_entry. A backend in libddp_cuda calls libddp through struct comm_host. Libraries of different versions
- * reject each other. `version` is the first member of both structs, so every version can read it. */
+/* libddp loads libddp_cuda at run time, so neither library is linked to the other. libddp calls libddp_cuda through
+ * struct cuda_entry, and libddp_cuda calls libddp through struct comm_host. The versions must be equal, so `version`
+ * is the first member of both structs. */
 
-/* The parts of libddp that a backend in libddp_cuda may use: bootstrap.h, and the cpu backend for values in host
- * memory. */
+/* The functions of libddp that a backend in libddp_cuda may call. */
 struct comm_host {
     const struct comm_ops *cpu;
     ddp_status (*give)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
@@ -94,35 +96,35 @@ struct comm_host {
                        struct ddp_err *err);
     ddp_status (*clear)(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err);
     uint32_t (*left_ms)(const struct bootstrap *bootstrap);
-    void (*settle)(struct recorder *recorder,
-                   uint64_t ticket); /* reports that all calls up to this ticket are done */
+    /* Report that all calls up to `ticket` are done. */
+    void (*settle)(struct recorder *recorder, uint64_t ticket);
     ddp_status (*local_address)(const ddp_store *store, char *address, size_t room, struct ddp_err *err);
 };
 
 struct cuda_entry {
     const char *version; /* DDP_VERSION */
-    /* Set *count to the number of GPUs that this process may use. If there are none, `err` contains the reason. */
+    /* Set *count to the number of GPUs that this process may use. If *count is 0, `err` has the reason. */
     ddp_status (*devices)(const struct comm_paths *paths, int *count, struct ddp_err *err);
     const struct comm_ops *nccl;
-    const struct comm_ops *staged; /* the cpu backend, for buffers in device memory */
+    const struct comm_ops *staged; /* the cpu backend with buffers in device memory */
 };
 
 #define CUDA_ENTRY "ddp_cuda_entry"
 typedef const struct cuda_entry *(*cuda_entry_function)(void);
 
-/* --- the choice -------------------------------------------------------------------------------------------- */
+/* --- the choice of a backend ------------------------------------------------------------------------------- */
 
 struct backend {
     const struct comm_ops *ops;
     int device; /* -1 = none */
 };
 
-/* Find the backend `name` (NULL = the default) for `device`, which is as in ddp_options. Loads libddp_cuda if a
- * device is requested. DDP_ERR_UNSUPPORTED names the missing library and where it was searched. */
+/* Find the backend `name` (NULL = the default) for `device`, a value of ddp_options.device. Load libddp_cuda if a
+ * device is requested. DDP_ERR_UNSUPPORTED names the missing library and the places that were searched. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 
-/* Return the library files that `env` names. The strings belong to `env`. */
+/* Return the library files that `env` names. The texts are borrowed from `env`. */
 struct comm_paths backend_paths(const struct worker_env *env);
 
 extern const struct comm_host backend_host;

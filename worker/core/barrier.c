@@ -1,8 +1,8 @@
-/* barrier.c -- ddp_barrier_named of include/ddp/context.h: a barrier of all ranks through the store.
+/* barrier.c -- ddp_barrier_named of include/ddp/context.h, a barrier of all ranks through the store.
  *
- * ddprun's store has named barriers and reports missing ranks. With PyTorch's TCPStore each rank adds one to a
- * counter, and the last rank sets a key. The other ranks poll that key instead of waiting, so that each rank can
- * check its peers between two polls. A TCPStore never reports a dead peer. */
+ * With ddprun's store, use its named barriers, which report missing ranks. With PyTorch's TCPStore, each rank adds 1
+ * to a counter, and the last rank sets a key. The other ranks poll this key, and check between two polls whether a
+ * rank has died, because TCPStore does not report dead ranks. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -20,8 +20,7 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
-/* Fail with the number of ranks that arrived. The counter is read again, because ranks may have arrived since the
- * last reading. */
+/* Fail with the number of arrived ranks. Read the counter again, because more ranks may have arrived. */
 static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
                                struct ddp_err *err)
 {
@@ -30,13 +29,13 @@ static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char 
     if (status != DDP_OK)
         return status;
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "barrier \"%.100s\": %lld of %d ranks arrived within %u ms (only a ddprun store reports "
-                    "which are missing)",
+                    "barrier \"%.100s\": %lld of %d ranks arrived within %u ms (only a ddprun store names "
+                    "the missing ranks)",
                     name, (long long)came, ctx->env.world_size, timeout_ms);
 }
 
-/* Poll until the last rank sets the key. Pauses grow from 1 to 64 ms: short waits stay short, and a thousand waiting
- * ranks do not overload the store. */
+/* Poll until the last rank has set the key `go`. Pauses grow from 1 to 64 ms, so that a thousand waiting ranks do not
+ * overload the store. */
 static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
                                  uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -58,7 +57,7 @@ static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const cha
     }
 }
 
-/* Wait at a barrier made from two keys: <prefix>/barrier/<name> is the counter, and the last rank sets
+/* Wait at a barrier of two keys. <prefix>/barrier/<name> is the counter. The last rank sets
  * <prefix>/barrier/<name>/go. A counter above the world size means that the name was used before. */
 static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
                                   struct ddp_err *err)

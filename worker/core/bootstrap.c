@@ -1,7 +1,7 @@
 /* bootstrap.c -- see bootstrap.h.
  *
- * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows which ranks have joined. A
- * published value begins with '+', a published error with '-' and a status number. */
+ * A card is a text, "pid namespace boot-id host", so that `ddpctl keys` can show which ranks have joined. A published
+ * value begins with '+'; a published error begins with '-' and the number of its status. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -15,10 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* SLACK_MS: the other ranks wait a little longer than rank 0, so that rank 0 can still send the reason. */
+/* SLACK_MS: how much longer other ranks wait than rank 0, so that rank 0 can still publish the reason of a
+ * failure. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
-/* Return at least 1, because 0 means "no limit" to the store. */
+/* Return at least 1, because 0 means "no limit" in calls of the store. */
 uint32_t bootstrap_remaining_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
@@ -35,10 +36,9 @@ static void what_key(char key[KEY], const struct bootstrap *b, const char *what)
     snprintf(key, KEY, "%s/%s", b->prefix, what);
 }
 
-/* --- our card ------------------------------------------------------------------------------------------- */
+/* --- the card of this rank ------------------------------------------------------------------------------- */
 
-/* Read the kernel's boot id, which is new at each boot. Without /proc the id is "unknown", which is equal on all
- * ranks of such a host. */
+/* Read the kernel's boot id, which is new after each boot. Without /proc the id is "unknown". */
 static void read_boot_id(char id[40])
 {
     snprintf(id, 40, "unknown");
@@ -50,7 +50,7 @@ static void read_boot_id(char id[40])
     close(fd);
 }
 
-/* Write this rank's card: what other ranks need to find its memory, or to explain why they cannot. */
+/* Write the card of this rank. Other ranks use the card to find its memory, or to report why they cannot. */
 static void make_card(char text[CARD], const char *test_host)
 {
     char boot_id[40], host[64] = "";
@@ -68,8 +68,7 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Set `key` if no other process has set the key. Otherwise keep the other process's value and set *theirs to a copy
- * of that value, which the caller frees. */
+/* Set `key` if it has no value yet. Otherwise set *theirs to a copy of the old value, which the caller frees. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -84,8 +83,8 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
     return status;
 }
 
-/* Publish this rank's card. If two processes have the same rank, the second process must not overwrite the card of
- * the first process. Otherwise the job would split into two groups that wait for each other. */
+/* Publish the card of this rank. If two processes have the same rank, the second process fails and must not replace
+ * the first card, because the job would otherwise split into two groups that wait for each other. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD], *theirs = NULL;
@@ -107,10 +106,9 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
     return status;
 }
 
-/* --- the others' cards ---------------------------------------------------------------------------------- */
+/* --- the cards of other ranks ------------------------------------------------------------------------------- */
 
-/* List the ranks whose card is missing, as "1, 3", and return the number of these ranks. The list ends early if the
- * store stops answering. */
+/* List the ranks without a card, as "1, 3", and return their number. If the store fails, the list ends early. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -133,8 +131,8 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* Fail with a list of the ranks that have not joined. Only other stores need this function, because a ddprun store
- * lists these ranks in its barrier's answer. */
+/* Fail with a list of the ranks that have not joined. A ddprun store needs no such list, because its barrier reports
+ * these ranks. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
@@ -149,7 +147,7 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
                     missing, b->world_size, b->timeout_ms, list);
 }
 
-/* Read one rank's card. The card comes from a peer, so check its length and limit every field. */
+/* Read the card of a rank. A peer may have written anything, so the length of each field is checked. */
 ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
                           struct ddp_err *err)
 {
@@ -175,9 +173,9 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     return status;
 }
 
-/* Wait at a named barrier until all ranks have joined. A barrier's name can be used only once, but a worker may start
- * a second program or context. So the name contains the number of earlier meetings. Rank 0 increases that number
- * after each meeting, and no rank can reach the next meeting earlier. */
+/* Wait at a named barrier until all ranks have joined. A barrier's name is used only once, but one worker may start
+ * several programs or contexts. So the name contains the number of earlier meetings. Rank 0 adds 1 to this number
+ * after each meeting. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];
@@ -194,8 +192,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Join all ranks. With a ddprun store the named barrier comes first, because it reports for each missing rank whether
- * that rank ever connected, from which host, and how it ended. */
+/* Join all ranks. With a ddprun store, wait at the named barrier first, because it reports for each missing rank from
+ * which host it has connected and how it has ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {
@@ -207,7 +205,7 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
     return status;
 }
 
-/* --- data of rank 0 for the others ---------------------------------------------------------------------- */
+/* --- data of rank 0 for other ranks -------------------------------------------------------------------------- */
 
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err)
@@ -238,7 +236,7 @@ void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what
     ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
 }
 
-/* Decode "-4 reason", and fail with this status and this reason. */
+/* Decode a published error, "-4 reason", and fail with this status and this reason. */
 static ddp_status read_refusal(const char *message, struct ddp_err *err)
 {
     char *words;
@@ -248,7 +246,7 @@ static ddp_status read_refusal(const char *message, struct ddp_err *err)
                     *words == ' ' ? words + 1 : words);
 }
 
-/* Add SLACK_MS without overflow, because the timeout may be the largest value. */
+/* Add SLACK_MS without overflow, because the timeout may be UINT32_MAX. */
 static uint32_t left_with_slack_ms(const struct bootstrap *b)
 {
     const uint32_t left_ms = bootstrap_remaining_ms(b);
@@ -291,7 +289,7 @@ bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what)
     return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
 }
 
-/* Delete the keys, so that a second job that a user starts by hand with the same store finds no keys of this job. */
+/* Delete the keys, so that another job with the same store does not find them. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];

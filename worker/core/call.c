@@ -1,7 +1,7 @@
 /* call.c -- see call.h.
  *
- * The functions here serve all kinds of calls and read the differences from the table in call.h. A new collective
- * needs a new row, a public function in collectives.c, and an implementation in each backend. */
+ * The functions here serve all kinds of calls, because the table in call.h describes the differences. A new
+ * collective needs a row there, a public function in collectives.c, and code in each backend. */
 #include "core/call.h"
 
 #include <inttypes.h>
@@ -34,7 +34,7 @@ static const char *const ops[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Values outside the enums may come from users' casts and from peers, so every lookup checks the range. */
+/* Check the range in each lookup, because the value may come from a cast or from a peer. */
 size_t ddp_dtype_size(ddp_dtype dtype)
 {
     return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].bytes : 0;
@@ -50,7 +50,7 @@ const char *ddp_op_name(ddp_op op)
     return (size_t)op < COUNT(ops) ? ops[op] : "?";
 }
 
-/* Return the size in bytes of the buffer that one rank passes on `side`. */
+/* Return the size of the buffer that one rank passes on `side`, in bytes. */
 static size_t side_bytes(const struct call *call, enum call_side side, int rank, int world)
 {
     size_t bytes = (size_t)call->n * ddp_dtype_size(call->dtype);
@@ -71,8 +71,7 @@ static size_t side_bytes(const struct call *call, enum call_side side, int rank,
     return 0;
 }
 
-/* Return the size of the input of `rank`. The product cannot overflow, because check_values() has rejected sizes
- * above half of the address space. */
+/* Return the size of the input of `rank`, in bytes. The product cannot overflow, because check_values limits it. */
 size_t call_in_bytes(const struct call *call, int rank, int world)
 {
     return side_bytes(call, call_rules[call->kind].in, rank, world);
@@ -83,8 +82,8 @@ size_t call_out_bytes(const struct call *call, int rank, int world)
     return side_bytes(call, call_rules[call->kind].out, rank, world);
 }
 
-/* Check numbers and enums. The limit for world * n elements is half of the address space, so a sum of two such sizes
- * cannot overflow later. */
+/* Check numbers and enums. world * n elements may take at most half of the address space, so that later sums of sizes
+ * cannot overflow. */
 static ddp_status check_values(const struct call *call, int world, struct ddp_err *err)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -104,8 +103,8 @@ static ddp_status check_values(const struct call *call, int world, struct ddp_er
     return DDP_OK;
 }
 
-/* Return true if the buffers overlap where they must not. Only two overlaps are allowed: both buffers are the same
- * block, or the smaller buffer is this rank's part of the larger one, as in all_gather(in = out + rank * n). */
+/* Return true if the buffers overlap in a forbidden way. Two ways are allowed: both buffers are the same block, or
+ * the smaller buffer is this rank's part of the larger buffer, as in all_gather(in = out + rank * n). */
 static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t out_bytes, int rank)
 {
     uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -118,7 +117,7 @@ static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t ou
                                 : out != in + (uintptr_t)rank * out_bytes;
 }
 
-/* Check values before buffers, because sizes depend on values, and the comparison of addresses depends on sizes. */
+/* Check values before buffers, because the sizes of buffers depend on the values. */
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err)
 {
     const char *word = call_rules[call->kind].word;
@@ -132,12 +131,12 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
     if (overlaps_wrongly(call, in_bytes, out_bytes, rank))
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "%s: `in` and `out` overlap; they must be separate, or at the same place (the rank's own part)",
+            "%s: `in` and `out` overlap: must be separate, or one must be this rank's part of the other",
             word);
     return DDP_OK;
 }
 
-/* CALL_TEXT has room for the longest kind with the longest numbers. */
+/* CALL_TEXT is large enough for every kind with the longest numbers. */
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq)
 {
     if ((size_t)call->kind >= CALL_KINDS)

@@ -1,5 +1,5 @@
-/* call.h -- one call of a collective, described once for the check of arguments, the comparison between ranks, the
- * texts of errors, and the backends. Pure. */
+/* call.h -- one call of a collective, as used by the check of arguments, the comparison between ranks, messages and
+ * backends. Pure. */
 #ifndef WORKER_CORE_CALL_H
 #define WORKER_CORE_CALL_H
 
@@ -9,10 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which ranks pass a buffer, and its size. AT_ALL_WORLD: every rank passes n elements for each rank of the world. */
+/* Which ranks pass a buffer, and how large it is. AT_ALL_WORLD: every rank passes n elements for each rank of the
+ * world. */
 enum call_side { AT_NONE, AT_ALL, AT_ROOT, AT_ALL_WORLD, AT_ROOT_WORLD };
 
-/* kind, name, input, output, has a reduce operation, has a root */
+/* Rows of kind, name, input, output, whether the call has a reduce operation, whether it has a root. */
 #define CALL_KIND_LIST(X)                                                  \
     X(ALL_REDUCE, "all_reduce", AT_ALL, AT_ALL, true, false)               \
     X(REDUCE, "reduce", AT_ALL, AT_ROOT, true, true)                       \
@@ -42,47 +43,46 @@ struct call_rule {
 
 extern const struct call_rule call_rules[CALL_KINDS];
 
-/* Pointers are borrowed for the duration of the call. Fields that a kind does not use are 0. */
+/* A call. Pointers are borrowed for the call. Fields that a kind does not use are 0. */
 struct call {
     enum call_kind kind;
     const void *in;
     void *out;
-    uint64_t n; /* elements for each rank; bytes for shared_alloc, block number for shared_free */
+    uint64_t n; /* elements for each rank; shared_alloc: bytes; shared_free: number of the block */
     ddp_dtype dtype;
     ddp_op op;
     int root;
     void *stream;
-    uint32_t timeout_ms; /* 0 = the context's step timeout */
+    uint32_t timeout_ms; /* 0 = the step timeout of the context */
 };
 
-/* Return how many bytes `rank` passes (in) or gets (out). Return 0 if `rank` has no buffer on that side. */
+/* Return the size of the input or the output of `rank`, in bytes. Return 0 if `rank` has no such buffer. */
 size_t call_in_bytes(const struct call *call, int rank, int world);
 size_t call_out_bytes(const struct call *call, int rank, int world);
 
-/* Check values, ranges, overflow, NULL pointers, overlapping buffers. DDP_ERR_ARG names the wrong argument. */
+/* Check the arguments: values, overflow, NULL pointers, overlapping buffers. DDP_ERR_ARG names the wrong argument. */
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err);
 
-/* Write "all_reduce #17 (f32 x 1024, sum)" into `text` and return `text`. Any values are safe, even a peer's. */
+/* Write "all_reduce #17 (f32 x 1024, sum)" into `text`, and return `text`. The values may be invalid, for example
+ * from a peer. */
 enum { CALL_TEXT = 96 };
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq);
 
-/* Encode an error as the text "-<status> text" for a key of the store, which ddpctl can show. Return the text's
- * length. */
+/* Encode an error as "-<status> text", for a key of the store that ddpctl can show. Return the length of the text. */
 enum { CALL_REASON = 1100 };
 size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 
-/* Decode a text of call_encode_reason. If `text` is malformed, `reason` becomes DDP_ERR_CORRUPT. */
+/* Decode a text of call_encode_reason. If `text` is malformed, *reason becomes DDP_ERR_CORRUPT. */
 void call_decode_reason(const char *text, struct ddp_err *reason);
 
-/* --- division of elements among ranks --- */
+/* --- division of elements between ranks --- */
 
-/* Size in bytes of a unit that only one rank writes: two cache lines, because processors prefetch neighbours in
- * pairs. */
+/* Size of a unit that only one rank writes, in bytes: two cache lines, because processors prefetch lines in pairs. */
 enum { PART_LINE = 128 };
 
-/* Compute the part [*at, *at + *n) of `total` elements for rank `which` of `count`. Parts end at PART_LINE, so that
- * two ranks never write into one cache line. The division comes first, because total * which could overflow. The
- * remainder is spread, so the sizes of parts differ by one line at most. */
+/* Compute the part of rank `which` when `total` elements are divided between `count` ranks: [*at, *at + *n). Parts
+ * end at multiples of PART_LINE, so that two ranks never write to one unit. Parts differ in size by at most one unit.
+ * `total` is divided before the multiplication, because total * which could overflow. */
 static inline void part_of(size_t total, size_t element_bytes, int which, int count, size_t *at, size_t *n)
 {
     size_t line = PART_LINE / element_bytes;

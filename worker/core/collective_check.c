@@ -1,5 +1,5 @@
-/* collective_check.c -- see collective_check.h. The pure part (text of a record, comparison) comes first, then the
- * exchange through the store. */
+/* collective_check.c -- see collective_check.h. The pure functions (encoding and comparing records) come first, then
+ * the exchange through the store. */
 #include "core/collective_check.h"
 
 #include "base/clock.h"
@@ -15,9 +15,9 @@
 
 enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
 
-/* --- the text of a call --------------------------------------------------------------------------------- */
+/* --- the text of a record ------------------------------------------------------------------------------- */
 
-/* Append one line. Names of parameters come from the program and may contain newlines, which become blanks. */
+/* Append one line. Replace newlines by blanks, because names of parameters may contain newlines. */
 static void format_line(char *to, size_t room, const char *line)
 {
     snprintf(to, room, "\n%s", line);
@@ -37,7 +37,7 @@ size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *
     return len;
 }
 
-/* Parse one line up to the next newline. Reject a line that is too long. */
+/* Parse a line up to the next newline. Return false if the line is too long. */
 static bool parse_line(const char **at, char line[CHECK_LINE])
 {
     if (**at != '\n')
@@ -87,7 +87,7 @@ ddp_status collective_check_compare(const struct call_record *a, const struct ca
     return DDP_OK;
 }
 
-/* Return true if a call of `kind` leaves the same values on all ranks. */
+/* Return true if all ranks have the same values after a call of `kind`. */
 static bool collective_check_leaves_same(enum call_kind kind)
 {
     return kind == CALL_ALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_ALL_GATHER;
@@ -115,9 +115,9 @@ static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const
     snprintf(key, KEY, "%s/detail/%" PRIu64 "/%s", ctx->prefix, seq, what);
 }
 
-/* --- the verdict ---------------------------------------------------------------------------------------- */
+/* --- the verdict on a call ------------------------------------------------------------------------------ */
 
-/* Delete the keys of the previous call. All ranks are in this call, so no rank still reads those keys. */
+/* Delete the keys of the previous call. No rank reads them any more, because all ranks have begun this call. */
 static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
 {
     static const char *const whats[] = { "first", "count", "go" };
@@ -128,7 +128,7 @@ static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
     }
 }
 
-/* Decode the verdict. Return DDP_OK for "+", otherwise fail with the reason that the verdict contains. */
+/* Decode the verdict: return DDP_OK for "+", else fail with the published reason. */
 static ddp_status read_verdict(const char *go, struct ddp_err *err)
 {
     if (go[0] != '-')
@@ -137,9 +137,9 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* Publish `err` as the verdict, unless another rank has published a verdict before. Two ranks may decide at the same
- * moment, and all must follow the first verdict. Return DDP_OK if the first verdict allows the call. Otherwise *err
- * is the first verdict, or this rank's own error if the store does not answer. */
+/* Publish `err` as the verdict, unless another rank has published a verdict before, because all ranks must follow the
+ * first verdict. Return DDP_OK if the first verdict is "+". Otherwise *err becomes the first verdict, or stays this
+ * rank's error if the store does not answer. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -154,8 +154,7 @@ static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err 
     return status;
 }
 
-/* Publish "+", because this rank is the last to arrive. If another rank has given up a moment earlier, the earlier
- * verdict applies. */
+/* Publish "+", because this rank is the last one. If another rank has failed just before, return its verdict. */
 static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -183,8 +182,7 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
     return refuse_call(ctx, seq, err);
 }
 
-/* Wait for the verdict in slices. Only ddprun's store detects the end of a rank. With other stores the backend must
- * check its peers between slices. */
+/* Wait for the verdict. Check the peers every SLICE_MS, because only ddprun's store detects the end of a rank. */
 static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -220,8 +218,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
 }
 
-/* Compare this rank's record with the first published record, which may be this rank's own. Report a difference even
- * if another rank has published another reason. */
+/* Compare the record of this rank with the record of the first rank. If this rank is the first, there is no
+ * difference. Report a difference even if another rank has published another reason. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -270,9 +268,8 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Store a checksum of the result for the next comparison. Only the results of the cpu backend are readable here,
- * because the other backends keep results on a device. After the last call rank 0 deletes the keys of that call,
- * because no later call deletes them. */
+/* Store a checksum of the result, for the comparison at the next call. Only results of the cpu backend can be read
+ * here. After the last call, rank 0 deletes the keys of that call, because no next call does so. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

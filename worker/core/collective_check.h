@@ -1,21 +1,21 @@
-/* collective_check.h -- DDPRUN_DEBUG=detail: before each call the ranks compare through the store which call comes
- * next, and continue if all agree.
+/* collective_check.h -- DDPRUN_DEBUG=detail: before each call, all ranks compare through the store which call comes
+ * next.
  *
- *     <prefix>/detail/<number>/first     the record of the first rank to arrive; the other ranks compare theirs with it
+ *     <prefix>/detail/<number>/first     the record of the first rank, to compare with
  *     <prefix>/detail/<number>/count     number of ranks that agree
  *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
  *
- * So ranks that differ report both calls instead of hanging, with every backend. A call costs a few round trips to
- * the store and waits for all ranks, so use this mode to find a mistake, not for training. The cpu backend always
- * compares kind, size, type, operation and root. This mode also compares the purpose of the call (bucket, parameters)
- * and the result of the previous call. `ddpctl keys` shows the records; their last three lines must be the same on
- * every rank:
+ * If two ranks differ, every rank reports both calls instead of hanging, with any backend. Each call costs a few
+ * round trips to the store and waits for all ranks, so use this mode only to find a mistake.
+ *
+ * Without this mode, the cpu backend compares kind, size, type, operation and root. This mode also compares the
+ * purpose of the call (bucket, parameters) and the result of the previous call. `ddpctl keys` shows the records.
+ * Their last three lines must be equal on all ranks:
  *
  *     2                                             rank
  *     all_reduce #17 (f32 x 1024, sum)              the call
  *     bucket 2 of 5: fc1.weight and 3 more (1f0c)   purpose of the call; "" = unknown
- *     all_reduce #16 gave 9ae01b77                  result of the previous call; "" = unknown, or not equal on all ranks
- */
+ *     all_reduce #16 gave 9ae01b77                  result of the previous call; "" = unknown */
 #ifndef WORKER_CORE_COLLECTIVE_CHECK_H
 #define WORKER_CORE_COLLECTIVE_CHECK_H
 
@@ -31,35 +31,36 @@ struct call_record {
     char call[CHECK_LINE], what[CHECK_LINE], before[CHECK_LINE];
 };
 
-/* Write the text of a record and return its length. Newlines in the lines become blanks. */
+/* Write the text of a record, with blanks instead of newlines. Return the length of the text. */
 size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *said);
 
-/* Parse `text`, which ends with a NUL. Return false if `text` is not a record. */
+/* Decode `text`, which ends with a NUL. Return false if `text` is not a record. */
 bool collective_check_decode(const char *text, struct call_record *said);
 
-/* Compare two records. DDP_ERR_MISMATCH names both ranks (the lower one first) and the first difference: the call,
+/* Compare two records. DDP_ERR_MISMATCH names both ranks, the lower one first, and the first difference: the call,
  * its purpose, or the result of the previous call. */
 ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
                                     struct ddp_err *err);
 
 struct collective_check {
     bool on;
-    struct ddp_store *store; /* owned; not the context's connection, which another thread may be using */
-    char what[CHECK_LINE];   /* purpose of the next call, "" = unknown */
-    char before[CHECK_LINE]; /* result of the last call */
+    struct ddp_store
+        *store; /* owned; a second connection, because another thread may use the context's connection */
+    char what[CHECK_LINE];   /* purpose of the next call; "" = unknown */
+    char before[CHECK_LINE]; /* result of the last call; "" = unknown */
 };
 
-/* Read DDPRUN_DEBUG (off or detail) from `env` and connect to the store if needed. */
+/* Read DDPRUN_DEBUG (off or detail) from `env`, and connect to the store if needed. */
 ddp_status collective_check_open(struct collective_check *check, const struct worker_env *env,
                                  struct ddp_err *err);
 void collective_check_close(struct collective_check *check);
 
-/* Compare call number `seq` with the other ranks before it runs. Every rank gets DDP_ERR_MISMATCH if two ranks
- * differ, DDP_ERR_TIMEOUT if a rank does not arrive, or the backend's error about a lost peer. */
+/* Compare call number `seq` with the other ranks, before the call. All ranks get DDP_ERR_MISMATCH if two ranks
+ * differ, DDP_ERR_TIMEOUT if a rank does not come, or the backend's error if a rank has died. */
 ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                   struct ddp_err *err);
 
-/* Record the result of a call that has succeeded. */
+/* Record the result of a successful call, for the comparison at the next call. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq);
 
 #endif

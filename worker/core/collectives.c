@@ -1,7 +1,5 @@
-/* collectives.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and run.
- *
- * The table in call.h lists which rank passes which buffer and its size, so each function here only names its
- * arguments. */
+/* collectives.c -- the collectives of include/ddp/group.h. Each function makes a struct call, which is checked and
+ * run. The table in call.h describes the buffers of each kind of call. */
 #include "ddp/group.h"
 
 #include "core/context.h"
@@ -10,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call that a backend has put on a stream. Ticket 0 means that the call is done. */
+/* A call that runs on a stream. Ticket 0 = the call is done. */
 struct ddp_work {
     ddp_group *group;
     uint64_t ticket;
@@ -22,7 +20,7 @@ ddp_group *ddp_world(ddp_ctx *ctx)
     return ctx != NULL ? &ctx->world : NULL;
 }
 
-/* Make later work on the program's `stream` wait for the call. */
+/* Make later work on `stream` wait for the call. */
 static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };
@@ -31,8 +29,8 @@ static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
     return ctx_settle(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
 }
 
-/* Check and run a call that moves data. Arguments are checked before other ranks are involved. So a mistake on one
- * rank is an error on that rank only, and the program may repeat the call. */
+/* Check and run a call. The check comes before other ranks take part, so a wrong argument is an error on this rank
+ * only, and the program may repeat the call. */
 static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };
@@ -44,7 +42,8 @@ static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_wor
     const struct ddp_ctx *ctx = group->ctx;
     if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
         return ctx_fail(ctx, &err);
-    /* Allocate the handle before the call: if memory were missing after the call, ranks would be out of step. */
+    /* Allocate the handle before the call. After the call, an error on this rank would let the other ranks go on
+     * alone. */
     ddp_work *handle = work != NULL ? malloc(sizeof(*handle)) : NULL;
     if (work != NULL && handle == NULL) {
         ddp_fail(&err, DDP_ERR_NOMEM, "out of memory for a work handle");
@@ -111,7 +110,7 @@ ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_
     return run_checked(group, &call, work);
 }
 
-/* Run the barrier without call_check, because a barrier has no buffers. */
+/* Run a barrier without call_check, because a barrier has no buffers. */
 ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 {
     NOT_NULL(group, NULL);
@@ -119,8 +118,8 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
     return ctx_run(group->ctx, &call);
 }
 
-/* Allocate shared memory; collective. A broken group returns its error at once, because a collective would wait for
- * ranks that are gone. */
+/* Allocate shared memory; collective. If the group is broken, return its error at once, because other ranks may be
+ * gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
     NOT_NULL(group, NULL);
@@ -133,7 +132,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
     return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
-/* Free a shared block; collective. `block` may be NULL as with free(), but then all ranks must pass NULL. */
+/* Free a shared block; collective. `block` may be NULL if all ranks pass NULL. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
     NOT_NULL(group, NULL);
@@ -170,8 +169,8 @@ ddp_status ddp_work_wait(ddp_work *work)
     return follow_call(work->group, work->ticket, work->stream);
 }
 
-/* Wait for a call. A call that still runs after `timeout_ms` does not break the group, because the call has its own
- * deadline. */
+/* Wait for a call on the host. DDP_IN_PROGRESS after `timeout_ms` does not break the group, because the call has its
+ * own deadline. */
 ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
 {
     NOT_NULL(work, NULL);

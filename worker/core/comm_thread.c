@@ -1,5 +1,5 @@
-/* comm_thread.c -- see comm_thread.h. One mutex, two conditions: "there is a job", "all jobs are done". The mutex is
- * never held while a job runs. */
+/* comm_thread.c -- see comm_thread.h. A mutex with two conditions: "there is a job" and "all jobs are done". No job
+ * runs while the mutex is locked. */
 #include "core/comm_thread.h"
 
 #include <pthread.h>
@@ -10,13 +10,13 @@ struct comm_thread {
     pthread_t id;
     pthread_mutex_t mutex;
     pthread_cond_t posted, idle;
-    struct comm_job *first, **last; /* jobs that have not begun */
+    struct comm_job *first, **last; /* list of jobs that have not begun */
     bool running, closing;
 };
 
 /* --- the thread ------------------------------------------------------------------------------------------ */
 
-/* Wait for the next job. The mutex is held on entry and exit, here and in run_job(). */
+/* Wait for the next job. Here and in run_job(), the caller has locked the mutex. */
 static struct comm_job *next_job(struct comm_thread *thread)
 {
     struct comm_job *job = thread->first;
@@ -38,7 +38,7 @@ static void run_job(struct comm_thread *thread)
         pthread_cond_broadcast(&thread->idle);
 }
 
-/* Run jobs until comm_thread_close. The wait has no timeout, because comm_thread_close wakes the thread. */
+/* Run jobs until comm_thread_close, which wakes the thread. */
 static void *run_jobs(void *user)
 {
     struct comm_thread *thread = user;
@@ -55,7 +55,7 @@ static void *run_jobs(void *user)
 
 /* --- owner ----------------------------------------------------------------------------------------------- */
 
-/* Free a thread's struct, whether the thread has started or not. No other function frees such a struct. */
+/* Free the struct of a thread that has ended or never started. No other function frees the struct. */
 static void comm_thread_free(struct comm_thread *thread)
 {
     pthread_cond_destroy(&thread->posted);
@@ -93,7 +93,7 @@ void comm_thread_post(struct comm_thread *thread, struct comm_job *job)
     pthread_mutex_unlock(&thread->mutex);
 }
 
-/* Wait until all jobs are done. Returns at once inside a job, because that job would wait for itself. */
+/* Wait until all jobs are done. A job that calls this function does not wait, because it would wait for itself. */
 void comm_thread_drain(struct comm_thread *thread)
 {
     if (thread == NULL || pthread_equal(thread->id, pthread_self()))

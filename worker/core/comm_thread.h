@@ -1,9 +1,8 @@
-/* comm_thread.h -- a thread that runs jobs one after the other, in the order of posting.
+/* comm_thread.h -- a thread that runs jobs one after the other, in the order in which they are posted.
  *
- * A blocking backend (backend.h) uses the thread so that the program continues during a call: the program posts a
- * job, computes, and later drains the thread. A job is a collective, which has a deadline and detects dead peers. So
- * each drain ends and needs no timeout. A job leaves its result in the poster's memory, which the poster may read
- * after a drain. */
+ * With a blocking backend (backend.h), the thread lets the program compute during a collective: the program posts a
+ * job, computes, and then drains the thread. A drain needs no timeout, because a job is a collective, which has a
+ * deadline. A job writes its result to memory of the program, which may read the result after a drain. */
 #ifndef WORKER_CORE_COMM_THREAD_H
 #define WORKER_CORE_COMM_THREAD_H
 
@@ -18,13 +17,13 @@
 
 struct comm_thread;
 
-/* The poster owns the struct and must keep it until the thread is drained. */
+/* A job. The program owns the struct, and keeps it until the thread is drained. */
 struct comm_job {
     void (*run)(void *user, size_t what);
     void *user;
     size_t what;
-    uint64_t posted_ns;    /* time of posting, for the flight recorder */
-    struct comm_job *next; /* for the thread only */
+    uint64_t posted_ns;    /* when the job was posted, for the flight recorder; 0 = no recorder */
+    struct comm_job *next; /* set by comm_thread.c */
 };
 
 /* Start a thread. Return DDP_ERR_NOMEM if memory is short, or DDP_ERR_LIMIT if the system allows no more threads. */
@@ -32,16 +31,16 @@ ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err);
 
 void comm_thread_post(struct comm_thread *thread, struct comm_job *job);
 
-/* Wait until all jobs are done. NULL is allowed. Inside a job the function returns at once. */
+/* Wait until all jobs are done. In a job, return at once. NULL is allowed. */
 void comm_thread_drain(struct comm_thread *thread);
 
-/* Wait until all jobs are done, then free the thread. NULL is allowed. Must not be called from a job. */
+/* Wait until all jobs are done, and free the thread. Do not call this function in a job. NULL is allowed. */
 void comm_thread_close(struct comm_thread *thread);
 
 /* --- threads of the library, and the cores available to them --- */
 
-/* Start a thread that receives no signal, because signals belong to the program. Return 0 or an errno, as
- * pthread_create does. A new thread inherits the signal mask, so the mask is changed around the call. */
+/* Start a thread with all signals blocked, because signals are for the program. Return 0 or an errno. A thread
+ * inherits the signal mask of its creator, so the mask is changed around pthread_create. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
 {
     sigset_t all, before;
@@ -52,7 +51,7 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *us
     return error;
 }
 
-/* Return how many cores this process may use. A container often allows fewer cores than the machine has. */
+/* Return the number of cores that this process may use. A container often allows fewer cores than the host has. */
 static inline int cores_allowed(void)
 {
     cpu_set_t set;

@@ -1,13 +1,13 @@
-/* context.c -- the start and the end of a worker's membership in a group, include/ddp/context.h.
+/* context.c -- the start, the calls and the end of a worker; include/ddp/context.h.
  *
- * The usual order: read the environment -> connect to the store -> the backend brings the ranks together -> calls ->
- * finalize, a last barrier, and everything is freed. A world of one skips the store.
+ * The usual order: read the environment -> connect to the store -> the backend connects the ranks -> calls ->
+ * ddp_finalize runs a last barrier and frees everything. A world of one needs no store.
  *
- * The start fails if the environment is incomplete (DDP_ERR_ENV), no store answers or a rank is late
- * (DDP_ERR_TIMEOUT), or the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then everything is freed and
- * ddp_last_error() has the text. Later, an error that leaves ranks out of step is kept in the context, and every
- * further collective returns that error without waiting. So a program that overlooks one error does not hang in the
- * next call. */
+ * The start fails if the environment is incomplete (DDP_ERR_ENV), if no store answers or a rank is late
+ * (DDP_ERR_TIMEOUT), or if the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then everything is freed.
+ *
+ * After a later error that leaves the ranks at different calls, the context is broken: every further collective
+ * returns the same error without waiting. So a program that ignores one error does not hang in the next call. */
 #include "ddp/context.h"
 
 #include "base/clock.h"
@@ -36,8 +36,8 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 
 /* --- connections to the store ----------------------------------------------------------------------------- */
 
-/* Connect to the store. Only a ddprun store receives this rank's role, because a TCPStore closes the connection at an
- * unknown opcode. */
+/* Connect to the store. Send the role only to a ddprun store, because TCPStore closes the connection at an unknown
+ * opcode. */
 static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -52,8 +52,8 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Open one more connection, on any thread at any time, without a role: if a connection with a role ends, the store
- * reports that the rank has ended. */
+/* Open another connection, on any thread. Send no role, because the store takes the end of a connection with a role
+ * for the end of the rank. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     const struct ddp_ctx *ctx = user;
@@ -63,8 +63,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Set *out to the connection of this context, or to NULL if the store cannot be reached. A world of one connects here
- * when it first sets a key. A failed connection is not tried again, because each step would wait for it. */
+/* Set *out to the connection of this context. A world of one connects here, at its first key. Set *out to NULL if the
+ * connection failed before, because a second try in each step would make the steps slow. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -78,15 +78,15 @@ static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, str
 
 /* --- start ---------------------------------------------------------------------------------------------- */
 
-/* Return a variable of the process's environment. No other function of the library reads the environment. */
+/* Return a variable of the environment. No other function of libddp reads the environment. */
 static const char *lookup(void *user, const char *name)
 {
     (void)user;
     return getenv(name);
 }
 
-/* Copy the caller's options. A program that was compiled against an older header passes a shorter struct; the missing
- * members keep their defaults. */
+/* Copy the options of the program. If the program was compiled with an older header, its struct is shorter, and the
+ * other members get their defaults. */
 static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
@@ -99,8 +99,8 @@ static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, s
     return DDP_OK;
 }
 
-/* Open the backend, which waits for all ranks. The flight recorder gets an entry as for a call, because the opening
- * hangs if a rank is missing. */
+/* Open the backend, which waits for all ranks. The flight recorder gets an entry, because the call hangs if a rank is
+ * missing. */
 static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
                                struct ddp_err *err)
 {
@@ -160,8 +160,7 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend,
     return open_backend(ctx, backend, &setup, err);
 }
 
-/* Do the part of the start that needs no other process. An option overrides the environment, and the environment
- * overrides the default. */
+/* Prepare the context without other processes. An option has precedence over the environment. */
 static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
                                   struct ddp_err *err)
 {
@@ -183,8 +182,8 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
     return DDP_OK;
 }
 
-/* Free a context. No other function frees a context. If a signal handler is still writing from the context, the
- * memory is kept. */
+/* Free a context. No other function frees contexts. If a signal handler still uses the context, its memory is not
+ * freed. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
     comm_thread_close(ctx->thread);
@@ -221,8 +220,8 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return true if no collective can succeed after this error, because ranks may be at different points of the program.
- * Wrong arguments and a lack of memory are detected before other ranks are involved, and break nothing. */
+/* Return true if an error breaks the context, because ranks may be at different calls. Wrong arguments and a lack of
+ * memory are found before other ranks take part, so they do not break the context. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
@@ -253,7 +252,7 @@ ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err)
     return comm_thread_open(&ctx->thread, err);
 }
 
-/* Pass the call to the backend, which has separate functions for allocations in shared memory. */
+/* Pass the call to the backend. */
 static ddp_status run_call(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     if (call->kind == CALL_SHARED_ALLOC)
@@ -263,8 +262,7 @@ static ddp_status run_call(struct comm *comm, const struct call *call, struct dd
     return comm->ops->run(comm, call, err);
 }
 
-/* Compare the call with the other ranks' (DDPRUN_DEBUG=detail). The check has its own connection, because another
- * thread may be using the context's connection. */
+/* Compare the call with the calls of the other ranks (DDPRUN_DEBUG=detail). */
 static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct collective_check *check = &ctx->check;
@@ -302,7 +300,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 
 /* --- end ------------------------------------------------------------------------------------------------ */
 
-/* Leave the group. The last barrier keeps each rank here until its end can no longer be mistaken for a failure. */
+/* Leave the group. After the last barrier, the end of this rank cannot look like a failure to other ranks. */
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {
     if (ctx == NULL)
@@ -313,9 +311,9 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
     return status;
 }
 
-/* Give up and make all ranks fail. The files are written first, because the launcher may kill this process as soon as
- * the peers have failed. This function may run on any thread, so it takes no lock and changes no data of the owning
- * thread. */
+/* Make the calls of all ranks fail. Write the files first, because the launcher may kill this process when the peers
+ * have failed. Any thread may call this function, so it takes no lock and changes no data of the thread that runs
+ * collectives. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
     struct ddp_err reason;
@@ -372,8 +370,8 @@ void ddp_flush_subnormals(void)
 
 /* --- progress --------------------------------------------------------------------------------------------- */
 
-/* Publish this rank's step. The launcher reads the keys of all ranks when an attempt has failed. Because a step may
- * take microseconds, the key is set every 200 ms at most. A SET has no answer, so it never blocks. */
+/* Publish the step of this rank in a key, which the launcher reads after a failed attempt. A step may take
+ * microseconds, so the key is set at most every 200 ms. SET has no answer, so it never waits. */
 
 enum { PROGRESS_EVERY_MS = 200 };
 
@@ -404,13 +402,13 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* The request and the answer are keys of the store, so a program without libddp can use them too. The launcher acts
- * only when all ranks have agreed, because another rank may be in the middle of its work. */
+/* The request and the agreement are keys of the store, so programs without libddp can use them, too. The launcher
+ * acts after all ranks have agreed, because a rank may be in the middle of its work. */
 
-enum { NODES_MAX = 1 << 20 }; /* more digits cannot be a number of nodes */
+enum { NODES_MAX = 1 << 20 }; /* a longer text is not a number of nodes */
 
-/* Find the store for ddp_grow*. Another launcher has no waiting nodes. A world of one may have waiting nodes, but
- * connects to the store only here. */
+/* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Only ddprun has waiting nodes. A world of one
+ * connects here. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)

@@ -1,5 +1,4 @@
-/* context.h -- the structs behind ddp_ctx and ddp_group, for the files that implement
- * include/ddp/{context,group,reducer}.h. */
+/* context.h -- the structs behind ddp_ctx and ddp_group, for the files of libddp. */
 #ifndef WORKER_CORE_CONTEXT_H
 #define WORKER_CORE_CONTEXT_H
 
@@ -18,42 +17,42 @@ enum { CTX_PREFIX = 320 };
 
 struct ddp_ctx {
     struct worker_env env;
-    int device;                                /* number of the GPU, -1 = none */
-    uint32_t init_timeout_ms, step_timeout_ms; /* from the options, otherwise from the environment */
+    int device;                                /* CUDA's number of the GPU; -1 = none */
+    uint32_t init_timeout_ms, step_timeout_ms; /* from the options, else from the environment */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
-    struct ddp_store *late_store; /* owned; the connection that ctx_any_store opens in a world of one */
-    bool late_tried;              /* ctx_any_store has tried to connect; a second try is not made */
+    struct ddp_store *late_store; /* owned; the connection of a world of one, opened by ctx_any_store */
+    bool late_tried;              /* ctx_any_store has tried to connect, and does not try again */
     uint64_t progress_set_ms;     /* when the progress key was last set; 0 = never */
     struct ddp_group world;
-    struct comm_thread
-        *thread; /* owned; NULL before ctx_start_thread, and with a backend that does not block */
+    /* Owned; NULL = ctx_start_thread was not called, or needed no thread. */
+    struct comm_thread *thread;
     struct recorder recorder;
-    struct collective_check check; /* used only by the thread that calls collectives */
-    uint64_t
-        calls; /* number of the last call; equal to the backend's count if the backend counts every call */
-    char prefix[CTX_PREFIX]; /* prefix of our keys in the store: "ddp/<job>/<attempt>" */
-    /* Code DDP_OK = collectives may be called. Written only by the thread that calls collectives. */
+    struct collective_check check; /* used only on the thread that runs collectives */
+    uint64_t calls;                /* number of the last call */
+    char prefix[CTX_PREFIX];       /* prefix of the keys in the store: "ddp/<job>/<attempt>" */
+    /* The error that broke the context; code DDP_OK = the context is not broken. Written only by the thread that runs
+     * collectives. */
     struct ddp_err broken;
 };
 
-/* Start a thread for collectives, if the backend blocks and needs a thread so that the program can continue. */
+/* Start a thread for collectives, if the backend blocks. The program can then compute during a collective. */
 ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Wait until the communication thread has finished its jobs, and return the error that broke the context, if any.
- * Call this before using the communicator or `broken`. Then only one thread at a time runs a collective, and the collectives run in the program's order. */
+/* Wait until the communication thread has done its jobs, and return ctx->broken. Call this function before using the
+ * communicator or `broken`, because only one thread at a time may run collectives. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 
-/* Keep `err`, with "rank N: " in front, as this thread's last error; return its code. */
+/* Put "rank N: " in front of `err`, store it as the last error of this thread, and return its code. */
 ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Pass `call` to the backend, with an entry in the flight recorder. */
+/* Pass `call` to the backend, and record it in the flight recorder. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err);
 
-/* Run one collective call. Fails in a broken context, and breaks the context if the error means that ranks are out of
- * step. */
+/* Run a collective call. In a broken context, fail at once. An error that leaves the ranks at different calls breaks
+ * the context. */
 ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call);
 
-/* Break the context by the rule of ctx_run after a collective step that did not use ctx_run. */
+/* Break the context if `status` requires it, after a collective that did not use ctx_run. */
 ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err);
 
 #endif

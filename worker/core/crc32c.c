@@ -1,13 +1,12 @@
 /* crc32c.c -- see crc32c.h.
  *
- * The portable function takes eight bytes at a time through eight tables ("slicing by 8", Kounavis & Berry 2005).
- * Each call computes the tables on the stack in 2 microseconds, because stored tables would need a lock between
- * threads. */
+ * The portable function processes eight bytes at a time with eight tables ("slicing by 8", Kounavis & Berry 2005).
+ * Each call computes the tables in 2 microseconds on its stack. Tables in static memory would need a lock. */
 #include "core/crc32c.h"
 
 #include <string.h>
 
-#define POLYNOMIAL 0x82f63b78u /* bits reversed: the lowest bit comes first */
+#define POLYNOMIAL 0x82f63b78u /* 0x1edc6f41 with its bits reversed */
 enum { SLICES = 8 };
 
 static void make_tables(uint32_t table[SLICES][256])

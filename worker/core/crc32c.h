@@ -2,7 +2,7 @@
  *
  *     crc = crc32c(0, first, n);  crc = crc32c(crc, second, m);        in any number of pieces
  *
- * CRC-32C and not zlib's CRC-32, because x86 has an instruction for CRC-32C, which is as fast as memory. */
+ * x86 has an instruction for CRC-32C, but none for zlib's CRC-32. */
 #ifndef WORKER_CORE_CRC32C_H
 #define WORKER_CORE_CRC32C_H
 
@@ -11,7 +11,7 @@
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 
-/* Compute the same value without the instruction, for other processors. */
+/* Compute CRC-32C without special instructions. */
 uint32_t crc32c_portable(uint32_t crc, const void *data, size_t len);
 
 #endif

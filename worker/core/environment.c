@@ -1,7 +1,7 @@
 /* environment.c -- see environment.h.
  *
- * The tables of environment.h become rows here, with each field's offset, and one loop reads all rows. So a new
- * variable is one line in environment.h. Rules about several values come after the loop. */
+ * The tables of environment.h become arrays of rows here, and a loop reads all rows. A new variable is one line in
+ * environment.h. Checks of several values follow after the loop. */
 #include "core/environment.h"
 
 #include <errno.h>
@@ -47,14 +47,14 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* Return a variable's value, or NULL if the value is empty or the variable is not set. */
+/* Return the value of a variable, or NULL if the variable is unset or empty. */
 static const char *env_value(const struct reader *r, const char *name)
 {
     const char *value = r->lookup(r->user, name);
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Read a whole decimal number within the row's limits. Trailing characters are an error, unlike with atoi. */
+/* Read a decimal number within the limits of the row. Unlike atoi, reject trailing characters. */
 static ddp_status read_env_number(const struct reader *r, const struct number_row *row)
 {
     int *field = (int *)(void *)((char *)r->out + row->at);
@@ -73,8 +73,7 @@ static ddp_status read_env_number(const struct reader *r, const struct number_ro
     return DDP_OK;
 }
 
-/* Read a text. A text that is too long is an error and is never cut, because half a host name is the name of another
- * host. */
+/* Read a text. Reject a text that is too long: a cut host name could be the name of another host. */
 static ddp_status read_env_text(const struct reader *r, const struct text_row *row)
 {
     const char *value = env_value(r, row->name);
@@ -96,7 +95,7 @@ static void note(char (*lists)[256], size_t counts[2], bool there, const char *n
     counts[there]++;
 }
 
-/* Check that all four main variables are set, or none. */
+/* Check that all four main variables are set, or none of them. */
 static ddp_status check_core(const struct reader *r)
 {
     char lists[2][256] = { "", "" };
@@ -117,7 +116,7 @@ static ddp_status check_core(const struct reader *r)
         lists[false], counts[false] == 1 ? "is" : "are", lists[true], counts[true] == 1 ? "is" : "are");
 }
 
-/* Check that `value` is below its limit: two variables may be valid alone but not together. */
+/* Check that `value` is below `limit`, the value of another variable. */
 static ddp_status check_below(const struct reader *r, const char *name, int value, const char *limit_name,
                               int limit)
 {
@@ -127,8 +126,8 @@ static ddp_status check_below(const struct reader *r, const char *name, int valu
                     limit_name, limit, limit - 1);
 }
 
-/* Complete the local rank and local world size. Without LOCAL_* all ranks are assumed to be on this host. The start
- * of the context checks this assumption. */
+/* Set the local rank and the local world size. Without LOCAL_* variables, assume that all ranks are on this host; the
+ * start of the context checks this. */
 static ddp_status settle_local(const struct reader *r)
 {
     struct worker_env *e = r->out;
@@ -143,8 +142,7 @@ static ddp_status settle_local(const struct reader *r)
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
 }
 
-/* Read all variables. The four main variables are checked first, because "MASTER_PORT is missing" helps more than an
- * error about another variable. */
+/* Read all variables. Check the four main variables first, because a missing one is the most useful error. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
 {
     const struct reader r = { out, lookup, user, err };

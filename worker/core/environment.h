@@ -1,11 +1,14 @@
 /* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets.
  *
- * Pure: the caller passes the function that looks up a variable, so a test needs no process. Three cases:
- *   - RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all missing: a world of one;
- *   - all four are set: a world; all other variables have defaults;
- *   - some are set: an error that names the missing variables, because a guess could make a rank wait forever.
+ * Pure: the caller passes the function that reads a variable, so a test needs no process. There are four main
+ * variables: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+ *   - If none of them is set, the worker is a world of one.
+ *   - If all four are set, the worker is a rank of a world. All other variables have defaults.
+ *   - If only some are set, the start fails and names the missing ones, because a guess could make a rank wait
+ *     forever.
  *
- * An empty value means "not set" (torchrun sets TORCHELASTIC_ERROR_FILE to "" when it has no error file). */
+ * An empty variable counts as unset, because torchrun sets TORCHELASTIC_ERROR_FILE to "" if there is no error
+ * file. */
 #ifndef WORKER_CORE_ENVIRONMENT_H
 #define WORKER_CORE_ENVIRONMENT_H
 
@@ -16,7 +19,8 @@
 
 enum { WORKER_WORLD_MAX = 1 << 20 };
 
-/* field, variable, smallest, largest, value when missing, one of the four main variables */
+/* Rows of field, variable, smallest value, largest value, default, and whether it is one of the four main
+ * variables. */
 #define WORKER_ENV_NUMBERS(X)                                               \
     X(rank, "RANK", 0, WORKER_WORLD_MAX - 1, 0, true)                       \
     X(world_size, "WORLD_SIZE", 1, WORKER_WORLD_MAX, 1, true)               \
@@ -30,7 +34,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
-/* field, variable, bytes with the NUL, value when missing, one of the four main variables */
+/* Rows of field, variable, size in bytes with the NUL, default, and whether it is one of the four main variables. */
 #define WORKER_ENV_TEXTS(X)                                    \
     X(master_addr, "MASTER_ADDR", 256, "", true)               \
     X(run_id, "TORCHELASTIC_RUN_ID", 256, "none", false)       \
@@ -54,15 +58,15 @@ struct worker_env {
 #undef X
 };
 
-/* Returns the value of a variable (borrowed), or NULL if it is not set. */
+/* Return the value of a variable, borrowed, or NULL if the variable is unset. */
 typedef const char *(*env_lookup)(void *user, const char *name);
 
-/* Read the worker's environment into *out. DDP_ERR_ENV names the variable, its value and the expected value; then
- * *out is undefined. */
+/* Read the environment of a worker into *out. DDP_ERR_ENV names the variable, its value and the expected value; *out
+ * is then undefined. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
-/* Return the number of this attempt. ddprun counts restarts. Other launchers only count rounds, and in an elastic job
- * a round need not be a restart. */
+/* Return the number of this attempt. ddprun counts restarts. Other launchers count rounds; in an elastic job, a new
+ * round need not be a restart. */
 static inline int env_attempt(const struct worker_env *env)
 {
     return env->attempt >= 0 ? env->attempt : env->restart_count;

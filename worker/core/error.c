@@ -1,8 +1,7 @@
 /* error.c -- see error.h.
  *
- * Every failure of libddp passes ddp_fail, which copies its text here. So ddp_last_error() has the text whether or
- * not the failed call takes a struct ddp_err. The text is thread-local, so threads do not overwrite each other's
- * errors. */
+ * Every failure of libddp calls ddp_fail, which passes its text to this file. So ddp_last_error() has the text even
+ * if the failed call has no struct ddp_err. The text is thread-local. */
 #include "core/error.h"
 
 #include <cjson/cJSON.h>
@@ -20,7 +19,7 @@ static void keep_text(const char *msg)
     snprintf(last_error, sizeof(last_error), "%s", msg);
 }
 
-/* Register before main, so no thread can fail earlier. The linker includes this file in a static program only if the
+/* Register before main, so that no failure is missed. In a static program, the linker includes this file only if the
  * program calls ddp_last_error. */
 __attribute__((constructor)) static void start_keeping(void)
 {
@@ -38,7 +37,7 @@ const char *ddp_last_error(void)
     return last_error;
 }
 
-/* Return the JSON text of the error file, or NULL if memory is short. cJSON escapes the strings. */
+/* Return the JSON text of the error file, or NULL if memory is short. */
 static char *render_error_file(int code, const char *why)
 {
     char seconds[32];
@@ -46,7 +45,7 @@ static char *render_error_file(int code, const char *why)
     snprintf(seconds, sizeof(seconds), "%lld", (long long)time(NULL));
     cJSON_AddStringToObject(object, "message", why);
     cJSON_AddNumberToObject(object, "exit_code", code);
-    cJSON_AddStringToObject(object, "timestamp", seconds); /* a string, as torchrun expects */
+    cJSON_AddStringToObject(object, "timestamp", seconds); /* as a string, like torchrun */
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);
     return text;

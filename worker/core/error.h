@@ -1,14 +1,14 @@
-/* error.h -- the text that ddp_last_error() returns, separate for each thread, and the error file of a worker. */
+/* error.h -- the last error of each thread, for ddp_last_error(), and the error file of a worker. */
 #ifndef WORKER_CORE_ERROR_H
 #define WORKER_CORE_ERROR_H
 
 #include "base/not_null.h"
 
-/* Make `err`, which may come from another thread, this thread's last failure; return err->code. */
+/* Store `err`, which may come from another thread, as the last error of this thread. Return err->code. */
 ddp_status last_error_keep(const struct ddp_err *err);
 
-/* Write {"message": why, "exit_code": code, "timestamp": "seconds"} to `path` (torchrun's TORCHELASTIC_ERROR_FILE).
- * Returns nothing, because a worker that is ending cannot react to a failure. */
+/* Write {"message": why, "exit_code": code, "timestamp": "seconds"} to `path`, the value of torchrun's
+ * TORCHELASTIC_ERROR_FILE. Ignore failures, because the worker is ending. */
 void error_file_write(const char *path, int code, const char *why);
 
 #endif

@@ -3,13 +3,13 @@
  *     FLUSH_SUBNORMALS(true);      until the end of the block: subnormal operands and results are zero
  *     FLUSH_SUBNORMALS(false);     until the end of the block: subnormals are kept, whatever the mode was
  *
- * A subnormal operand or result can cost a processor more than a hundred cycles, and gradients become subnormal while
- * a model converges. The mode belongs to the thread: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. Other processors
- * have no such mode, so the macro does nothing there. A new thread inherits the mode (POSIX: pthread_create).
+ * An operation with a subnormal number can take more than a hundred cycles, and gradients become subnormal while a
+ * model converges. Each thread has its own mode: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. On other processors
+ * the macro does nothing. A new thread inherits the mode of its creator.
  *
  * The end of the block restores only the bits of the mode, so a callback may change the rounding mode or raise
- * exception flags. The memory clobbers prevent the compiler from moving loads, stores and their computations out of
- * the block. */
+ * exception flags. The memory clobbers prevent the compiler from moving loads and stores across the borders of the
+ * block. */
 #ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
 #define WORKER_CORE_FLUSH_SUBNORMALS_H
 
@@ -35,7 +35,9 @@ static inline void flush_subnormals_write(uint64_t value)
 
 #elif defined(__aarch64__)
 
-enum { FLUSH_SUBNORMALS_BITS = 1 << 24 }; /* FZ; FZ16 is not needed, because nothing here computes in f16 */
+enum {
+    FLUSH_SUBNORMALS_BITS = 1 << 24
+}; /* FZ; FZ16 is only for arithmetic in f16, which libddp does not use */
 
 static inline uint64_t flush_subnormals_read(void)
 {
@@ -65,8 +67,8 @@ static inline void flush_subnormals_write(uint64_t word)
 
 #endif
 
-/* Set the mode of this thread to `bits` (of FLUSH_SUBNORMALS_BITS). The register is written only when it changes,
- * because writing it takes longer than reading. */
+/* Set the mode of this thread to `bits`, a subset of FLUSH_SUBNORMALS_BITS. Write the register
+ * only if the mode changes, because a write is slow. */
 static inline void flush_subnormals_set(uint64_t bits)
 {
     const uint64_t word = flush_subnormals_read();
@@ -75,7 +77,7 @@ static inline void flush_subnormals_set(uint64_t bits)
         flush_subnormals_write(wanted);
 }
 
-/* Set the mode and return the bits that the thread had before. */
+/* Set the mode, and return the bits of the old mode. */
 static inline uint64_t flush_subnormals_begin(bool flush)
 {
     const uint64_t before = flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
@@ -88,7 +90,7 @@ static inline void flush_subnormals_end(const uint64_t *before)
     flush_subnormals_set(*before);
 }
 
-/* A block may contain only one FLUSH_SUBNORMALS, because the macro declares a variable. */
+/* Use the macro only once in a block, because it declares a variable. */
 #define FLUSH_SUBNORMALS(flush)                                                                           \
     __attribute__((cleanup(flush_subnormals_end), unused)) const uint64_t flush_subnormals_before_block = \
         flush_subnormals_begin(flush)

@@ -1,8 +1,8 @@
 /* half.h -- conversion of f16 and bf16 to f32 and back, with integer operations. Pure.
  *
- * No float operation here depends on subnormals, so flushing them (flush_subnormals.h) changes no result. Conversion
- * from f32 rounds to the nearest value, ties to even. Values that are too large become infinity; a NaN stays a NaN.
- * Selections replace branches that depend on the value, so the compiler can vectorize loops over these functions. */
+ * Flushing of subnormals (flush_subnormals.h) changes no result here. Conversion from f32 rounds to the nearest
+ * value, ties to even. Values that are too large become infinity; a NaN stays a NaN. The functions use selections
+ * instead of branches, so that the compiler can vectorize loops. */
 #ifndef WORKER_CORE_HALF_H
 #define WORKER_CORE_HALF_H
 
@@ -38,8 +38,8 @@ static inline uint16_t f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* Convert f16 to f32. Exponent and mantissa move to f32's positions, and adding 112 corrects the exponent's bias. A
- * subnormal f16 becomes a normal f32: 2^-14 times 1.mantissa, from which 2^-14 is subtracted. */
+/* Convert f16 to f32. Shift exponent and mantissa to their positions in f32, and add 112, the difference of the
+ * exponents' biases. A subnormal f16 m * 2^-24 is computed as the f32 number 2^-14 + m * 2^-24, minus 2^-14. */
 static inline float f16_to_f32(uint16_t h)
 {
     uint32_t magnitude = ((uint32_t)h & 0x7fff) << 13;
@@ -55,17 +55,17 @@ static inline uint16_t f32_to_f16(float value)
 {
     uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;
     uint32_t special = magnitude > 0x7f800000u ? 0x7e00 | (magnitude >> 13 & 0x3ff) : 0x7c00;
-    /* Below 2^-14 the last place of an f16 is 2^-24, which is the last place of an f32 near 0.5. So the processor
-     * rounds correctly when it adds 0.5. */
+    /* A subnormal f16 is a multiple of 2^-24, like an f32 between 0.5 and 1. So adding 0.5 rounds correctly. */
     uint32_t small = half_bits(half_float(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     uint32_t result = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? small : normal;
     return (uint16_t)(bits >> 16 & 0x8000) | (uint16_t)result;
 }
 
-/* Access to one element of a block whose type is known only at run time, for code that need not be fast. Pure. */
+/* Read or write one element of a block whose type is known only at run time; slow. Pure. */
 
-/* Store `value`, rounded to the type. `value` must be in the type's range. A byte keeps the lowest bits. */
+/* Store `value`, rounded to the type, in element `i`. `value` must be in the range of the type. For u8, keep the low
+ * bits. */
 static inline void one_value_put(void *block, size_t i, ddp_dtype dtype, double value)
 {
     switch (dtype) {

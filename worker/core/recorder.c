@@ -1,8 +1,8 @@
 /* recorder.c -- see recorder.h.
  *
- * Signals belong to the program. So a handler for SIGUSR1 is installed only if the signal would otherwise end the
- * process. An existing handler stays, and a handler that the program installs later replaces this handler. A signal
- * handler may call only async-signal-safe functions and read global data, so listeners are in a table. */
+ * A handler for SIGUSR1 is installed only if the signal would otherwise end the process, because signals are for the
+ * program. The handler is gone if the program later installs its own handler. A signal handler can read only global
+ * data, so the listeners are in a global table. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
@@ -24,7 +24,7 @@
 enum { PLACES = 8, PATIENCE_MS = 2000 };
 
 static _Atomic(struct sigusr1 *) listening[PLACES];
-static _Atomic int inside; /* number of handlers that are running */
+static _Atomic int inside; /* number of running handlers */
 
 static void on_sigusr1(int sig)
 {
@@ -53,7 +53,7 @@ static bool is_unhandled(const struct sigaction *now)
     return !(now->sa_flags & SA_SIGINFO) && now->sa_handler == SIG_DFL;
 }
 
-/* SA_RESTART: the program's system calls must not fail with EINTR. */
+/* Add a listener, and install the handler. SA_RESTART: system calls of the program must not fail with EINTR. */
 void sigusr1_listen(struct sigusr1 *listener)
 {
     struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
@@ -62,9 +62,8 @@ void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &ours, NULL);
 }
 
-/* Remove a listener. The handler stays installed, because a late signal would otherwise end the program. A handler on
- * another thread may still use the listener's memory, so wait for that handler to end. The wait has a limit, because
- * the disk that the handler writes to may hang. */
+/* Remove a listener, but keep the handler, because a late signal would otherwise end the process. Another thread may
+ * be running the handler with this listener, so wait for it, at most PATIENCE_MS, because its disk may hang. */
 bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
@@ -78,7 +77,7 @@ bool sigusr1_leave(struct sigusr1 *listener)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Return true if `fd` is the launcher's file, has room for this worker's page, and is sealed against shrinking. */
+/* Return true if `fd` is the launcher's file: large enough for this worker's page, and sealed against shrinking. */
 static bool is_meant(int fd, const struct flight_page *page)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -88,8 +87,8 @@ static bool is_meant(int fd, const struct flight_page *page)
            (fcntl(fd, F_GET_SEALS) & seals) == seals;
 }
 
-/* Map the launcher's page. Return NULL if the launcher has ended or its /proc entry is not accessible; then nothing
- * is shared. */
+/* Map the page that the launcher shares with this worker. Return NULL if the launcher has ended, or if its /proc
+ * entry is not accessible. */
 static struct flight *map_page(const char *text)
 {
     struct flight_page page;
@@ -123,7 +122,7 @@ static void fill_names(struct flight *f)
         snprintf(f->ops[i], FLIGHT_WORD, "%s", ddp_op_name((ddp_op)i));
 }
 
-/* Write the head of the page. A process may have several contexts, one after the other. The page describes the last
+/* Write the head of the page. If a process has several contexts one after the other, the page describes the last
  * context. */
 static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
 {
@@ -141,7 +140,7 @@ static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
-/* Create the last directory of the path. An existing directory is no error. */
+/* Create the last directory of the path, unless it exists. */
 static void make_directory(const char *path)
 {
     char directory[RECORDER_PATH];
@@ -153,7 +152,7 @@ static void make_directory(const char *path)
     mkdir(directory, 0777);
 }
 
-/* Write the file at a signal. The listener is the first member of its recorder. */
+/* Write the file in the signal handler. The listener is the first member of its recorder. */
 static void recorder_on_sigusr1(struct sigusr1 *listener)
 {
     recorder_write((struct recorder *)listener, "SIGUSR1");
@@ -181,7 +180,7 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
     sigusr1_listen(&r->sigusr1);
 }
 
-/* Close the recorder. The page stays unchanged, because the launcher reads it after this process has ended. */
+/* Close the recorder. Do not clear the page, because the launcher reads it after this process has ended. */
 bool recorder_close(struct recorder *r)
 {
     if (r->flight == NULL)
@@ -223,7 +222,7 @@ void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, u
     r->posted_ns = 0;
 }
 
-/* Record the end of a call. A call on a stream may be done before its ticket is recorded here. */
+/* Record the end of a call. A call on a stream may be done before this function stores its ticket. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     if (r->flight == NULL)
@@ -234,8 +233,8 @@ void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
     flight_settle(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
 }
 
-/* Mark all calls up to `ticket` as done. Tickets rise with the entries, so the loop stops at the first entry that was
- * marked earlier. */
+/* Mark all calls up to `ticket` as done. Tickets rise from entry to entry, so stop at the first entry that is marked
+ * already. */
 void recorder_settle(struct recorder *r, uint64_t ticket)
 {
     if (r == NULL || r->flight == NULL)

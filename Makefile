@@ -144,6 +144,8 @@ OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
 CONV_FLAGS := -ffp-contract=fast
 # Private, because $(BUILD)/flags must be the same for every object that depends on it.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
+# Tests run once, so optimizing them takes longer than it saves: 0.4 s instead of 1.3 s for a file of 500 lines.
+$(addprefix $(BUILD)/obj/tests/,$(addsuffix /%,unit socket e2e sim)): private ALL_CFLAGS += -O0 -g1 -U_FORTIFY_SOURCE
 $(call obj,$(addprefix worker/reducer/,reduce.c values.c)): private ALL_CFLAGS += $(REDUCE_FLAGS)
 $(call obj,$(addprefix worker/reducer/,optim.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS)
@@ -265,8 +267,9 @@ $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
-# They catch signals, and ThreadSanitizer's runtime loses some: here one in forty, after the first write.
-$(foreach prog,worker survivor,$(BUILD)/tests/prog/$(prog) $(BUILD)/obj/tests/prog/$(prog).o): private override SANITIZE =
+# Built without sanitizers: worker and survivor catch signals, of which ThreadSanitizer loses some; 256 torn_writers that
+# LeakSanitizer stops at their end are reported as stopped by a debugger on a busy machine.
+$(foreach prog,worker survivor torn_writer,$(BUILD)/tests/prog/$(prog) $(BUILD)/obj/tests/prog/$(prog).o): private override SANITIZE =
 # The program train with the changes of the tests.
 $(BUILD)/tests/prog/train_dies: $(call obj,worker/train/main.c)
 $(BUILD)/tests/prog/train_dies: private ALL_LDFLAGS += -Wl,--wrap=ddp_reducer_forward,--wrap=ddp_reducer_ready \

@@ -87,18 +87,21 @@ demo_on_trixie() {
     if [ -n "$why" ]; then skip trixie "$why"; else step trixie scripts/fresh-root.sh -s trixie scripts/demo.sh; fi
 }
 
+# install_optional GROUP... -- installs all groups with one command, and each on its own if that fails. A step whose packages are
+# missing then is skipped.
+install_optional() {
+    local group
+    ddp_install "$@" || for group in "$@"; do ddp_install "$group" || echo "== continuing without $group"; done
+}
+
+installing=
 if [ "$install" = yes ]; then
-    wanted=(build test)
-    [ "$quick" = yes ] || wanted+=(fuzz format)
-    ddp_install "${wanted[@]}" || exit
-    ddp_install python || echo "== continuing without mypy and cloudpickle"
-    ddp_install torch || echo "== continuing without PyTorch"
-    ddp_install nodes || echo "== continuing without tests of several hosts"
-    ddp_install slurm || echo "== continuing without Slurm"
-    ddp_install page || echo "== continuing without Chromium"
-    [ "$quick" = yes ] || ddp_install package || echo "== continuing without the wheel"
-    ddp_install abi || echo "== continuing without abidiff"
-    [ "$quick" = yes ] || ddp_install root || echo "== continuing without debootstrap"
+    ddp_install build test || exit
+    # The compiler needs no others, so they are installed meanwhile.
+    others=(python torch nodes slurm page abi)
+    [ "$quick" = yes ] || others+=(package root fuzz format)
+    install_optional "${others[@]}" >build/install.log 2>&1 &
+    installing=$!
 else
     scripts/check-deps.sh build || exit
 fi
@@ -108,6 +111,11 @@ if [ -z "$(missing test)" ]; then
     step build make -j"$jobs" test-programs
 else
     step build make -j"$jobs"
+fi
+if [ -n "$installing" ]; then
+    wait "$installing"
+    cat build/install.log
+    [ "$quick" = yes ] || ddp_install fuzz format || exit
 fi
 # `make test` installs it in virtual environments.
 [ "$quick" = yes ] || step_with package wheel make -j"$jobs" wheel ARCH="$(uname -m)"

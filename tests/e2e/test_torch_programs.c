@@ -149,7 +149,7 @@ Test(torch_programs, start_again_every_time_on_one_node, .timeout = 3600)
 {
     torch_skip_without();
     torch_skip_sanitized();
-    for (int i = torch_number("DDP_RESTARTS", 5); i > 0; i--)
+    for (int i = torch_number("DDP_RESTARTS", 2); i > 0; i--)
         restart_once(1);
 }
 

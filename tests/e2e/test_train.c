@@ -46,6 +46,7 @@ Test(train, one_worker_learns_the_set_in_two_epochs)
 
 Test(train, four_workers_learn_the_set_in_two_epochs)
 {
+    training_skip_same_threads();
     make_data("data", "6000", NULL);
     train(4, "--data @/data --epochs 2 --summary @/summary.json");
     struct summary s = summary();
@@ -161,6 +162,7 @@ Test(train, loss_curve_and_parameters_are_the_same_for_1_2_and_4_workers)
 /* This machine simulates two hosts of two workers, and three. */
 Test(train, the_parameters_are_the_same_on_several_hosts_as_on_one)
 {
+    training_skip_same_threads();
     static const char line[] = "--data @/data --global_batch 100 --epochs 2 --summary @/summary.json";
     static const char *const layouts[] = { "$((RANK / 2))", "$((RANK % 2))", "$((RANK / 2 * RANK))" };
     char one[32], script[128];
@@ -477,6 +479,7 @@ static char *alone(const char *line)
 
 Test(world, equal_after_every_step_for_1_2_4_and_8_workers)
 {
+    training_skip_same_threads();
     make_data("data", "200", NULL);
     char *one = alone(RUN);
     for (int workers = 2; workers <= 8; workers *= 2)
@@ -676,6 +679,7 @@ Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with
  * 3. */
 Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 {
+    training_skip_same_threads();
     double one[ROOM], many[ROOM], alone[ROOM];
     cJSON_Delete(resnet_train(1, "--sync_bn --lr 0.001", one));
     for (int workers = 2; workers <= 3; workers++) {

@@ -99,6 +99,7 @@ Test(train_gpu, in_fp16_the_loss_is_scaled)
 /* On the CPU, too, because a checkpoint does not contain its device. */
 Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
 {
+    training_skip_same_threads();
     make_tokens();
     pretend_gpu();
     train(1, GPT2 "--device cuda --limit_steps 3");
@@ -156,6 +157,7 @@ Test(train_gpu, a_known_device_has_its_mfu)
 /* The second step has one image, so the second worker has none, nor has the second part; fibers are slow. */
 Test(train_gpu, resnet20_is_normalised_over_all_workers)
 {
+    training_skip_same_threads();
     make_data("pictures", "5", "--test_samples=2");
     compare(2, RESNET "--global_batch 4 --accumulate 2 --epochs 1 --quiet", 1e-4);
 }
@@ -255,6 +257,7 @@ static void expect_equal(int workers, const char *line, const char *expected, in
 
 Test(gpu_world, equal_after_every_step_for_1_2_4_and_8_workers)
 {
+    training_skip_same_threads();
     make_pictures();
     char *one = hashes_of(1, PICTURES WORLD);
     cr_assert_eq(strlen(one), STEPS * (HASH + 1), "%s", one);
@@ -274,6 +277,7 @@ Test(gpu_world, equal_for_gpt2)
 
 Test(gpu_world, equal_where_the_loss_is_scaled)
 {
+    training_skip_same_threads();
     make_pictures();
     char *one = hashes_of(1, PICTURES WORLD "--limit_steps 2 --precision fp16 --accumulate 2");
     expect_equal(2, PICTURES WORLD "--limit_steps 2 --precision fp16 --accumulate 2 --zero1", one, 0);
@@ -284,6 +288,7 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
  * clipped. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
+    training_skip_same_threads();
     static const char line[] = "--model mlp --data @/pictures --optimizer sgd --momentum 0.9 --lr 0.05 "
                                "--global_batch 15 --epochs 1 --quiet "
                                "--device cuda --hash_steps --metrics @/metrics ";
@@ -316,6 +321,7 @@ Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
 
 Test(gpu_world, the_cpu_goes_on_where_shares_were_saved)
 {
+    training_skip_same_threads();
     make_pictures();
     struct summary whole = after(2, PICTURES WORLD "--zero1");
     train(2, PICTURES WORLD "--zero1 --limit_steps 2 --checkpoint @/ckpt");

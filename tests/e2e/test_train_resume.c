@@ -142,6 +142,7 @@ Test(train_resume, a_checkpoint_can_be_tested_alone)
 /* Killed in the middle and restarted by ddprun, the job continues from its checkpoint as if nothing had happened. */
 Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
 {
+    training_skip_same_threads();
     struct pace pace;
     char data[64], checkpoint[64], file[64];
     make_data("data", "2000", NULL);
@@ -252,6 +253,7 @@ Test(train_dies, the_others_are_told_who_it_was)
 /* Over TCP: by the end of a connection. */
 Test(train_dies, the_others_are_told_on_another_host_too)
 {
+    training_skip_same_threads();
     make_data("data", "200", NULL);
     for (int i = 0; i < PHASES_TRIED; i++)
         expect_the_others_told(i, 2);
@@ -300,6 +302,7 @@ static void expect_same_after_restart(const char *die, const char *hash)
 
 Test(train_dies, a_restart_ends_with_the_same_parameters_and_leaves_nothing)
 {
+    training_skip_same_threads();
     char undisturbed[32];
     make_data("data", "200", NULL);
     train(WORKERS, RUN "--quiet --checkpoint @/ckpt --summary @/summary.json");

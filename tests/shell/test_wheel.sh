@@ -18,13 +18,15 @@ wheel=$(realpath "$wheel")
 path=$PATH
 unset PYTHONPATH
 
-# Every interpreter once, as paths: of this system, and those that pyenv has.
+# The oldest and the newest interpreter, and those of this system, as paths. The others are pyenv's.
 pythons() {
     local python
     for python in /usr/bin/python3.* /usr/local/bin/python3.* "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/python3; do
         [[ $python != *-* && -x $python ]] || continue
-        "$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && realpath "$python"
-    done | sort -u
+        "$python" -c 'import os, sys, ensurepip
+if sys.version_info >= (3, 9): print("%d.%d.%d" % sys.version_info[:3], os.path.realpath(sys.argv[1]))' "$python" 2>/dev/null
+    done | sort -uV | awk '$2 ~ "^/usr/" { print $2; next } { other[n++] = $2 }
+        END { if (n > 0) print other[0]; if (n > 1) print other[n - 1] }'
 }
 
 cat >"$tmp/sum.py" <<'PYTHON'

@@ -398,7 +398,7 @@ static void sweep_groups(const struct contain *c)
     cgroup_sweep(parent);
 }
 
-/* Choose a layer, then kill the processes of dead jobs, which may hold memory, GPUs or the port that this job needs. */
+/* Choose a layer, then kill the processes of dead jobs, which may hold memory, GPUs or the port of this job. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
 {
     struct contain *c = calloc(1, sizeof(*c));

@@ -3,10 +3,10 @@
  * The tree is read from /proc/PID/task/TID/children. If the kernel lacks that file, the tree is read from the parent
  * field of every /proc/PID/stat. A pid that was read a moment ago may name another process now, because pids are
  * reused:
- *   - The kernel does not reuse the pid of a child of ddprun before ddprun waits for the child. No wait happens between
+ *   - The pid of a child of ddprun is not reused before ddprun waits for the child. ddprun does not wait between
  *     reading the tree and signalling.
- *   - For a deeper process, ddprun opens a pidfd, then checks that its parent is still alive and still its parent, and
- *     then signals the pidfd. On a kernel without pidfds, the start time identifies the process.
+ *   - For a deeper process, ddprun opens a pidfd, then checks the parent of the process again, and then signals the
+ *     pidfd. On a kernel without pidfds, the start time identifies the process.
  *
  * A scan may miss a process that is being created, so killing repeats until no child is left. */
 #include "contain/descendants.h"
@@ -271,8 +271,7 @@ void descendants_names(struct buf *out)
  *     child, because its parent is dead. A deeper process becomes a child when its ancestors have died.
  *   - A round lowers the priority of these children, if permitted. Otherwise 64 busy chains leave almost no processor
  *     time for ddprun.
- *   - A round that has changed nothing is followed by a search of all descendants, because an unkillable child may have
- *     children. */
+ *   - If a round has changed nothing, all descendants are searched, because an unkillable child may have children. */
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 

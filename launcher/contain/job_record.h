@@ -114,7 +114,7 @@ void record_write_store(const char *cookie, const char *address);
 /* A running job of this user. */
 struct record_job {
     char job[RECORD_JOB_MAX], store[ENDPOINT_TEXT_MAX];
-    int pid;         /* pid of the agent or guardian */
+    int pid;         /* pid of the guardian */
     uint64_t age_ms; /* time since the job started */
 };
 

@@ -1,5 +1,5 @@
-/* dial.c -- see dial.h. dial_plan.h decides. This file owns the sockets. This file polls sockets instead of using
- * libuv's streams, because a stream hides the kernel's errno, and the caller needs the connected socket. */
+/* dial.c -- see dial.h. dial_plan.h decides, and this file owns the sockets. The sockets are polled, because libuv's
+ * streams hide the kernel's errno. */
 #include "net/dial.h"
 
 #include "base/buf.h"
@@ -75,13 +75,13 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* After every event, pump() runs all due steps, prints the due messages and sets the only timer. A dial is the search
- * for the store of one node. A runner is one connection to one address:
+/* After every event, pump() runs all due steps, prints the due messages and sets the only timer. A dial is one node's
+ * search for the store. A runner is a connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * PyTorch's store also sends the echo, but closes the connection because it does not know CONTROL. One write for all
- * three requests needs only one round trip. */
+ * All three requests are sent in one write, because this needs only one round trip. PyTorch's store sends the echo,
+ * too, but then closes the connection, because CONTROL is unknown to PyTorch. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536 };
 
@@ -130,8 +130,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* Ends a runner and closes its socket, unless the owner has the socket. Polling stops first, because epoll might
- * otherwise report a descriptor number that another file already uses. The close callback frees the struct. */
+/* Ends a runner and closes its socket, unless the owner has the socket. Polling stops before the close, because the
+ * number of the descriptor may be reused. The close callback frees the struct. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -157,7 +157,7 @@ void join_dial_close(struct join_dial *j)
 
 /* --- hello ---------------------------------------------------------------------------------------------- */
 
-/* Ends a runner that has failed. The caller must not use `r` afterwards. */
+/* Ends and frees a runner that has failed. */
 static void runner_fail(struct runner *r, bool on_the_spot, int error)
 {
     struct join_dial *j = r->dial;
@@ -166,7 +166,7 @@ static void runner_fail(struct runner *r, bool on_the_spot, int error)
     end_runner(j, index);
 }
 
-/* Writes the numeric address of the peer or of this end, or "?" if the kernel reports no address. */
+/* Writes the numeric address of one end of the connection, or "?" if the kernel reports no address. */
 static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *text, size_t size)
 {
     struct sockaddr_storage addr = { 0 };
@@ -176,7 +176,7 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
         snprintf(text, size, "?");
 }
 
-/* Passes the socket of a runner to the owner. The dial stays allocated until the owner closes it. */
+/* Passes the socket of a runner to the owner. The owner later closes the dial. */
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
@@ -190,8 +190,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Returns the error for a closed connection. A PyTorch store sends the echo before it closes. A close after the echo
- * has its own error, because its remedy differs: a torchrun uses this address. */
+/* Returns the error for a closed connection. Only a PyTorch store sends the echo before closing, so a close after the
+ * echo is an error of its own. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -201,8 +201,8 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Checks whether the answer is complete. The first four bytes show whether the service is a store. The rest of the
- * line shows the name of another service. */
+/* Checks whether the answer is complete. The first four bytes show whether the service is a store. For another
+ * service, the rest of the line is needed, because the line may name the service. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -220,8 +220,8 @@ static void check_answer(struct runner *r)
     }
 }
 
-/* Reads the answer. A reset is handled like a close, because a service that does not read all bytes of the greeting
- * closes with RST. */
+/* Reads the answer. A reset is handled like a close, because the kernel sends a reset when a service closes without
+ * reading all bytes. */
 static void read_answer(struct runner *r)
 {
     const ssize_t n = read(r->fd, r->in + r->n, sizeof(r->in) - r->n);
@@ -237,8 +237,8 @@ static void read_answer(struct runner *r)
     }
 }
 
-/* Sends the greeting. One write is enough, because fifty bytes fit into a new socket's buffer. errno is cleared
- * first, because a failed allocation does not set errno. */
+/* Sends the greeting. One write is enough, because the buffer of a new socket has room for fifty bytes. errno is
+ * cleared, because buf_append sets no errno when memory is short. */
 static bool say_hello(struct runner *r)
 {
     struct buf bytes = { 0 };
@@ -370,8 +370,8 @@ static void join_dial_report(struct join_dial *j)
     buf_free(&words);
 }
 
-/* Ends the dial without a store. If the owner has given a code, its note replaces the report. `failed` may close the
- * dial, so all its arguments stay valid until `failed` returns. */
+/* Ends the dial without a store. If the owner has set a code, its note replaces the report. `failed` may close the
+ * dial, so the dial is kept until `failed` returns. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
@@ -385,7 +385,7 @@ static void join_dial_give_up(struct join_dial *j)
     buf_free(&report);
 }
 
-/* Carries out a step, except WAIT and GIVE_UP, which end the loop of pump(). */
+/* Carries out a step other than WAIT and GIVE_UP. */
 static void carry_out(struct join_dial *j, const struct dial_step *step)
 {
     switch (step->what) {
@@ -404,8 +404,8 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* Sets the timer to the next step or the next message, whichever is earlier. libuv's clock is constant during one
- * pass of the loop, so this function first updates the clock. */
+/* Sets the timer for the next step or the next message, whichever is earlier. Updates libuv's clock first, because
+ * this clock stands still during one turn of the loop. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t say_ms = dial_say_at(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
@@ -414,8 +414,7 @@ static void set_timer(struct join_dial *j, uint64_t step_at_ms)
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Runs all due steps and messages. `failed` and `say` call the owner, which may close the dial, so `j` is not used
- * after these calls. */
+/* Runs all due steps and messages. `failed` and `say` may close the dial, so `j` is not used afterwards. */
 static void pump(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
@@ -436,15 +435,15 @@ static void pump(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Returns a nonce. The third byte of the nonce must not be 0, because an old PyTorch store would read a short length
- * from the nonce and wait for more bytes. */
+/* Returns a nonce whose third byte is not 0. With a 0, an old PyTorch store would take the nonce for the length of a
+ * text and would wait for more bytes. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
-/* Starts a dial. Texts are copied, because the owner's texts may be on its stack. Random bytes are used only for
- * jitter, so they are read without blocking. */
+/* Starts a dial. Texts are copied, because they may be on the owner's stack. The random bytes are only for jitter, so
+ * the read never blocks. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {

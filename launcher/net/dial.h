@@ -11,48 +11,48 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* A lookup of base/connector.h that reports to the loop. libuv's own lookup would delay the end of ddprun until the
- * name server answers. */
+/* A lookup of base/connector.h whose result arrives on the loop. libuv's own lookup cannot be cancelled, and would
+ * delay the exit of ddprun. */
 struct loop_lookup;
 
 /* Begins a lookup, which calls `done` once, on the loop. Returns NULL if no memory, descriptor or thread is
- * available. The caller must call loop_lookup_end, at any time or inside `done`. After loop_lookup_end, `done` is not
- * called. */
+ * available. The caller must call loop_lookup_end, which is also allowed before and inside `done`. After
+ * loop_lookup_end, `done` is not called. */
 struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
-void loop_lookup_end(struct loop_lookup *lookup); /* NULL is allowed */
+void loop_lookup_end(struct loop_lookup *lookup); /* Ends a lookup. NULL is allowed. */
 
 /* Dials the store: from the address of the rendezvous to a connection with a store that answers.
  *
  *     resolve -> route -> connect -> hello         repeated, with growing pauses, until the timeout
  *
- * Every node dials like this, even the node that has just started the store. Nothing blocks: names are resolved on a
- * thread, and connections are polled. The results of each stage are kept with their times. The user gets a message
- * after two seconds, after each change and every 30 seconds, and a full report at the timeout. */
+ * Every node dials, even the node that has just started the store. No call blocks: a thread resolves names, and
+ * connections are polled. The user gets a message after two seconds, after each change and every 30 seconds. At the
+ * timeout the user gets a full report with the results of each stage. */
 
 struct join_dial;
 
 /* A store that has answered. */
 struct join_dial_found {
-    int fd; /* owned by the caller: connected, non-blocking, close-on-exec, TCP_NODELAY. VALIDATE was sent and answered (dialect C), and no byte of the answer is left to read. IDENTIFY is next. */
+    int fd; /* owned by the caller: connected and non-blocking; VALIDATE is answered, and IDENTIFY is next */
     char address
         [ENDPOINT_HOST_MAX]; /* numeric address of the store: MASTER_ADDR for the workers of this node */
     int port;
-    char source[ENDPOINT_HOST_MAX]; /* numeric address of this end of the connection */
+    char source[ENDPOINT_HOST_MAX]; /* numeric address of this node's end of the connection */
 };
 
 struct join_dial_options {
     uv_loop_t *loop;
     const char *host; /* name or literal; copied */
     int port;
-    bool master;            /* this node hosts, or should host, the store: a loopback address is fine */
+    bool master; /* this node hosts the store, or should host the store; a loopback address is allowed */
     uint64_t budget_ms;     /* timeout, from join_dial_start on */
-    const char *knob;       /* the option that sets the budget, "--timeout"; static */
+    const char *knob;       /* the option that sets `budget_ms`, "--timeout"; static */
     const char *who;        /* "node 0's store" or "the store", for messages; copied */
     const char *note;       /* a line for the full report, or NULL; copied */
     const char *local_only; /* see dial_options; borrowed */
-    const char *code;       /* unless NULL, `note` with this code replaces the report; static */
-    const char *this_host;  /* name of this node, for messages; borrowed */
+    const char *code; /* if not NULL, the dial fails with this code, and `note` replaces the report; static */
+    const char *this_host; /* name of this node, for messages; borrowed */
     /* Either `found` or `failed` is called, once, and ends the dial. The owner then calls join_dial_close, which is
      * also allowed inside `found` and `failed`. */
     void (*found)(void *user, const struct join_dial_found *found);

@@ -1,8 +1,7 @@
 /* dial_plan.c -- see dial_plan.h.
  *
- * A round tries every address of the name once. The round reports the failure at the latest stage. For example, if
- * IPv6 has no route and the peer refuses IPv4, the refusal is reported. This finding is kept until a later round ends
- * with another finding.
+ * A round tries every address of the name once. The failure at the latest stage is the finding of the round. For
+ * example, if IPv6 has no route and the peer refuses IPv4, the finding is the refusal.
  *
  * The first pauses are short, because the store is usually just starting. The pauses grow, because a store may start
  * minutes later, and a thousand nodes may dial its host. */
@@ -12,7 +11,7 @@
 #include <string.h>
 
 enum {
-    LOOK_UP_MS = 5000 /* limit for the silence of a name service; time for which an answer is used */
+    LOOK_UP_MS = 5000 /* limit for a lookup; also the time after which a name is looked up again */
 };
 
 static const struct row {
@@ -28,8 +27,7 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Returns the finding of the first row that matches. Each stage has a last row for any error, so a row always
- * matches. */
+/* Returns the finding of the first row that matches. The last row of each stage matches every error. */
 enum finding_code dial_finding_of(const struct dial_met *met)
 {
     for (int i = 0; i < ROWS; i++)
@@ -39,7 +37,7 @@ enum finding_code dial_finding_of(const struct dial_met *met)
     return FINDING_NONE;
 }
 
-/* Returns the earlier of two times, where UINT64_MAX means never. */
+/* Returns the earlier of two times; UINT64_MAX = never. */
 static uint64_t dial_earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -80,7 +78,7 @@ static int plain_error(int error)
     }
 }
 
-/* Copies the first line of an answer, which may be a web page, and replaces bytes that a terminal could execute. */
+/* Copies the first line of an answer, and replaces control characters. */
 static void put_printable(char out[DIAL_BYTES_MAX], struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -111,8 +109,8 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keeps the failure at the latest stage of this round. Of two failures at the same stage the first failure is kept,
- * because the resolver sorts addresses by preference. */
+/* Keeps the failure at the latest stage of this round. Of two failures at the same stage the first is kept, because
+ * the resolver returns the best address first. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
     if (d->round_met && met->stage <= d->worst.stage)
@@ -121,8 +119,8 @@ static void meet(struct dial *d, const struct dial_met *met)
     d->round_met = true;
 }
 
-/* Adds a finding to the history. A repeated finding extends its row, so hours of "refused" need one row. A full list
- * loses its second row, because a report needs the first and the latest rows. */
+/* Adds a finding to the history. A repeated finding only extends the last row. If the history is full, the second row
+ * is dropped. */
 static void remember(struct dial *d, uint64_t now_ms)
 {
     const uint64_t at_ms = now_ms - d->begun_ms;
@@ -140,8 +138,7 @@ static void remember(struct dial *d, uint64_t now_ms)
     d->history[d->n_past++] = (struct dial_past){ d->finding, at_ms, at_ms, 1 };
 }
 
-/* Records the finding of a round. `finding_since_ms` changes only with the finding, because a finding is reported in
- * full only after some time. */
+/* Records the finding of a round. `finding_since_ms` changes only when the finding changes. */
 static void dial_count_met(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     const enum finding_code finding = dial_finding_of(met);
@@ -161,7 +158,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RACING, now_ms);
 }
 
-/* Begins a lookup. Old addresses are dropped, because a pod that was moved has a new address. */
+/* Begins a lookup. Old addresses are dropped, because the store may have moved. */
 static void begin_look_up(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
@@ -170,8 +167,8 @@ static void begin_look_up(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* Ends a round. A name that resolves to this machine by mistake is the finding of the round, because this mistake
- * explains every later failure. */
+/* Ends a round. If the name resolves to this machine by mistake, this mistake is the finding of the round, because
+ * the mistake causes all later failures. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -184,8 +181,8 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
     d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
-/* Returns true if the name resolves to this machine by mistake. "localhost" is no such mistake, because a wrong
- * "localhost" fails with a refused connection. */
+/* Returns true if the name resolves to this machine by mistake. "localhost" always resolves to this machine on
+ * purpose. */
 static bool means_us(const struct dial *d)
 {
     bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
@@ -203,8 +200,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_look_up(d, now_ms);
 }
 
-/* Handles the addresses of the name. An answer of a slow name server that arrives after the wait has ended is
- * dropped. */
+/* Processes the addresses of the name. An answer that arrives after the limit of the lookup is dropped. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -231,8 +227,8 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
-/* Records that a runner has connected. The service may still be no store. Earlier stages are marked as done for the
- * report. */
+/* Records that a runner has connected. The earlier stages count as successful in the report. The service may still be
+ * no store. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
     struct race_runner *r = &d->race.runners[runner];
@@ -244,8 +240,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* Records a failed attempt. If this machine itself refuses the connection and the store is elsewhere, the error is
- * DIAL_REFUSED_HERE, because the address is wrong and waiting does not help. */
+/* Records a failed attempt. If this machine itself refuses the connection although the store is elsewhere, the error
+ * is DIAL_REFUSED_HERE, because waiting does not help. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {
@@ -260,8 +256,8 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     meet(d, &met);
 }
 
-/* Returns the stage of a failure. If connect() fails at once the kernel has no route, except for a refusal by this
- * machine or a lack of descriptors. */
+/* Returns the stage of a failure. An immediate failure of connect() usually means that the kernel has no route.
+ * Exceptions: a refusal by this machine, and a lack of descriptors. */
 static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {
     if (r->state == RUNNER_GREETS)
@@ -269,7 +265,7 @@ static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
-/* Handles a failed runner. A runner that the plan has already dropped because of its timeout is ignored. */
+/* Processes the failure of a runner. A runner that the plan has dropped after a timeout is ignored. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -297,8 +293,7 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Returns the step of the lookup, once. A silence of the name service that is too long is recorded as a finding, but
- * the lookup continues. */
+/* Returns LOOK_UP as the step once. A lookup that exceeds its limit becomes a finding, but continues. */
 static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
@@ -338,8 +333,8 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* Returns the step after a pause. A name is looked up again after LOOK_UP_MS, because its address may change. So
- * short pauses do not ask the name server each time. */
+/* Returns the step after a pause. A name is looked up again if the last lookup is LOOK_UP_MS old, because the address
+ * may have changed. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
@@ -367,8 +362,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Returns the next step. A wait until now means that the phase has changed, so the loop continues. The timeout is
- * checked first, because no round may begin after the timeout. */
+/* Returns the next step. WAIT with the present time means that the phase has changed, so the loop continues. The
+ * timeout is checked first, because no round may begin after the timeout. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -386,7 +381,7 @@ struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 
 /* --- messages -------------------------------------------------------------------------------------------
  *
- * All sentences are rows of findings.h; this part fills in their values. When messages are printed:
+ * The sentences are in findings.h, and this part fills in their values. Messages are printed at these times:
  *
  *     at once         in full: a finding that waiting rarely resolves
  *     after 2 s       in one line: what the node waits for; a faster start prints nothing
@@ -406,9 +401,8 @@ const char *dial_code(enum finding_code finding)
     return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
 }
 
-/* Returns true if waiting rarely resolves the finding ("the name resolves to this machine"). Such a finding is
- * printed at once and in full. Any other finding is printed in full only after STANDS_MS, because the store may still
- * be starting. */
+/* Returns true if waiting rarely resolves the finding, as when the name resolves to this machine. Such a finding is
+ * printed in full at once, any other finding after STANDS_MS. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -469,7 +463,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, put_value, (void *)d);
 }
 
-/* Returns the state of the dial before the first round has ended. */
+/* Returns what the dial is doing before the first round has ended. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
@@ -479,7 +473,7 @@ static const char *meanwhile(const struct dial *d)
                                        : "waiting for an answer to a connection";
 }
 
-/* Appends the sentence of the finding from findings.h, or the state if no finding exists yet. */
+/* Appends the sentence of the finding, or what the dial is doing if no finding exists yet. */
 static bool put_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
@@ -504,8 +498,7 @@ static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
            buf_printf(out, " (%s)", d->options.knob);
 }
 
-/* Appends the advice and the code. The code is last, because users need it only for `ddprun explain` and bug
- * reports. */
+/* Appends the advice, then the code for `ddprun explain`. */
 static bool put_advice(struct buf *out, const struct dial *d)
 {
     const char *note = d->options.note;
@@ -528,8 +521,7 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* Returns true if a line is due. A changed finding causes a line, but at most every CHANGE_MS, because two findings
- * may alternate. */
+/* Returns true if a line is due. A change of the finding causes a line, but at most every CHANGE_MS. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_said *said = &d->said;
@@ -551,8 +543,7 @@ bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? put_full(out, d, now_ms) : put_short(out, d, now_ms);
 }
 
-/* Returns when the next message is due, for the shell's timer. The conditions are the same as in full_is_due() and
- * short_is_due(). */
+/* Returns when the next message is due. The conditions are those of full_is_due() and short_is_due(). */
 uint64_t dial_say_at(const struct dial *d)
 {
     const struct dial_said *said = &d->said;
@@ -565,8 +556,8 @@ uint64_t dial_say_at(const struct dial *d)
     return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Appends the line of a stage. Stages without failure are shown too, because "4 of 4 worked" shows that the name
- * server is not the cause. */
+/* Appends the line of a stage, also of a stage without failure. "4 of 4 worked" excludes the name server as the
+ * cause. */
 static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
@@ -604,8 +595,7 @@ static bool put_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
-/* Appends finding, remedy, stages and history. Finding and remedy are first, because most users need only these
- * two. */
+/* Appends finding and remedy, which are enough for most users, then stages and history. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&

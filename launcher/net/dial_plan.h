@@ -21,13 +21,13 @@
 
 /* The possible failures between a node and the store, one row each; the sentences are in diagnosis/findings.h.
  *
- * A row matches the stage where an attempt ended, the error there, and its duration. The first match is reported, so
- * among rows of one stage the narrower row comes first.
+ * A row matches the stage where an attempt ended, the error, and the duration of the stage. The first match is
+ * reported, so within a stage special errors precede general errors.
  *
- * Columns: code, stage, error (0 = any), minimum milliseconds, sure (waiting rarely helps, so the finding is reported
- * at once). */
+ * Columns: code, stage, error (0 = any), minimum milliseconds, sure (true if waiting rarely helps, so the finding is
+ * reported at once). */
 
-/* The stages in their order. In "route" the kernel chooses a route before the first packet. */
+/* The stages in their order. In the stage "route" the kernel chooses a network interface before the first packet. */
 #define DIAL_STAGES_LIST(X) \
     X(RESOLVE, "resolve")   \
     X(ROUTE, "route")       \
@@ -41,7 +41,7 @@ enum dial_stage {
         DIAL_STAGES
 };
 
-/* Errors of this module. Their numbers are above all errno and EAI values. */
+/* Errors that have no errno or EAI value. Their numbers are above all errno and EAI values. */
 enum dial_error {
     DIAL_LOOPBACK = 10001, /* the name resolves to this machine by mistake */
     DIAL_REFUSED_HERE,     /* refused by a loopback address, although the store is elsewhere */
@@ -91,12 +91,12 @@ struct dial_options {
     const char *host; /* as the user wrote it; borrowed, like all text here */
     int port;
     bool literal;     /* host is an address that needs no lookup */
-    bool master;      /* the store is, or should be, on this node */
+    bool master;      /* this node hosts the store, or should host the store */
     const char *who;  /* "the store", "node 0's store" */
     const char *here; /* name of this node */
     const char *knob;
     const char *note;       /* a line for the full text, or "" */
-    const char *local_only; /* a warning for each waiting line and the report; "" or NULL */
+    const char *local_only; /* a warning that follows each message about waiting; "" or NULL = none */
     uint64_t budget_ms;
     uint32_t seed; /* seed of the jitter */
 };
@@ -110,7 +110,7 @@ struct dial_met {
     char bytes[DIAL_BYTES_MAX]; /* the first bytes of a foreign answer, printable */
 };
 
-/* One line of the history: a finding, and how often it repeated. */
+/* A row of the history: a finding, and how often the finding was repeated. */
 struct dial_past {
     enum finding_code finding;
     uint64_t from_ms, to_ms; /* time since the start */
@@ -124,7 +124,7 @@ struct dial {
     enum dial_phase phase;
     uint64_t begun_ms;
     uint64_t since_ms; /* start of the phase */
-    uint64_t next_ms;  /* end of a pause, or time of a lookup that is not returned yet; else UINT64_MAX */
+    uint64_t next_ms;  /* end of a pause, or start of a lookup that is not a step yet; else UINT64_MAX */
     uint64_t looked_up_ms;
     uint32_t random;
     unsigned failed_rounds;
@@ -133,16 +133,16 @@ struct dial {
     bool only_loopback;
     struct dial_stage_seen {
         unsigned tries, done;
-        uint64_t took_ms; /* duration of the last step that worked */
+        uint64_t took_ms; /* duration of the latest success */
     } seen[DIAL_STAGES];
     char source[RACE_TEXT_MAX];
     struct dial_met worst; /* finding of this round */
     bool round_met;
-    struct dial_met verdict; /* finding of the last full round; valid when `finding` is set */
+    struct dial_met verdict; /* finding of the last complete round; valid if `finding` is set */
     enum finding_code finding;
     uint64_t finding_since_ms;
     struct dial_past history[DIAL_HISTORY_MAX];
-    unsigned n_past, past_lost; /* past_lost: number of dropped rows, never the first row */
+    unsigned n_past, past_lost; /* past_lost: number of dropped rows */
     struct dial_said {
         uint64_t at_ms;
         enum finding_code finding;
@@ -154,8 +154,8 @@ enum dial_do { DIAL_WAIT, DIAL_LOOK_UP, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 
 struct dial_step {
     enum dial_do what;
-    int runner;     /* for CONNECT, and for DROP (close the runner's socket after a timeout) */
-    uint64_t at_ms; /* for WAIT: when to call dial_next again, unless an event occurs before */
+    int runner;     /* for CONNECT, and for DROP (close the socket of this runner) */
+    uint64_t at_ms; /* for WAIT: when to call dial_next, unless an event occurs before */
 };
 
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
@@ -163,8 +163,8 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
 /* Returns the next step. The shell calls this until the step is WAIT or GIVE_UP. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms);
 
-/* Handles the numeric addresses of the name. At most RACE_ADDRESSES_MAX addresses are used. `hosts_line` is the line
- * of /etc/hosts for the name, or NULL. */
+/* Processes the numeric addresses of the name. At most RACE_ADDRESSES_MAX addresses are used. `hosts_line` is the
+ * line of /etc/hosts with the name, or NULL. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms);
 void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
@@ -172,13 +172,13 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 /* Records that a runner has connected from the local address `source` and now sends its greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
-/* Records that a runner has failed in its current stage, or with `on_the_spot` in ROUTE. `answer` has the first
- * received bytes, if any. */
+/* Records that a runner has failed in its current stage. `on_the_spot`: connect() has failed at once. `answer` has
+ * the first received bytes, if any. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* Returns the kind of service that the first bytes of a foreign answer show. */
+/* Returns the kind of service that has sent these first bytes. */
 int dial_answer_kind(struct slice bytes);
 
 /* Returns the finding of the first row that matches `met`. */

@@ -1,15 +1,15 @@
 /* hosting.c -- see hosting.h.
  *
- * mode       which nodes                     the endpoint's address is ...
+ * mode which nodes where the endpoint's address is
  *                                                local    local, loopback of a name  not local
  *     static     node 0, or --host_store=yes     HOST     ERROR                      ERROR (yes: HOST everywhere)
  *     static     the others, --host_store=no     JOIN     JOIN                       JOIN
  *     elastic    all                             TRY      ERROR                      JOIN
  *     elastic    --host_store=yes                HOST     HOST                       HOST everywhere
  *
- * Two mistakes are reported at once, because they would later look like a firewall. A name that resolves to
- * 127.0.1.1 on its own machine (Debian's installer writes such a line) makes every node host its own store, or makes
- * the store unreachable for other nodes. An address of a container bridge exists on many machines.
+ * Two mistakes are reported at once, because they look like a firewall later. First, a name may resolve to 127.0.1.1
+ * on its own machine, because Debian's installer writes such a line. Then other nodes cannot reach the store. Second,
+ * the address of a container bridge exists on many machines.
  *
  * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
 #include "net/hosting.h"
@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the entry of a local address, or NULL if the address is not local. All addresses of 127/8 are local,
- * although only 127.0.0.1 is listed. Both texts include the scope ("fe80::1%eth0"). */
+/* Returns the entry of a local address, or NULL. Every address of 127/8 is local, although the system lists only
+ * 127.0.0.1. The texts include the scope, as in "fe80::1%eth0". */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
     static const struct own_address loopback = { .interface = "lo" };
@@ -28,8 +28,8 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return endpoint_is_loopback(address) ? &loopback : NULL;
 }
 
-/* Returns the endpoint's address that belongs to this machine, or NULL. An address that other nodes can reach is
- * preferred to a loopback address, because /etc/hosts and a name server may give both. */
+/* Returns the endpoint's address that is an address of this machine, or NULL. An address that other nodes can reach
+ * is preferred to a loopback address. */
 static const char *ours(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
@@ -45,8 +45,7 @@ static const char *ours(const struct hosting_facts *f, const struct own_address 
     return found;
 }
 
-/* Lists the local addresses that fit: "10.1.0.5 (eth0), 127.0.0.1 (lo)". snprintf returns the untruncated length, so
- * `used` exceeds `size` after the first address that does not fit. */
+/* Lists the local addresses that fit into `text`: "10.1.0.5 (eth0), 127.0.0.1 (lo)". */
 static void list_own(const struct hosting_facts *f, char *text, size_t size)
 {
     size_t used = 0;
@@ -60,8 +59,8 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Returns true if other hosts can reach the address. Returns false for link-local addresses, because their scope
- * differs on each host. */
+/* Returns true if other hosts can reach the address. They cannot use a link-local address, because its scope has
+ * another name on each host. */
 static bool is_reachable(const struct own_address *own)
 {
     return !endpoint_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
@@ -76,7 +75,7 @@ static const char *reachable(const struct hosting_facts *f)
     return NULL;
 }
 
-/* Returns the first address that other hosts can reach, as text for advice. */
+/* Returns the first address that other hosts can reach, as an example for advice. */
 static const char *such_as(const struct hosting_facts *f)
 {
     const char *address = reachable(f);
@@ -84,8 +83,7 @@ static const char *such_as(const struct hosting_facts *f)
 }
 
 /* Returns true for interfaces of containers and virtual machines, which have the same address on many machines. The
- * start of the name shows such an interface. A bridge with another name gets no warning, because a wrong warning is
- * worse than no warning. */
+ * interface is recognized by the start of its name. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {
@@ -97,14 +95,14 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* Stores a finding as text. `choice` shows whether the text is an error or a warning. */
+/* Stores a finding as text, which is an error or a warning, depending on `choice`. */
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decides to host the store. If the store listens on every address, this node also dials the address that other
+/* Decides to host the store on `address`. A store that listens on every address is dialled by the address that other
  * nodes use. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
@@ -119,24 +117,23 @@ static void host_on(const struct hosting_facts *f, struct hosting *out, enum hos
 
 /* --- the cases ------------------------------------------------------------------------------------------ */
 
-/* Returns true if the host is an address in any spelling, such as 127.1 or 0:0:0:0:0:0:0:1. A name has a character
- * other than digits and dots, and no colon. */
+/* Returns true if the host is a numeric address, such as 127.1 or 0:0:0:0:0:0:0:1. A name has no colon, and a
+ * character other than digits and dots. */
 static bool is_literal(const struct hosting_facts *f)
 {
     const char *host = f->meeting->host;
     return strchr(host, ':') != NULL || host[strspn(host, "0123456789.")] == '\0';
 }
 
-/* Returns true if a name resolves to a loopback address by mistake. A loopback address that the user has given as a
- * number or "localhost" is intended: several nodes on one host. */
+/* Returns true if a name resolves to a loopback address by mistake. A numeric loopback address and "localhost" are no
+ * mistake, because all nodes may run on one host. */
 static bool is_deaf(const struct hosting_facts *f, const char *address)
 {
     return f->meeting->nnodes_max > 1 && endpoint_is_loopback(address) && !is_literal(f) &&
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
-/* Rejects a loopback address with an error, because other nodes could not reach the store and would wait until the
- * timeout. */
+/* Rejects a loopback address, because other nodes could not reach the store. */
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     struct finding finding;
@@ -146,9 +143,9 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Handles node 0 of a static job if the address belongs to another machine. If a store answers at the address, two
- * nodes probably have node rank 0, and the store reports the two nodes. If no store answers, the error is that no
- * node hosts a store. */
+/* Decides for node 0 of a static job whose endpoint is on another machine. Two nodes may have node rank 0 by mistake:
+ * then a store answers at the endpoint and reports both nodes. Otherwise the error is that no node hosts the
+ * store. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
@@ -161,9 +158,8 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* Decides to join a store on another machine. In an elastic job all nodes have the same command line, so perhaps no
- * node has the address. So each node prints its own addresses. In a static job node 0 hosts the store, so the other
- * nodes print nothing. */
+/* Decides to join a store on another machine. In an elastic job, perhaps no node has the endpoint's address. So each
+ * node prints its own addresses. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
@@ -177,7 +173,7 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
              f->resolved[0], f->here, own);
 }
 
-/* Warns that every machine has this address, so other nodes that dial the address reach themselves. */
+/* Warns that this address exists on many machines, so a node that dials the address may reach itself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {
@@ -203,15 +199,15 @@ static void list_reachable(const struct hosting_facts *f, char *text, size_t siz
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Returns true for a loopback endpoint. "localhost" is compared as text, because a node that joins has not resolved
- * the name yet. */
+/* Returns true for a loopback endpoint. The name "localhost" also counts, because a joining node has not resolved the
+ * name. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
     return address != NULL ? endpoint_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
 }
 
-/* Warns that a loopback endpoint works only for nodes on one host. On two hosts each host would form a separate job
- * without an error. */
+/* Warns that a loopback endpoint works only if all nodes run on one host. Nodes on different hosts would form
+ * separate jobs without an error. */
 static void warn_of_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     char such[300];
@@ -224,8 +220,7 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* Decides to host the store on the endpoint's address only. A store on all addresses would be open to networks that
- * the user has not named. */
+/* Decides to host the store on the endpoint's address only, because other networks should not reach the store. */
 static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
                       struct hosting *out)
 {
@@ -235,8 +230,7 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
     warn_of_loopback(f, address, out);
 }
 
-/* Returns true for nodes other than node 0 of a static job. The store of such a node is on another host, so a
- * loopback address is probably a mistake. */
+/* Returns true for every node of a static job except node 0, which hosts the store. */
 static bool is_another_node(const struct plan_meeting *m)
 {
     return !m->elastic && m->node_rank > 0 && m->host_store == HOST_STORE_AUTO;

@@ -1,10 +1,10 @@
 /* messages.c -- see messages.h.
  *
- * Requests: each function returns a JSON tree, and the queue of the link frees the tree. If memory is short, members
- * are missing or the tree is NULL. Only the queue checks for a NULL tree.
+ * Requests: each function returns a JSON tree, which the queue of the link frees. If memory is short, members are
+ * missing or the tree is NULL. The queue checks for NULL.
  *
- * Pushes come from a peer, so they are checked. The rows of hub/messages.h limit every number. This file cuts texts
- * to their buffers. Only an invalid round or verdict is rejected, because the agent acts on these two messages. */
+ * Pushes: the peer is not trusted. hub/messages.h limits every number, and this file cuts texts to their buffers.
+ * Only an invalid round or verdict is rejected, because the agent acts only on these two messages. */
 #include "net/messages.h"
 
 #include "base/text.h"
@@ -19,23 +19,22 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* Returns the bytes of a worker or a user as UTF-8, in `room`, or NULL if memory is short. */
+/* Converts bytes of a worker or a user to UTF-8 in `room`. Returns NULL if memory is short. */
 static const char *clean_text(struct buf *room, const char *text)
 {
     return utf8_clean(room, slice_str(text)) && buf_append(room, "", 1) ? (const char *)room->data : NULL;
 }
 
-/* Returns the scheduler that started this process as one of several tasks of the node, or "" for a single task. */
+/* Returns the name of the scheduler if this process is one of several tasks of the node, or "". */
 static const char *scheduler_of_task(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* Encodes `join`, with all options that must be equal on all nodes, because only the store can compare them. The
- * address is left empty, because the store sees the address by which other nodes reach this node. The agent also
- * sends its own end of the connection. If both addresses differ, a router translates addresses. A single node with
- * its own store has no heartbeat timeout, because no other node waits for this node. */
+/* Encodes `join`, with all options that must be equal on all nodes, so that the store can compare the options. The
+ * message also has the address of this end of the connection, from which the store detects a router that translates
+ * addresses. A single node with its own store sends no heartbeat timeout, because no other node waits. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -85,7 +84,7 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
         .grace_ms = (int64_t)cli->grace_ms });
 }
 
-/* Encodes a finding. The finding is sent as text, because the store only shows the finding. */
+/* Encodes a finding as text, because the store only shows the finding. */
 cJSON *encode_notice(const struct finding *finding)
 {
     return message_encode_notice(&(struct message_notice){ .code = finding_code_name(finding->code),
@@ -101,7 +100,7 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host)
         .rank = rank, .pid = pid, .host = host, .local_rank = local_rank, .round = MESSAGE_NONE });
 }
 
-/* Encodes the end of a worker. The pid shows whether a worker of this or of an earlier attempt has ended. */
+/* Encodes the end of a worker. The pid tells the store to which attempt the worker belongs. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
 {
     return message_encode_worker_exited(
@@ -120,7 +119,7 @@ static void clean_in_place(char *text, size_t size)
     buf_free(&room);
 }
 
-/* Encodes a failure. A worker's lines and paths may have any bytes, so they are converted to UTF-8. */
+/* Encodes a failure. Lines and paths of a worker are converted to UTF-8. */
 cJSON *encode_failure(enum message_id id, const struct failure *f)
 {
     struct failure clean = *f;
@@ -142,7 +141,7 @@ cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut)
         &(struct message_sampled){ .id = id, .stacks = rows, .cut = is_cut, .round = MESSAGE_NONE });
 }
 
-/* Encodes `stopped`. Only the node with rank 0 sends the exit code of rank 0. */
+/* Encodes `stopped`. Only the node of rank 0 sends the exit code of rank 0. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
 {
     return message_encode_stopped(&(struct message_stopped){ .unkillable = unkillable,
@@ -151,8 +150,7 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
                                                              .round = MESSAGE_NONE });
 }
 
-/* Encodes `leave`. The sender of the signal is included, because users of other nodes need to know why the job has
- * stopped. */
+/* Encodes `leave`, with the sender of the signal for the users of other nodes. */
 cJSON *encode_leave(int signal, const char *by)
 {
     struct buf room = { 0 };
@@ -224,8 +222,8 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Appends "n0, n1, ...". Names that do not fit become dots. No name is cut, because a part of a host name may be the
- * name of another host. */
+/* Appends "n0, n1, ...". Names that do not fit are replaced by dots. A name is never cut, because the cut name may be
+ * another host. */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
     const cJSON *item;
@@ -260,8 +258,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Returns true if the finding explains why a job does not form. Warnings about a host and counts of missing nodes are
- * no causes. An unknown code of a newer store is a cause if its grade is error. */
+/* Returns true if the finding explains why a job does not form. A warning or a count of missing nodes is no
+ * explanation. For an unknown code of a newer store, the grade "error" decides. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);

@@ -1,8 +1,7 @@
 /* messages.h -- converts between the agent's structs and the messages of hub/messages.h.
  *
- * The caller owns a request, which is a JSON tree (cJSON_Delete). The link adds the round. If memory is short a tree
- * may lack a member, and the store then rejects the request and names the member. A push is not trusted, so an
- * invalid number is treated as missing. */
+ * A request is a JSON tree that the caller owns (cJSON_Delete). If memory is short, a member may be missing, and the
+ * store rejects the request. In a push, an invalid number counts as missing. */
 #ifndef LAUNCHER_NET_MESSAGES_H
 #define LAUNCHER_NET_MESSAGES_H
 
@@ -12,7 +11,7 @@
 
 #include <stddef.h>
 
-/* The identity of this process. The store compares identities to detect a second launcher on one node. */
+/* The identity of this process, by which the store detects a second launcher on one node. */
 struct link_who {
     int pid;
     uint64_t pid_start;
@@ -55,18 +54,18 @@ struct heard_node {
     char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX]; /* cut when longer */
 };
 
-/* "round": all nodes have joined, the key space is empty, start the workers. */
+/* The push "round": all nodes have joined, the store is empty, and the workers can be started. */
 struct heard_round {
     int round;    /* from 1 */
     int attempt;  /* number of earlier rounds of this job */
     int restarts; /* restarts that --max_restarts counts */
     int node_rank, nnodes, first_rank, world_size;
     int role_rank, role_size; /* first rank and number of workers of this node's role */
-    int n_nodes;              /* nodes in the list; the list of a large job is cut */
+    int n_nodes;              /* number of nodes in `nodes`, which is cut for a large job */
     struct heard_node nodes[HEARD_NODES_MAX];
 };
 
-/* "waiting": the round is not complete yet. */
+/* The push "waiting": the round is not complete yet. */
 struct heard_waiting {
     int joined, min, max, spare;
     int64_t left_ms, last_call_ms; /* -1 = no limit */
@@ -74,7 +73,7 @@ struct heard_waiting {
     char missing[HEARD_LIST_MAX];  /* static jobs, missing node ranks: "1, 3" */
 };
 
-/* "verdict": the store's decision about what comes next. */
+/* The push "verdict": the store's decision about the next step of the job. */
 struct heard_verdict {
     struct agent_verdict what;
     int attempt;        /* number of the next round */
@@ -82,8 +81,8 @@ struct heard_verdict {
     struct failure cause;
 };
 
-/* Decode a push. Return false if the push is invalid, because the peer is then not a ddprun store. A round must have
- * ranks for the `nproc` workers of this node. */
+/* Decode a push. Return false if the push is invalid and the peer is not a ddprun store. A round must have ranks for
+ * the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Writes the first cause in a push "findings" as "sentence  [CODE]", or "" if all findings are warnings or counts. */
@@ -91,7 +90,7 @@ void decode_first_cause(const cJSON *push, char *out, size_t size);
 /* Decodes the first finding of a "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */
 void decode_first_finding(const cJSON *push, struct message_finding *first);
-/* Returns the round that a "stop" or "verdict" is about, or -1. */
+/* Returns the number of the round in a "stop" or "verdict", or -1. */
 int decode_whose_round(const cJSON *push);
 /* Decodes the cause of a "stop". */
 void decode_stop(const cJSON *push, struct failure *cause);

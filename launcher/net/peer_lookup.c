@@ -1,9 +1,9 @@
 /* peer_lookup.c -- see peer_lookup.h.
  *
- * One walk through /proc finds the sockets of all workers. When a hundred workers connect, the store sends a hundred
- * questions, and one walk answers all of them. A question about a newer socket waits for the next walk, WALK_EVERY_MS
- * later, because repeated connections of an unknown client must not keep the agent busy. A walk visits all workers
- * and their descendants. A socket of another user needs no walk, because its uid differs. */
+ * One walk through /proc finds the sockets of all workers. When a hundred workers connect, one walk answers all
+ * hundred questions of the store. A question about a newer socket waits for the next walk, WALK_EVERY_MS later,
+ * because an unknown client that connects repeatedly must not keep the agent busy. A walk visits all workers and
+ * their descendants. No walk is needed for a socket of another user, because sock_diag reports the uid. */
 #include "net/peer_lookup.h"
 
 #include "base/endpoint.h"
@@ -28,7 +28,7 @@ static bool parse_end(const char *text, struct sockaddr_storage *out)
     if (endpoint_parse(text, 0, &end, NULL) != DDP_OK)
         return false;
     v4->sin_port =
-        htons((uint16_t)end.port); /* sockaddr_in and sockaddr_in6 have the port at the same place */
+        htons((uint16_t)end.port); /* the port is at the same offset in sockaddr_in and sockaddr_in6 */
     if (inet_pton(AF_INET, end.host, &v4->sin_addr) == 1) {
         out->ss_family = AF_INET;
         return true;
@@ -45,7 +45,8 @@ bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct s
                SOCKET_OPEN;
 }
 
-/* Searches again with `own`, because a router that translates the address of this host usually keeps the port. */
+/* Searches again with the address `own` of this host, because a router may have translated the address. Such a router
+ * usually keeps the port. */
 static bool translated_owner(struct vouch *v, const char *ours, const char *theirs,
                              struct socket_owner *owner)
 {
@@ -99,8 +100,8 @@ static void check_process(struct vouch *v, struct vouch_process process)
         closedir(dir);
 }
 
-/* Appends the children of one thread to `family`, with the rank of their worker, because data loaders also
- * connect. */
+/* Appends the children of one thread to `family`, with the rank of their worker. Data loaders also connect to the
+ * store. */
 static void add_children(struct buf *family, const char *path, int rank)
 {
     int pid;
@@ -114,7 +115,8 @@ static void add_children(struct buf *family, const char *path, int rank)
         fclose(file);
 }
 
-/* Appends the children of all threads. The kernel lists a child only at the thread that created the child. */
+/* Appends the children of all threads, because the kernel lists a child only under the thread that created the
+ * child. */
 static void add_all_children(struct buf *family, struct vouch_process of)
 {
     char path[400];
@@ -130,8 +132,8 @@ static void add_all_children(struct buf *family, struct vouch_process of)
         closedir(dir);
 }
 
-/* Walks through all workers and their descendants. The list grows during the walk, so each entry is copied before an
- * append moves the array. Processes that are created during the walk are found by the next walk. */
+/* Walks through all workers and their descendants. The list grows during the walk, so each entry is copied before the
+ * array moves. */
 static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
 {
     struct buf family = { 0 };
@@ -148,7 +150,8 @@ static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
               by_inode);
 }
 
-/* Finds a process that has the socket. A worker and its children may share a socket, but all have the same rank. */
+/* Finds a process that has the socket. Any process is correct, because only a worker and its children share a
+ * socket. */
 static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     struct vouch_socket key = { .inode = inode };
@@ -160,8 +163,8 @@ static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *f
     return s != NULL;
 }
 
-/* Finds a running process that has the socket. Entries of ended processes are ignored, because the kernel reuses
- * inode numbers. */
+/* Finds a running process that has the socket. An entry of an ended process is ignored, because its inode number may
+ * be reused. */
 static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     char path[64];

@@ -1,7 +1,6 @@
 /* peer_lookup.h -- finds the worker that owns a connection.
  *
- * The store asks (`who`) about connections of plain c10d clients, which cannot identify themselves. The kernel has
- * the answer:
+ * The store sends `who` to ask which worker owns the connection of a plain c10d client. The kernel knows the owner:
  *
  *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, of worker 3's tree
  *
@@ -17,7 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A worker, whose descendants are searched too. Also used for an answer: a process of a worker. */
+/* A worker, whose descendants are searched too. In an answer: a process of this worker. */
 struct vouch_process {
     pid_t pid;
     int rank;
@@ -27,15 +26,14 @@ struct vouch_process {
 struct vouch_question {
     int64_t conn; /* the store's number of the connection */
     uint64_t inode;
-    bool any; /* the store also asks for an owner that is not a worker */
+    bool any; /* the store also asks for owners that are no workers */
 };
 
 /* The known sockets of this agent's workers. Zero the struct before its first use, and free it with vouch_free. */
 struct vouch {
-    char own
-        [64]; /* address of this host, if the store sees another address (NAT); set by the owner, "" = none */
+    char own[64]; /* address of this host, if a router translates addresses; set by the owner, "" = none */
     struct socket_owners owners;
-    struct buf sockets;   /* struct vouch_socket, by inode */
+    struct buf sockets;   /* array of struct vouch_socket, sorted by inode */
     struct buf questions; /* struct vouch_question */
     uint64_t next_walk_ms;
     unsigned walks; /* number of walks so far */
@@ -45,7 +43,7 @@ enum vouch_answer {
     VOUCH_FOUND,   /* a worker, or its descendant, holds the socket */
     VOUCH_CLOSED,  /* no process of this host holds the socket */
     VOUCH_FOREIGN, /* a process of another user holds the socket */
-    VOUCH_UNKNOWN  /* a process of this user holds the socket; a walk finds the process */
+    VOUCH_UNKNOWN  /* a process of this user holds the socket; the next walk finds the process */
 };
 
 /* Finds the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
@@ -57,8 +55,8 @@ enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *thei
  * was dropped, because too many questions wait or memory is short. */
 uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms);
 
-/* Finds the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until it
- * returns false. */
+/* Finds the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until
+ * vouch_next returns false. */
 void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms);
 bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found,
                 struct vouch_process *found);

@@ -5,7 +5,7 @@
  *                    ^   '-> unknown: report it after 2 s, and every 30 s; wait 1 s
  *                    '-----------------------------------------------------'      until the budget is used up
  *
- * The name of a pod may become known only later, so only the timeout ends the lookup. A decision is final. */
+ * The name of a pod may become known only later, so the lookup is repeated until the timeout. */
 #include "net/store_host.h"
 
 #include "base/clock.h"
@@ -26,7 +26,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Addresses are compared as numbers, in the format of getnameinfo, which resolved names also have. */
+/* Returns the size of an address for getnameinfo, which formats addresses like resolved names. */
 
 static socklen_t size_of(const struct sockaddr *addr)
 {
@@ -35,8 +35,8 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* Lists the addresses of interfaces that are up, and returns their number. An interface that is down is not
- * reachable. If the kernel returns no list, hosting.c treats every address as an address of another machine. */
+/* Lists the addresses of interfaces that are up, and returns their number. Without addresses, hosting.c treats every
+ * address as one of another machine. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -80,7 +80,8 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
 
-/* Binds like PyTorch's server: to IPv6, which also accepts IPv4, or only to IPv4 if this machine has no IPv6. */
+/* Binds to IPv6 and IPv4 at once, or only to IPv4 if this machine has no IPv6. PyTorch's server binds in the same
+ * way. */
 
 static bool bind_any(int fd, int family, int port)
 {
@@ -99,7 +100,7 @@ static bool bind_any(int fd, int family, int port)
            bind(fd, (const struct sockaddr *)&six, sizeof(six)) == 0;
 }
 
-/* Reads the port of a socket. sockaddr_in and sockaddr_in6 have the port at the same place. */
+/* Reads the port of a socket. The port is at the same offset in sockaddr_in and sockaddr_in6. */
 static bool port_of(int fd, int *port)
 {
     struct sockaddr_in6 at;
@@ -131,7 +132,7 @@ enum { RETRY_MS = 1000 };
 
 struct store_host {
     struct store_host_options options;
-    struct dial waiting; /* used only for the lookup of a name and its messages */
+    struct dial waiting; /* plan of the lookup of the store's name */
     struct loop_lookup *lookup;
     uv_timer_t timer;
     bool closing;
@@ -144,16 +145,15 @@ static bool has_scheduler(const struct plan *plan)
     return plan->facts->scheduler != NULL && plan->facts->scheduler->kind >= 0;
 }
 
-/* Returns true if the store serves other hosts without a secret, which the user must request with --insecure. A job
- * script of torchrun or of a scheduler was written without a secret, so such a job gets a warning instead of an
- * error. */
+/* Returns true if the store serves other hosts without a secret. The user must request such a store with --insecure.
+ * A job script for torchrun or a scheduler gets only a warning, because the script has no such option. */
 static bool is_open(const struct plan *plan)
 {
     return plan->secret == NULL && (plan->cli->insecure || (plan->meeting.nnodes_max > 1 &&
                                                             (plan->cli->torchrun || has_scheduler(plan))));
 }
 
-/* Starts the store and writes its port to the plan, because port 0 means any free port and the workers need the real
+/* Starts the store and writes its port to the plan. Port 0 means any free port, but the workers need the real
  * number. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
@@ -176,7 +176,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return DDP_OK;
 }
 
-/* Writes a note that a free port replaces the default port, without advice, because the user need not do anything. */
+/* Writes a note that a free port replaces the default port. */
 static void note_port(char note[NOTE_MAX], int taken, int port)
 {
     struct port_holder holder = { 0 };
@@ -194,7 +194,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* A free port helps only if the default port is in use. If the free port also fails, the first error is
+        /* A free port helps only if the default port is in use. If the second try fails too, the first error is
          * reported. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
@@ -221,8 +221,8 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
-/* Returns the finding about a store of several nodes that is open to other hosts without a secret. The finding is an
- * error, or a warning if the user has requested an open store. */
+/* Returns the finding about a store that other hosts can reach without a secret. The finding is a warning if the user
+ * has requested an open store, and otherwise an error. */
 static enum finding_code openness(const struct store_host_options *o, const char *address,
                                   struct finding *finding)
 {
@@ -242,17 +242,15 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words, at);
 }
 
-/* Returns where a refusing store may listen if the store itself cannot. On the store's own address, the holder of the
- * port, perhaps the store of this job, answers. A store on all addresses fails if one of them is in use, and the
- * other nodes dial another one. */
+/* Returns the address on which a refusing store may listen, or NULL. A store on every address fails if the port of
+ * one address is in use. In this case the address that other nodes dial may still be free. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
 }
 
-/* Hosts the store. If the port is in use, a node that must host the store fails, and a node that may host the store
- * joins the existing store. If several elastic nodes on one machine try to listen, only one node succeeds, so no
- * election is needed. */
+/* Hosts the store. If the port is in use, a node that must host the store fails. A node that may host the store joins
+ * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. */
 static void host(const struct store_host_options *o, const struct hosting *decided)
 {
     struct ddp_err err;
@@ -280,7 +278,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
     if (status !=
-        DDP_OK) /* not printed, because every node on this machine except the host gets this error */
+        DDP_OK) /* the note is not printed, because every other node on this machine would print the note */
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
@@ -289,8 +287,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Joins a store on another machine. A note with a code is printed now. Any other note is only for the report,
- * because this case is usually no error. */
+/* Joins a store on another machine. A note with a code is printed now. Any other note is printed only in the report
+ * of a failed dial. */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
@@ -302,9 +300,9 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Returns true if this node joins the store of node 0 of a job with --master_addr. Without a secret, node 0 refuses
- * to open its store. This node then also fails at once, instead of waiting for node 0. An endpoint may be a
- * ddp-rendezvous, which has no secret. */
+/* Returns true if this node joins the store of node 0 and the job has --master_addr. Without a secret, node 0 refuses
+ * to open its store, so this node fails at once, too. A job with an endpoint may use a ddp-rendezvous, which has no
+ * secret. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -342,8 +340,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
 
 /* --- one node ------------------------------------------------------------------------------------------- */
 
-/* Hosts the store of a single node. If the port is in use, a free port may replace it, because no other node needs
- * the port. */
+/* Hosts the store of a single node. If the default port is in use, a free port replaces the default port. */
 static void find_alone(const struct store_host_options *o)
 {
     struct ddp_err err;
@@ -415,8 +412,7 @@ static void store_host_report(struct store_host *h)
     buf_free(&words);
 }
 
-/* Runs the steps that are due. A dial plan provides pauses and messages of the lookup, so an unknown name causes the
- * same text as in dial.c. */
+/* Runs the steps that are due. A dial plan decides about the pauses and messages of the lookup, as in dial.c. */
 static void pump(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
@@ -499,7 +495,7 @@ static void on_refused(void *user)
     atomic_fetch_add(&r->refused, 1);
 }
 
-/* Splits the text of a failure: the first line is the sentence, and one of the others begins with "  try". */
+/* Splits the text of a failure. The first line is the error. The advice is the line that begins with " try". */
 static void split_words(struct refusing_store *r, const struct host_failure *failure)
 {
     static const char mark[] = "\n  try      ";
@@ -510,8 +506,7 @@ static void split_words(struct refusing_store *r, const struct host_failure *fai
     snprintf(r->advice, sizeof(r->advice), "%.*s", (int)strcspn(advice, "\n"), advice);
 }
 
-/* Without a secret every host gets the failure, which contains no secret, because a guarded store would reject the
- * nodes without it. */
+/* Starts a refusing store. Without a secret every host gets the failure. The failure contains no secret. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)
 {

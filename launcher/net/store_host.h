@@ -1,8 +1,7 @@
 /* store_host.h -- decides whether this node hosts the store of the job, and starts a hosted store.
  *
- * With one node the store listens on 127.0.0.1 (or on --master_addr), with several nodes only on the endpoint's
- * address. hosting.h decides. A name is looked up first, repeatedly until the name is known or the budget is used
- * up. */
+ * The store of a single node listens on 127.0.0.1 or --master_addr, the store of several nodes only on the endpoint's
+ * address. hosting.h decides. A name is looked up before, repeatedly until the timeout. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
 
@@ -15,7 +14,8 @@
 
 enum { OWN_ADDRESSES_MAX = 64 };
 
-/* Lists the addresses of interfaces that are up, as numbers, and returns how many there are; 0 if the kernel gives no list. */
+/* Lists the addresses of interfaces that are up, as numbers, and returns their number, or 0 if the kernel returns no
+ * list. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX]);
 
 /* Checks that --local_addr is a numeric address of this machine. The error DDP_ERR_ARG lists the valid addresses. */
@@ -23,41 +23,41 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
 
-/* A port that is reserved for a worker to listen on later. If ddprun only searched for a free port and closed it
- * again, another connection of this machine could get the port before the worker needs it, seconds later. */
+/* A port that is reserved for a worker, which listens on the port seconds later. A port that was only found to be
+ * free could be taken by another process in this time. */
 
-/* Bind a socket to *port on every address without listening, and return the socket, which the caller owns. With *port 0,
- * the kernel chooses a port, which is stored there. The kernel assigns the port of this socket to no other process. A process that requests this port with SO_REUSEADDR, as PyTorch's
- * store does, may listen on it. Return -1 and set errno on failure. */
+/* Bind a socket to *port on every address without listening, and return the socket, which the caller owns. If *port
+ * is 0, the kernel chooses a port and *port is set. The kernel assigns this port to no other process. PyTorch's store
+ * can still listen on the port, because PyTorch uses SO_REUSEADDR. Return -1 and set errno on failure. */
 int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
-/* The place of the store: the input of join_dial, and MASTER_PORT. */
+/* Where the store is: the input of join_dial, and MASTER_PORT. */
 struct store_place {
     struct store_server
         *server; /* owned by the caller, which stops the store; NULL = another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
     int port;
-    bool here;                           /* the store is, or will be, on this machine */
+    bool here;                           /* the store is on this machine, or will be */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
-    char report_note[HOSTING_WORDS_MAX]; /* a line for the report when the store is not found, or "" */
-    const char *code;                    /* unless NULL, `note` is the error if no store answers at once */
+    char report_note[HOSTING_WORDS_MAX]; /* a line for the report of a failed dial, or "" */
+    const char *code; /* code of the error `note` if no store answers at once; NULL = no error */
 };
 
 /* Why this node cannot host the store. All texts are borrowed during the call. */
 struct host_failure {
     const char *code;  /* name of the finding */
     const char *words; /* the error, then lines with "  try      ADVICE" and the code, if any */
-    const char *at;    /* where a refusing store may report this to the other nodes: an address, "" = on every
-                        * address; NULL = nowhere, because the other nodes do not wait for this one */
+    const char *
+        at; /* address on which a refusing store may listen, "" = every address; NULL = no refusing store is needed */
 };
 
 struct store_host;
 
 struct store_host_options {
     uv_loop_t *loop;
-    struct plan *plan; /* borrowed; its port becomes the real port */
+    struct plan *plan; /* borrowed; the real port of the store is written here */
     /* Either `found` or `failed` is called, once, and ends the search. Without a lookup the call happens before
      * store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);
@@ -84,8 +84,8 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- the refusing store ------------------------------------------------------------------------------------- */
 
-/* A store that rejects every node with the failure of this node, so that the other nodes of the job do not wait until
- * their timeout. With a secret, only nodes that have the secret get the failure. */
+/* A store that rejects every node with the failure of this node, so that the other nodes do not wait until their
+ * timeout. If the job has a secret, only nodes with the secret get the failure. */
 struct refusing_store;
 
 /* Starts a refusing store on the job's port. After DDP_OK the caller owns *out. Returns DDP_ERR_IO if the port is in

@@ -1,12 +1,11 @@
 /* store_link.c -- see store_link.h. This file contains the connection, requests, answers and the end of the link.
  *
- * Failures: no process listens, or the store rejects this agent, disconnects, sends invalid data, does not read, or
- * is silent. The first failure calls `lost`. The call is made from the loop, never inside a function that the owner
- * has called.
+ * The first failure of the connection calls `lost` from the loop, never inside a function that the owner has called.
+ * Failures are: no process listens, or the store rejects this agent, disconnects, sends invalid data, does not read,
+ * or is silent.
  *
- * Requests are collected in `out` while `sending` is being written. So only one write is in progress, and its buffer
- * does not move. The queue records its overflow or a lack of memory. The link reports this before the loop waits
- * again. */
+ * Requests are collected in `out` while `sending` is being written, because libuv needs the bytes of a write in
+ * place. If the queue overflows or memory is short, the link is lost before the loop waits again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -29,13 +28,12 @@ static void link_take_answer(struct store_link *link, struct slice text);
 
 /* Lengths are little-endian on the wire, on every machine.
  *
- * The launcher has its own few lines of the protocol instead of the hub's, because the launcher sends only two kinds
- * of requests and reads one kind of answer. */
+ * The launcher needs only two kinds of requests and one kind of answer, so it does not use the parser of the hub. */
 
 enum { LENGTH_BYTES = 8 };
 
-/* Queues PyTorch's greeting, which every store expects first. The greeting selects dialect C, in which ddprun's
- * requests have their numbers. An empty queue always has space for these bytes. */
+/* Queues PyTorch's greeting, which every store expects first, for dialect C. An empty queue always has space for
+ * these bytes. */
 static void link_queue_validate(struct link_queue *q)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -44,8 +42,8 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* Returns true if the queue has space. After one refused request, the queue refuses all later requests, because a
- * missing request is worse than a lost link. The subtraction cannot overflow. */
+/* Returns true if the queue has space. After one refused request, the queue refuses all later requests, because a gap
+ * in the requests would go unnoticed. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -53,8 +51,8 @@ static bool has_room(struct link_queue *q, size_t bytes)
     return !q->full && !q->no_memory;
 }
 
-/* Appends a request. Space for all parts is reserved first, because the store would read half a request together with
- * the next request. Without `auth` the request has no tag. */
+/* Appends a request. Space for the whole request is reserved first, because half a request would corrupt the
+ * connection. Without `auth` the request has no tag. */
 static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice bytes, struct auth *auth)
 {
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
@@ -75,9 +73,9 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* Parses the first answer of `in`. A status precedes the answer if `status` is not NULL. Returns 1 for a complete
- * answer: *text is its JSON (borrowed from `in`) and *used its length. Returns 0 for an incomplete answer, and -1 for
- * an invalid length. A length is compared with its limit before its use, so no calculation can overflow. */
+/* Parses the first answer of `in`. If `status` is not NULL, a status byte precedes the answer. Returns 1 for a
+ * complete answer: *text is its JSON (borrowed from `in`) and *used its length. Returns 0 for an incomplete answer,
+ * and -1 for an invalid length. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -101,14 +99,13 @@ enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
 
 static void on_written(uv_write_t *write, int status);
 
-/* Returns true if bytes wait and no write is in progress, because the kernel may still read the buffer of an
- * unfinished write. */
+/* Returns true if bytes wait and no write is in progress. */
 static bool can_flush(const struct store_link *link)
 {
     return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;
 }
 
-/* Swaps the buffers and writes. Both buffers keep their memory, so later messages usually need no allocation. */
+/* Swaps the two buffers and writes. */
 static void flush(struct store_link *link)
 {
     if (!can_flush(link))
@@ -135,8 +132,7 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* Loses the link because the queue is full. A store that does not read has stopped or hangs, and a longer queue would
- * need ever more memory. */
+/* Loses the link because the queue is full. The store does not read and has probably stopped. */
 static void lose_because_full(struct store_link *link)
 {
     char why[128];
@@ -151,9 +147,8 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* Sends all messages that the last pass of the loop has queued. Messages that are not urgent wait up to PATIENCE_MS
- * for other messages. When twenty workers end within this time, one packet is enough. uv_prepare is called last
- * before the loop waits. */
+/* Sends all messages that were queued in this turn of the loop. Messages that are not urgent wait up to PATIENCE_MS,
+ * so that the ends of many workers need only one packet. uv_prepare runs this function before the loop waits. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
@@ -177,7 +172,7 @@ static struct auth *tags_of(struct store_link *link)
     return has_secret(link) ? &link->auth : NULL;
 }
 
-/* Queues a request. After a loss, requests are freed, because they would never be sent. */
+/* Queues a request. After the loss of the link, the request is only freed. */
 static void request(struct store_link *link, cJSON *json)
 {
     if (link_is_over(link))
@@ -186,8 +181,8 @@ static void request(struct store_link *link, cJSON *json)
         link->asked += link_queue_add(&link->out, OP_CONTROL, json, tags_of(link));
 }
 
-/* Queues a message with the round, so that the store can detect outdated messages. Takes ownership of `json`, even
- * without a link. */
+/* Queues a message with the number of the round, so that the store detects outdated messages. Takes ownership of
+ * `json`, even without a link. */
 void store_link_mention(struct store_link *link, cJSON *json)
 {
     if (link == NULL) {
@@ -201,11 +196,11 @@ void store_link_mention(struct store_link *link, cJSON *json)
 void store_link_tell(struct store_link *link, cJSON *json)
 {
     if (link != NULL)
-        link->urgent = true; /* all messages that were queued before are sent too */
+        link->urgent = true; /* send all queued messages */
     store_link_mention(link, json);
 }
 
-/* Sends `join` and records the number of the request, because answers do not name their request. */
+/* Sends `join` and records the number of the request, to recognize the answer. */
 void store_link_join(struct store_link *link)
 {
     request(link, encode_join(link->options.plan, &link->options.who, link->instance));
@@ -213,7 +208,7 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Sends greeting, IDENTIFY and `join` together, so that all three need only one round trip. */
+/* Sends greeting, IDENTIFY and `join` together, for a single round trip. */
 static void identify(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
@@ -228,8 +223,8 @@ static void identify(struct store_link *link)
     store_link_join(link);
 }
 
-/* Queues the first messages. With a secret, the store must prove that it has the secret before this node sends any
- * data about the job. Returns 0, or a code of libuv when the system provides no random numbers. */
+/* Queues the first messages. If the job has a secret, the store must prove that it has the secret, too, before this
+ * node sends any data about the job. Returns 0, or a code of libuv if the system provides no random numbers. */
 static int introduce(struct store_link *link)
 {
     uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
@@ -249,8 +244,7 @@ static int introduce(struct store_link *link)
     return 0;
 }
 
-/* Handles the store's answer to the first message. The requests that have waited for the proof follow in their
- * order. */
+/* Handles the store's proof of the secret. Requests that were queued meanwhile follow in their order. */
 static void take_proof(struct store_link *link, struct slice answer)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
@@ -271,8 +265,7 @@ static void take_proof(struct store_link *link, struct slice answer)
     cJSON_Delete(early);
 }
 
-/* Requests the status. Returns false before the first answer of the store, because the store may still reject this
- * agent. */
+/* Requests the status. Returns false before the first answer of the store. */
 bool store_link_ask_status(struct store_link *link)
 {
     if (link == NULL || link->answered == 0 || link_is_over(link))
@@ -283,12 +276,10 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- the beat ------------------------------------------------------------------------------------------- */
 
-/* Detects a pause of this process (SIGSTOP, a VM that was moved) by a late heartbeat, because such a pause must not
- * be attributed to the store. During the pause the clock continued, and the store's answers stayed unread in the
- * socket. Only the length of the pause is excused, because on a busy machine every heartbeat may be late, and a lost
- * store would then never be detected. After a pause, answers may be read before the heartbeat timer runs, so both
- * callbacks check. The last lines keep heard_ms from being in the future, for an answer that arrived after the
- * heartbeat was due but before the pause. */
+/* Detects by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. Such
+ * a pause must not count as a silence of the store, so the length of the pause is added to `heard_ms`. Only this
+ * length is added, because on a busy machine every heartbeat may be late. Both the timer and the reader call this
+ * function, because either may run first after a pause. */
 static void feel_pulse(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -308,7 +299,7 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
 }
 
 /* Sends a heartbeat, or loses the link if the store is silent. A heartbeat also reports changes of the workers'
- * processes, because a diagnosis must distinguish workers that compute from workers that hang. */
+ * processes. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
@@ -326,8 +317,8 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- the connection ------------------------------------------------------------------------------------- */
 
-/* Handles one complete answer at the front of `in` and removes it. Returns false without a complete answer, or after
- * the loss of the link. */
+/* Handles the first complete answer in `in` and removes it. Returns false if no answer is complete, or after the loss
+ * of the link. */
 static bool take_one(struct store_link *link)
 {
     uint8_t status = 0;
@@ -355,8 +346,7 @@ static bool take_one(struct store_link *link)
     return true;
 }
 
-/* Provides one buffer that the link owns, because on_read copies its bytes at once. With libuv's own buffer, each
- * read would allocate 64 KiB for an answer of fifty bytes. */
+/* Provides the link's own buffer for a read. libuv would allocate 64 KiB for each read. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -378,8 +368,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         continue;
 }
 
-/* Sets the kernel's timeouts for a host that disappeared without a message: the connection ends after this time
- * without an acknowledgement of sent bytes or, if idle, of probes. */
+/* Sets the kernel's timeouts for a host that has disappeared. The connection ends if sent bytes, or probes of an idle
+ * connection, are not acknowledged within this time. */
 static void watch_host(struct store_link *link)
 {
     int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
@@ -392,7 +382,7 @@ static void watch_host(struct store_link *link)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
 }
 
-/* Starts to read and to send heartbeats. Nagle's algorithm is switched off, because a peer waits for each message. */
+/* Starts to read and to send heartbeats. Nagle's algorithm would delay small messages. */
 static void store_link_connected(struct store_link *link)
 {
     link->connected = true;
@@ -413,16 +403,15 @@ static void on_connected(uv_connect_t *connect, int status)
         store_link_connected(link);
 }
 
-/* Parses an address. Names are not looked up, because the store has sent its address, and a name server may take
- * seconds. */
+/* Parses a numeric address. No name arrives here, because the dial has found the numeric address. */
 static int resolve(const char *address, int port, struct sockaddr_storage *out)
 {
     int rc = uv_ip4_addr(address, port, (struct sockaddr_in *)out);
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Connects, or uses the socket of the options. The link owns the socket of the options, even after a failure.
- * join_dial has already sent the greeting on that socket. */
+/* Connects, or uses the connected socket of the options, on which join_dial has sent the greeting. The link owns this
+ * socket, even after a failure. */
 static int start(struct store_link *link)
 {
     struct sockaddr_storage to;
@@ -445,7 +434,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
                            struct ddp_err *err)
 {
     struct store_link *link = calloc(1, sizeof(*link));
-    if (link == NULL && options->fd >= 0) /* the link would have owned the socket */
+    if (link == NULL && options->fd >= 0) /* an existing link closes the socket */
         close(options->fd);
     if (link == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");
@@ -474,11 +463,11 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
 
 /* The store's messages and their receivers.
  *
- * Answers have the order of the requests, so a counter is enough to match them. The first answer belongs to IDENTIFY;
- * after that, the link only records the number of the latest join. Between answers the store may push objects, which
- * have the member "push". Three rejections are ignored. STALE_ROUND and NO_MEMBER reject a message about a round that
- * is over or does not contain this node. The verdict of such a round is already on its way. VOUCH_REFUSED rejects a
- * claim to a connection, usually because the worker has identified itself while the claim was on its way. */
+ * The store answers in the order of the requests, so a counter matches answers to requests. The first answer belongs
+ * to IDENTIFY. Between answers the store may push objects, which have the member "push". Three rejections are
+ * ignored. STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node.
+ * VOUCH_REFUSED rejects the owner that this node has reported for a connection, usually because the worker has
+ * identified itself meanwhile. */
 
 /* Handles the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
 static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
@@ -492,8 +481,8 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
     link_lose(link, why);
 }
 
-/* Handles the answer to `join`. The instance identifies this start of the job in the store. This node sends the
- * instance when it rejoins, so that a restarted store detects a node of the earlier store. */
+/* Handles the answer to `join`. `instance` identifies this start of the job in the store. The next `join` sends
+ * `instance`, so that a restarted store recognizes a node of the previous store. */
 static void take_join(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -511,8 +500,8 @@ static void take_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handles a rejection. Any rejection except the three harmless rejections loses the link, because the store and the
- * agents would otherwise disagree about the job. */
+/* Handles a rejection. Except for three harmless codes, a rejection loses the link, because store and agent disagree
+ * about the job. */
 static void take_no(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
@@ -523,8 +512,7 @@ static void take_no(struct store_link *link, const char *code, const char *error
     link_lose(link, why);
 }
 
-/* Handles an answer. Most answers matter only if they are rejections. Only the answer to a status request has other
- * members. */
+/* Handles an answer. Only a rejection and the answer to a status request matter. */
 static void take_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -544,8 +532,8 @@ static void take_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Returns true if a pushed round is valid: this node has joined since the last round, the number of the round is
- * higher, and a node rank from --node_rank is unchanged. */
+/* Returns true if a pushed round is valid: this node has joined, the round has a higher number than the last round,
+ * and the rank from --node_rank is unchanged. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -567,8 +555,7 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Passes on how many nodes wait. Missing fields are 0, because the user only reads them and no decision depends on
- * them. */
+/* Reports how many nodes wait. A missing number is 0. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
@@ -576,7 +563,7 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* Passes on a stop. A stop of another round is ignored, because this agent's own message about that round was already
+/* Reports a stop to the owner. A stop of another round is ignored, because this node's end of that round was already
  * on its way. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
@@ -587,7 +574,7 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* Passes on a verdict. A verdict about a later round ends the wait of a node that is in no round. */
+/* Reports a verdict to the owner. A node in no round accepts a verdict about any later round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
@@ -599,7 +586,7 @@ static void push_verdict(struct store_link *link, const cJSON *push)
         link_lose(link, "the store sent an invalid verdict");
 }
 
-/* Passes on findings unchanged. The findings are valid only during the call. */
+/* Passes findings to the owner. The findings are valid only during the call. */
 static void push_findings(struct store_link *link, const cJSON *push)
 {
     link->options.calls.findings(link->options.user, push);
@@ -621,7 +608,7 @@ static void push_sample(struct store_link *link, const cJSON *push)
         link->options.calls.sample(link->options.user, sample.id, sample.ranks, sample.native);
 }
 
-/* Passes on an event unchanged, because the event log of this node also contains the store's events. */
+/* Passes an event of the store to the owner, for the event log of this node. */
 static void push_event(struct store_link *link, const cJSON *push)
 {
     struct message_event m;
@@ -639,8 +626,7 @@ static void push_dropped(struct store_link *link, const cJSON *push)
     link_lose(link, "the store gave up this node");
 }
 
-/* Passes on the push about a rank that left while other ranks waited. The owner prints the finding and keeps it for
- * the report. */
+/* Passes on the push about a rank that left while other ranks waited. */
 static void push_left_waiting(struct store_link *link, const cJSON *push)
 {
     link->options.calls.left_waiting(link->options.user, push);
@@ -676,10 +662,10 @@ static void link_take_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* How a link ends: the link is lost for any reason, its owner closes the link, and the last closed handle frees the
- * link. Loss and close may both happen within a callback, in either order. */
+/* How a link ends: the link may be lost, the owner closes the link, and the last closed handle frees the link. The
+ * owner may close the link within any callback. */
 
-/* Returns true if a pause of this process may have caused the loss: the pause was long enough and ended recently. */
+/* Returns true if a pause of this process may have caused the loss: the pause was long and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)
 {
     const uint64_t limit_ms = link->options.silent_ms;
@@ -691,9 +677,8 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* Loses the link, which makes no further callback afterwards. The link stays allocated until its owner closes the
- * link, perhaps within the callback. `lost` is cleared before the call, so a nested call has no effect. The heartbeat
- * is stopped, because unsent heartbeats would fill the queue. */
+/* Loses the link. No callback follows `lost`, because `lost` is cleared before the call. The heartbeat timer is
+ * stopped. The link stays allocated until its owner closes the link. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))
@@ -720,8 +705,7 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
-/* Sends the queued bytes. libuv accepts no bytes while a write is in progress. So this function needs no check of
- * `writing`, which may be out of date, because the callback of a finished write may not have run yet. */
+/* Sends the queued bytes. If a write is in progress, libuv accepts no bytes and the queued bytes are lost. */
 static void send_last(struct store_link *link)
 {
     const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
@@ -729,8 +713,7 @@ static void send_last(struct store_link *link)
         uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
 }
 
-/* Closes the link. The last message is sent if the kernel has space for it. The kernel delivers this message before
- * the end of the connection. */
+/* Closes the link. The last message is sent if the kernel has space for the message. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)

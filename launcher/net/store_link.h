@@ -24,7 +24,7 @@
 
 struct cJSON;
 
-enum { LINK_QUEUE_MAX = 4 << 20 }; /* ten times the bytes for the starts and ends of 1,000 workers */
+enum { LINK_QUEUE_MAX = 4 << 20 }; /* ten times the bytes that the starts and ends of 1,000 workers need */
 
 /* Requests that are not sent yet. */
 struct link_queue {
@@ -45,27 +45,27 @@ struct store_link_calls {
     void (*verdict)(void *user, const struct heard_verdict *verdict);
     /* The object of the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);
-    /* Called when the store has accepted the join. With `spare`, a round runs, and this node will join the next
-     * round. The store's clock is at `store_ms`, and `instance` names this life of the job. */
+    /* Called when the store has accepted the join. With `spare`, a round is running, and this node joins the next
+     * round. `store_ms` is the time of the store's clock, and `instance` identifies this start of the job. */
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
     /* Called with an event of the store for the event log, an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
     /* Called when the store rejects this node. `code` is a row of diagnosis/findings.h. `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
-    /* Called before each heartbeat, to add all changes since the last heartbeat. */
+    /* Called before each heartbeat, to add changes of the workers to the heartbeat. */
     void (*beat)(void *user, struct message_heartbeat *beat);
-    /* Asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT". The answer is
-     * encode_vouch. With `any`, a process that is not a worker is answered by encode_owner. */
+    /* Asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT". The owner answers
+     * with encode_vouch if the process is a worker. With `any`, the owner answers for another process with
+     * encode_owner. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
-    /* The answer to store_link_ask_status. */
+    /* Called with the answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* Asks where the threads of these ranks are ("" = of all ranks). The answer is encode_sampled. */
+    /* Asks where the threads of these ranks are ("" = all ranks). The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native);
-    /* Like `findings`, with one finding. Either a worker has exited with 0 while other ranks wait for it in a
-     * barrier, or the rank that failed first had waited for other ranks until its timeout. */
+    /* Like `findings`, with one finding. The finding is about a worker that has exited with 0 while other ranks wait
+     * for the worker, or about a rank that failed first after waiting until its timeout. */
     void (*left_waiting)(void *user, const struct cJSON *push);
-    /* Called at most once, when the connection is closed, invalid or silent. The call happens in a later pass of the
-     * loop than the cause, and never inside a call of the owner. */
+    /* Called at most once, when the connection is closed, invalid or silent, always from the loop. */
     void (*lost)(void *user, const char *why);
 };
 
@@ -73,7 +73,7 @@ struct store_link_calls {
 struct link_fate {
     char dropped
         [LINK_DROPPED_MAX]; /* why the store has dropped this node: "silent for 3000 ms"; "" = no reason given */
-    uint64_t stood_ms;      /* how long this process was stopped before the loss; 0 = not stopped */
+    uint64_t stood_ms;      /* how long this process was paused before the loss; 0 = not paused */
 };
 
 struct store_link_options {
@@ -81,8 +81,7 @@ struct store_link_options {
     int fd; /* from dial.h: connected and greeted, owned by the link; -1 = connect to `address` */
     const char *address; /* a literal */
     int port;
-    const struct plan
-        *plan; /* borrowed, like `who`, until the link is closed; a secret of the plan is proven */
+    const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
     uint64_t beat_ms;
     uint64_t
@@ -99,18 +98,17 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
 void store_link_join(struct store_link *link);
 
 /* Send a request made by messages.h. Add the number of the round, and take ownership of `json`. With a NULL link,
- * only free `json`. If the store does not read and the queue grows too long, the store counts as lost, so memory
- * stays bounded. */
+ * only free `json`. If the queue becomes too long, the link is lost. */
 void store_link_tell(struct store_link *link, struct cJSON *json);
 
-/* Send a request within a few milliseconds, together with other such requests. If each request were sent alone, 256
- * workers that start or end would wake the store 256 times, while the workers need the processor. */
+/* Send a request within a few milliseconds, together with other such requests. Without this delay, the starts of 256
+ * workers would wake the store 256 times. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
 /* Return the reasons of a loss, valid until the link is closed. All fields are empty before `lost`. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
-/* Request the store's facts about each worker. False when the store is not connected yet, or lost. */
+/* Request the store's facts about each worker. Return false if the store is not connected. */
 bool store_link_ask_status(struct store_link *link);
 
 /* Close at once, without any further callback. The last close callback of the loop frees the memory. NULL is
@@ -124,7 +122,7 @@ void store_link_close(struct store_link *link);
 enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 
 /* The link has two buffers for sending. libuv needs the bytes of a write in place until the write is done, so new
- * messages are collected in `out`. The two buffers also collect messages about many workers into few writes. */
+ * messages are collected in `out` meanwhile. */
 struct store_link {
     struct store_link_options options;
     uv_tcp_t tcp;
@@ -134,20 +132,21 @@ struct store_link {
     uv_write_t write;
     struct link_queue out; /* not yet handed to libuv */
     struct auth auth;      /* used if the plan has a secret */
-    struct cJSON *early;   /* owned; requests that wait for the store's proof; NULL = none */
-    struct buf sending;    /* libuv's until on_written */
+    struct cJSON
+        *early; /* owned; requests that wait until the store has proven that it has the secret; NULL = none */
+    struct buf sending; /* libuv uses this buffer until on_written */
     struct buf in;
     char chunk[LINK_READ_BYTES];
-    uint64_t asked, answered; /* requests except IDENTIFY, and answers to them */
+    uint64_t asked, answered; /* number of requests except IDENTIFY, and of their answers */
     uint64_t asked_join;      /* number of the latest join */
-    uint64_t begun_join;      /* number of the join that the latest round has answered */
+    uint64_t begun_join;      /* number of the join that precedes the latest round */
     char instance[LINK_INSTANCE_MAX];
     int round; /* 0 = no round yet */
     uint64_t heard_ms, beat_at_ms;
-    uint64_t stood_ms, woke_ms; /* length and end of the last stop of this process */
+    uint64_t stood_ms, woke_ms; /* length and end of the last pause of this process */
     struct link_fate fate;
     bool connected, writing, welcome, closing;
-    bool urgent; /* `out` has something urgent */
+    bool urgent; /* `out` has a message that must not wait */
     int open_handles;
 };
 

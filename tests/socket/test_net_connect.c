@@ -208,7 +208,7 @@ Test(net_door, a_dial_with_an_old_nonce_is_told_what_it_is)
     hello.nonce[0] = 0;
     struct net_dial dial = dial_to(&hello, port);
     cr_assert_eq(dial_and_serve(&dial, true, &err), DDP_ERR_IO);
-    expect_words(&err, (const char *const[]){ "another job, attempt or run", NULL });
+    expect_words(&err, (const char *const[]){ "belong to different jobs, attempts or runs", NULL });
 }
 
 /* No route leads to a broadcast address for TCP: connect(2) fails at once, and the socket does not keep the error. */

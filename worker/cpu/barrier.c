@@ -1,7 +1,7 @@
 /* barrier.c -- see barrier.h.
  *
  * Each rank has a pidfd of every other rank. The kernel makes a pidfd readable as soon as its process ends, and a
- * pidfd never refers to a later process with the same pid. kill(pid, 0) is not enough, because it succeeds for a
+ * pidfd never refers to a later process with the same pid. kill(pid, 0) cannot replace a pidfd: kill succeeds for a
  * zombie and for a later process with the same pid. */
 #include "cpu/barrier.h"
 
@@ -20,7 +20,7 @@
 
 /* --- the other ranks as processes ------------------------------------------------------------------------ */
 
-/* Close all descriptors. A second call is allowed, and so is a call after a peers_open() that failed halfway. */
+/* Close all descriptors. A second call has no effect. Works also after a peers_open() that failed halfway. */
 static void peers_close(struct peers *peers)
 {
     if (peers->fds == NULL)
@@ -32,8 +32,8 @@ static void peers_close(struct peers *peers)
     peers->fds = NULL;
 }
 
-/* Open the pidfd of one peer. A peer that has ended and was waited for is detected here. A zombie opens like a living
- * process, and the first check of the peers detects the zombie. */
+/* Open the pidfd of one peer. Fail if the peer has ended and its parent has waited for it. pidfd_open succeeds for
+ * a zombie; peers_ended() detects the zombie. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
     peers->fds[rank] = (struct pollfd){ .fd = sys_pidfd_open(pid, 0), .events = POLLIN };
@@ -46,7 +46,7 @@ static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct dd
                     strerror(errno), errno == EMFILE ? "; raise the limit with `ulimit -n`" : "");
 }
 
-/* Open one descriptor for each peer. A world of 256 needs 255, fewer than the usual limit of 1024. */
+/* Open one descriptor for each peer. A host with 256 ranks needs 255, fewer than the usual limit of 1024. */
 static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world, int rank,
                              struct ddp_err *err)
 {
@@ -65,8 +65,8 @@ static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world
     return status;
 }
 
-/* Return a rank that has ended, or -1 if all ranks run. One system call checks all peers. A zombie is included,
- * because its pidfd is readable before its parent has waited for it. */
+/* Return a rank that has ended, or -1 if all ranks run. One poll checks all peers. The pidfd of a zombie is
+ * readable too. */
 static int peers_ended(const struct peers *peers)
 {
     if (poll(peers->fds, (nfds_t)peers->world, 0) <= 0)
@@ -77,8 +77,7 @@ static int peers_ended(const struct peers *peers)
     return -1;
 }
 
-/* Return the state letter of /proc/<pid>/stat, which follows the command name. Return '?' if the file cannot be
- * read. */
+/* Return the state letter of /proc/<pid>/stat, or '?' if the file cannot be read. */
 static char state_letter(int32_t pid)
 {
     char path[32], line[512];
@@ -113,8 +112,8 @@ static const char *peers_state(int32_t pid)
 
 /* --- errors between ranks -------------------------------------------------------------------------------- */
 
-/* The functions below read the marks of other ranks in the control page, which other ranks may be changing at the
- * same moment. So these functions trust no value: a half-written mark gives a strange sentence, never a crash. */
+/* The functions below read the marks of other ranks in the control page while those ranks may be writing them. A
+ * half-written mark must not cause a crash, so these functions trust no value. */
 
 /* Return the text of the last call that `rank` has begun. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
@@ -123,9 +122,9 @@ static const char *mark_text(char text[CALL_TEXT], const struct shm_control *con
     return call_text(text, &mark->call, mark->seq);
 }
 
-/* Report a rank that has ended. If this rank is in a call: "rank 2 (pid 123 on host) has ended while rank 0 waited in
- * all_reduce #17 (f32 x 1024, sum)". Otherwise: "... has ended; the last call of rank 0 was all_reduce #17 (f32 x
- * 1024, sum)". */
+/* Report that rank `ended` has ended: "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17
+ * (f32 x 1024, sum)". Outside a call: "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024,
+ * sum)". */
 static ddp_status fail_peer_ended(const struct shm_control *control, int rank, int ended, bool in_call,
                                   struct ddp_err *err)
 {
@@ -136,8 +135,8 @@ static ddp_status fail_peer_ended(const struct shm_control *control, int rank, i
                     control->ranks[rank].rank, in_call ? "waited in" : "was", mark_text(text, control, rank));
 }
 
-/* Append a rank's state: "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 9,
- * sum))". */
+/* Append the state of `rank`: "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16
+ * (f32 x 9, sum))". */
 static void list_rank(char *list, size_t room, const struct shm_control *control, int rank)
 {
     char text[CALL_TEXT];
@@ -151,7 +150,7 @@ static void list_rank(char *list, size_t room, const struct shm_control *control
 static ddp_status fail_peers_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
                                      uint32_t waited_ms, struct ddp_err *err)
 {
-    enum { LISTED = 4 }; /* an error's text has no room for more */
+    enum { LISTED = 4 }; /* the error text has no room for more ranks */
     char list[800] = "", text[CALL_TEXT];
     int missing = 0;
 
@@ -164,8 +163,7 @@ static ddp_status fail_peers_missing(const struct shm_control *control, int worl
                     control->host, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Return true if the two marks agree in the fields that determine how many barriers and bytes a call has. Pointers
- * and timeouts may differ between ranks. */
+/* Return true if the marks describe the same call. Pointers and timeouts may differ between ranks. */
 static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
 {
     return a->seq == b->seq && a->call.kind == b->call.kind && a->call.n == b->call.n &&
@@ -189,13 +187,13 @@ static ddp_status compare_marks(const struct shm_control *control, int world, st
 /* --- the barrier ----------------------------------------------------------------------------------------- */
 
 enum {
-    SPINS = 400,    /* loop iterations, some microseconds: as long as a wake-up by the kernel takes */
-    YIELDS = 16,    /* sched_yield calls before sleeping, if there are fewer cores than ranks */
+    SPINS = 400,    /* loop iterations: together about as long as a wake-up by the kernel */
+    YIELDS = 16,    /* sched_yield calls before sleeping */
     SLICE_MS = 100, /* ms of sleep between two checks of the peers */
-    WORDS_MS = 2000 /* ms to wait for the reason of the rank that gave up first */
+    WORDS_MS = 2000 /* ms to wait for the abort text of another rank */
 };
 
-/* Hint to the processor that this is a spin loop. The hint saves power and lets a sibling thread run. */
+/* Hint to the processor that this is a spin loop. The hint saves power and lets the core's other thread run. */
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -229,15 +227,15 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->slack_ms = 0;
 }
 
-/* Return true if the phase is over. The acquire pairs with release_all's store. So this rank sees everything that
- * other ranks wrote before they arrived, slots and gradients included. */
+/* Return true if all ranks have arrived. The acquire pairs with the store in release_all(), so this rank sees
+ * everything that other ranks wrote before they arrived. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
-/* Replace *err by the reason of the rank that gave up first. That rank may still be waiting for the reason of other
- * hosts. If that rank never publishes a reason, *err stays. */
+/* Set *err to the reason of the rank that gave up first. That rank may need a moment to publish its reason. Leave
+ * *err unchanged if no reason appears within WORDS_MS. */
 static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
     uint64_t limit = clock_ms() + WORDS_MS;
@@ -262,8 +260,8 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* Check whether a peer has ended. A peer may end right after it has passed its last barrier, so check the phase again
- * after the peers. */
+/* Check whether a peer has ended. A peer may end right after its last barrier, so ignore the failure if the phase
+ * is over. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -287,8 +285,8 @@ bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
     return true;
 }
 
-/* Check the deadline. The first real wait of a call sets the deadline, which applies to all barriers of that call
- * together. *slice_ms is the time to sleep before the next check. */
+/* Check the deadline. The first wait of a call sets the deadline for all barriers of that call. Set *slice_ms to
+ * the ms to sleep before the next check. */
 static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     *slice_ms = 1;
@@ -298,10 +296,10 @@ static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct 
     return barrier_give_up(b, err);
 }
 
-/* Sleep until the phase is over, for one slice at most. No wake-up is lost: this rank adds itself to the sleepers
- * before the kernel compares the phase, and the last rank changes the phase before it reads the sleepers (both
- * sequentially consistent). So either the last rank sees this sleeper and wakes this rank, or the kernel sees the new
- * phase and returns at once. If a rank aborts in between, this rank notices at the end of the slice. */
+/* Sleep until the phase is over. Check the peers after each slice. No wake-up is lost: this rank increments
+ * `sleepers` before the kernel compares `phase`, and the last rank changes `phase` before it reads `sleepers`. Both
+ * operations are sequentially consistent. So either the last rank sees this sleeper and wakes it, or the kernel
+ * sees the new phase and futex_wait returns at once. An abort is noticed at the end of the slice at the latest. */
 static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
 {
     struct shm_control *control = b->control;
@@ -322,9 +320,8 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Wait for the other ranks. Spinning is fastest if the other ranks are about to arrive on other cores. With fewer
- * cores than ranks, spinning would delay the other ranks, so this rank yields first. When this rank gets the core
- * back, the phase is usually over, and no rank had to sleep. */
+/* Wait for the other ranks: spin, then yield, then sleep. Spinning is fastest if the other ranks are about to
+ * arrive on other cores. With fewer cores than ranks, `spins` is 0, because spinning would delay the other ranks. */
 static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 {
     for (int i = 0; i < b->spins; i++) {
@@ -340,8 +337,8 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
     return sleep_until_over(b, err);
 }
 
-/* Begin the next phase, because this rank is the last to arrive. After a mismatch the phase stays, and the other
- * ranks find the reason in the page. */
+/* Begin the next phase; called by the last rank to arrive. After a mismatch the phase stays, and the other ranks
+ * read the reason in the control page. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && compare_marks(b->control, b->world, err) != DDP_OK)
@@ -352,9 +349,8 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
-/* Pass the barrier. `arrivals` determines which rank is last. `arrived` only serves the text of a timeout.
- * barrier_begin has written this rank's mark. The read-modify-write (acquire and release) makes all marks visible to
- * the last rank. */
+/* Pass the barrier. `arrivals` determines which rank is last; `arrived` only names missing ranks after a timeout.
+ * The atomic addition to `arrivals` (acquire and release) makes all marks visible to the last rank. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
 {
     struct shm_control *control = barrier->control;
@@ -370,8 +366,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* Make the same checks as a barrier, for waits outside shared memory (other hosts, a named barrier in another
- * launcher's store). */
+/* Make the same checks as a barrier. Waits outside shared memory use this function: waits for other hosts, and for
+ * a named barrier in a store. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

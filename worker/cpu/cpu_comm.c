@@ -1,8 +1,8 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
- * A call takes one of five paths: between hosts (net.h), without data (only a barrier), in a world of one (a copy),
- * in place if all buffers are in shared memory, or through the slots. All ranks choose the same path, because the
- * choice uses only data that the ranks have compared. */
+ * A call has one of five paths: between hosts (net.h), a barrier only (no data), a copy (world of one), in place
+ * (all buffers in shared memory), or through the slots. All ranks choose the same path, because the choice depends
+ * only on values that are equal on all ranks. */
 #include "core/bootstrap.h"
 #include "cpu/host.h"
 #include "cpu/net.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Make all ranks meet, as for a call without data. */
+/* Wait until all ranks have made `call`, without moving data. */
 static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     return cpu->net != NULL ? net_run(cpu->net, call, err) : barrier_pass(&cpu->barrier, true, err);
@@ -19,7 +19,7 @@ static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-/* Free a cpu_comm, even if open failed halfway. No other function frees it. */
+/* Free a cpu_comm, also one whose open failed halfway. */
 static void cpu_close(struct comm *comm)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
@@ -32,8 +32,8 @@ static void cpu_close(struct comm *comm)
     free(cpu);
 }
 
-/* Get the control page. A world of one has the same page in private memory, so that the rest of the code needs no
- * special case. */
+/* Map the control page of the host. A world of one has a private page, so that other functions need no special
+ * case. */
 static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct meeting *m = &cpu->meeting;
@@ -56,7 +56,7 @@ static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *se
     return DDP_OK;
 }
 
-/* Open everything that needs the page: the processes to watch, and other hosts. */
+/* Open the parts that need the control page: the barrier and the connections to other hosts. */
 static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = barrier_open(&cpu->barrier, cpu->control, cpu->rank, cpu->world, err);
@@ -65,7 +65,7 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Pass the first barrier, which proves that every rank has mapped the page. The limit is the rest of the start's
+/* Pass the first barrier, which proves that every rank has mapped the page. Its timeout is the rest of the start's
  * timeout. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
@@ -79,7 +79,7 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Publish the reason in the store for the other hosts, which have no connection with this host yet. */
+/* Publish the reason in the store for the other hosts, because this host may have no connection to them yet. */
 static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct net_end end;
@@ -87,7 +87,7 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* Notify the other ranks at once that the start has failed, because a rank may wait in the first barrier or for the
+/* Notify the other ranks at once that the start has failed. They may be waiting in the first barrier or for the
  * page. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
@@ -157,11 +157,12 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
 
 /* Blocks of shared memory, which all ranks of a host allocate and free together.
  *
- * The host's first rank creates the memory file and describes it in the control page. After a barrier the other ranks
- * map the file and store the results. After a second barrier the block exists only if all ranks could map the file.
- * So a lack of memory on one rank is an ordinary error on all ranks, and the job may continue. */
+ * The host's first rank creates a memory file and describes it in the control page. After a barrier the other ranks
+ * map the file, and each rank stores its status. After a second barrier every rank reads all statuses, and keeps
+ * the block only if no rank failed. So a lack of memory on one rank is the same error on all ranks, and the job may
+ * continue. */
 
-/* Create the memory on rank 0 (or in a world of one). The other ranks wait for the first barrier. */
+/* Create the memory on the host's first rank. Do nothing on the other ranks. */
 static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     if (cpu->world == 1)
@@ -174,7 +175,7 @@ static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t
     return status;
 }
 
-/* Map the memory after the first barrier, if rank 0 has created it. */
+/* Map the memory if the host's first rank has created it. Call this after the first barrier. */
 static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     struct shm_control *control = cpu->control;
@@ -183,7 +184,7 @@ static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size
     return segment_attach(&region->segment, &control->offer, bytes, err);
 }
 
-/* Return the error of any rank. If this rank has failed, keep this rank's own text. */
+/* Return the error of this rank, or else of the first rank that failed. */
 static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     for (int r = 0; r < cpu->world; r++) {
@@ -195,7 +196,7 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     return err->code;
 }
 
-/* Combine the results of all hosts: an error on one host is an error on all hosts. */
+/* Share the statuses of all hosts: an error on one host is an error on all hosts. */
 static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     int32_t ours = (int32_t)err->code, worst = ours;
@@ -213,9 +214,9 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
                     bytes);
 }
 
-/* Create and map `region` on all ranks together. After an error the caller closes the region. The results of creating
- * and of mapping have separate fields, so that a rank in the next call does not overwrite a result that other ranks
- * still read. */
+/* Create and map `region` on all ranks together. After an error the caller closes the region. `made` and `mapped`
+ * are separate fields: other ranks may still read `mapped` when a fast rank begins the next call and writes
+ * `made`. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {
@@ -261,8 +262,8 @@ static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, 
     return DDP_OK;
 }
 
-/* Free a block after a barrier, so that no rank still copies from the block. The block's number is part of the call,
- * so the barrier also detects ranks that free different blocks. */
+/* Free a block after a barrier, so that no rank still copies from the block. The barrier also compares the block's
+ * number, so it detects ranks that free different blocks. */
 static ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;

@@ -1,8 +1,9 @@
 /* host.c -- see host.h.
  *
- * In place: after the first barrier the marks show each rank where all buffers are. In a reduction each rank combines
- * its part of the elements from all inputs and writes the result to all outputs. Other collectives copy from a peer's
- * input. The barrier at the end keeps inputs unchanged until all ranks have read them. */
+ * In place: after the first barrier each rank reads the places of all buffers in the marks. In a reduction each
+ * rank combines its part of the elements from all inputs and writes the result to all outputs. Other collectives
+ * copy from a peer's input. A second barrier ends the call, so no rank changes its input while a peer still reads
+ * that input. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -10,8 +11,8 @@
 
 #include <string.h>
 
-/* Write the mark of the next call with the places of this rank's buffers. Two marks are enough: peers may still read
- * the mark of the previous call, but all peers have passed a barrier since the call before the previous call. */
+/* Write the mark of the next call with the places of this rank's buffers. Each rank has two marks, because a slow
+ * peer may still read the mark of the previous call. No peer reads an older mark. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -46,7 +47,7 @@ static void *output_of(const struct cpu_comm *cpu, const struct call *call, int 
                       out_bytes(cpu, call, rank));
 }
 
-/* Return true if a rank passes a buffer that peers cannot reach. */
+/* Return true if the buffer has bytes but no address that peers can use. */
 static bool out_of_reach(const void *found, size_t bytes)
 {
     return found == NULL && bytes > 0;
@@ -69,8 +70,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Each rank writes its part of the result to all outputs. Writing in place is safe, because between the two barriers
- * only this rank reads and writes these elements. */
+/* Combine this rank's part of the elements and write the result to all outputs. An output may also be an input:
+ * between the two barriers only this rank reads and writes this part. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -81,7 +82,7 @@ static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, (size_t)cpu->world);
 }
 
-/* Divide the work as in direct_all_reduce, but write only to the root's output. */
+/* Divide the elements as in direct_all_reduce, but write only to the root's output. */
 static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -91,7 +92,7 @@ static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
 }
 
-/* Combine part `rank` of every input. The part begins at element rank * n. */
+/* Combine part `rank` of every input. */
 static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
 {
     size_t skip = (size_t)cpu->rank * call->n * ddp_dtype_size(call->dtype);
@@ -101,7 +102,7 @@ static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
 }
 
-/* Copy, unless source and target are the same memory, as in a call in place. */
+/* Copy, unless `to` and `from` are the same memory, as in a call in place. */
 static void copy_unless_same(void *to, const void *from, size_t bytes)
 {
     if (to != from)
@@ -152,9 +153,9 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 
 /* Collectives on private memory, in steps through slots that all ranks can read.
  *
- * A collective has three stages: give (copy this rank's values into a slot), combine (reduce one part of all slots
- * for the ranks that need it), and take (copy the result out of the slots). The stages overlap. A turn is the work
- * between two barriers:
+ * A collective has three stages: give (copy this rank's values into a slot), combine (reduce this rank's part of
+ * all slots), and take (copy the result out of the slots). The stages overlap. A turn is the work between two
+ * barriers:
  *
  *     turn                1        2        3        4        5
  *     give             step 0   step 1   step 2
@@ -162,31 +163,30 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *     take                               step 0   step 1   step 2
  *     pair of slots       a        b        a                       (even and odd steps)
  *
- * Two slots are enough. In turn 3 the fastest rank gives step 2 into slot a. The last reader of slot a was combine of
- * step 0 in turn 2, and all ranks have passed the barrier after turn 2. The same is true for the take slots one turn
- * later. The parity continues from call to call, so two slots are also enough across the end of a call, and no
- * barrier is needed after the last turn.
+ * Each stage needs only two slots. In turn 3 a rank gives step 2 into slot a. The last read of slot a was the
+ * combine stage of step 0 in turn 2, before the barrier. The take slots follow the same pattern one turn later.
+ * Steps are numbered from call to call without a gap, so no barrier is needed after the last turn of a call.
  *
  * Calls that combine nothing have two stages. A small call has one step and one barrier: each rank combines all
- * values.
+ * values itself.
  *
- * The first turn precedes the first barrier of the call, which compares marks. So a rank with private buffers uses
- * the slots before it knows whether other ranks have private buffers. */
+ * The first barrier of a call compares marks. A rank with private buffers gives its first step before that barrier,
+ * without knowing whether other ranks have private buffers. */
 
-/* One step: elements [at, at + n) of the call, through slot `pair` of each pair. */
+/* One step: elements [at, at + n) of the call, in slot GIVE + pair or TAKE + pair. */
 struct step {
     size_t at, n;
     unsigned pair;
 };
 
-enum { GIVE = 0, TAKE = 2 }; /* slot = GIVE + pair or TAKE + pair */
+enum { GIVE = 0, TAKE = 2 };
 
 typedef void (*stage_fn)(struct cpu_comm *cpu, const struct call *call, const struct step *step);
 
 struct plan {
     stage_fn give, combine /* may be NULL */, take;
-    bool gives_at_root, takes_at_root; /* only the root has this stage */
-    bool slot_holds_world;             /* a slot has the step's elements for every rank */
+    bool gives_at_root, takes_at_root; /* only the root runs give or take */
+    bool slot_holds_world;             /* each rank's slot has n elements for every rank */
 };
 
 static char *give_slot(const struct cpu_comm *cpu, int rank, const struct step *step)
@@ -209,8 +209,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Copy between cores in pieces of 2 KiB, which the C library copies with vector loops. The C library copies larger
- * blocks with `rep movsb`, which takes four times as long if the lines are in another core's cache (AMD Zen 3). */
+/* Copy between cores in pieces of 2 KiB, because the C library copies pieces of this size with vector loops. It
+ * copies larger blocks with `rep movsb`, four times slower if another core's cache has the lines (AMD Zen 3). */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -225,7 +225,7 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy everything except the part that this rank combines, because this rank reads its own part in place. */
+/* Copy everything except the part that this rank combines. combine_part reads that part from the input. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -236,7 +236,7 @@ static void give_others(struct cpu_comm *cpu, const struct call *call, const str
     cpu_copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
 }
 
-/* Fill the slots of all ranks. Only the root calls this function. */
+/* Fill the slots of all ranks; called only on the root. */
 static void give_each(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     for (int r = 0; r < cpu->world; r++)
@@ -254,15 +254,15 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 
 /* --- combine -------------------------------------------------------------------------------------------- */
 
-/* Set the inputs of reduce_range to all ranks' give slots of this step. */
+/* Set the inputs of reduce_range to all ranks' give slots of this step, each after the first skip_bytes. */
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
     for (int r = 0; r < cpu->world; r++)
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* Combine this rank's part of the step from all ranks. Write the result into this rank's take slot, from which the
- * other ranks copy, and into this rank's output if there is one. */
+/* Combine this rank's part of the step from all ranks. Write the result to this rank's take slot for the other
+ * ranks, and to this rank's output if it has one. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
@@ -288,7 +288,7 @@ static void take_parts(struct cpu_comm *cpu, const struct call *call, const stru
     }
 }
 
-/* Combine all values of the step directly into the output. */
+/* Combine all values of the step from all give slots into the output. */
 static void take_combined(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
@@ -296,7 +296,7 @@ static void take_combined(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* Combine this rank's part, from slots that have one part for every rank. */
+/* Combine this rank's values. Each give slot has values for every rank. */
 static void take_combined_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -310,7 +310,7 @@ static void take_from(struct cpu_comm *cpu, const struct call *call, const struc
     cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Take a broadcast's values from the root's slot. The root copies only if its input and output differ. */
+/* Copy a broadcast's values from the root's slot. The root copies only if its input and output differ. */
 static void take_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
@@ -330,15 +330,15 @@ static void take_all(struct cpu_comm *cpu, const struct call *call, const struct
 
 /* --- the pipeline --------------------------------------------------------------------------------------- */
 
-/* Return true if the call is so small that each rank combines all values. */
+/* Return true if the call is so small that each rank combines all values itself. */
 static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
-    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank reads in such a call */
+    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank reads in a small call */
     return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
 }
 
 static const struct plan plans[CALL_KINDS] = {
-    /*                       give        combine       take               give at root, take at root, world */
+    /* give        combine       take               gives_at_root, takes_at_root, slot_holds_world */
     [CALL_ALL_REDUCE] = { give_others, combine_part, take_parts, false, false, false },
     [CALL_REDUCE] = { give_others, combine_part, take_parts, false, true, false },
     [CALL_BROADCAST] = { give_own, NULL, take_root, true, false, false },
@@ -348,8 +348,8 @@ static const struct plan plans[CALL_KINDS] = {
     [CALL_REDUCE_SCATTER] = { give_world, NULL, take_combined_own, false, false, true },
 };
 
-/* Choose the stages of a call. Every rank must make the same choice, so use only fields that are equal on all
- * ranks. */
+/* Choose the stages of a call. Use only values that are equal on all ranks, because every rank must make the same
+ * choice. */
 static struct plan choose_plan(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
@@ -366,7 +366,7 @@ struct pipeline {
     const struct call *call;
     struct plan plan;
     size_t per_step, steps;
-    size_t depth; /* number of turns between giving a step and taking it */
+    size_t depth; /* number of turns from the give stage to the take stage of a step */
 };
 
 static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *call)
@@ -380,8 +380,7 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* Run a stage for one step. The slot of a pair is the parity of all steps since the start of the job, so the
- * alternation continues from call to call. */
+/* Run a stage for one step. Even and odd steps use different slots; steps are counted from call to call. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;
@@ -427,8 +426,8 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- both directions ------------------------------------------------------------------------------------- */
 
-/* Return the number of ranks whose buffers all ranks can reach. Set *with_input to the number of these ranks that
- * have an input. */
+/* Return the number of ranks whose buffers all ranks can reach. Set *with_input to how many of these ranks have an
+ * input. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;
@@ -442,8 +441,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call. After the first barrier every rank can read every mark, so all ranks choose the same path. If only
- * some ranks have private buffers, only these ranks have given their first step. Then all ranks repeat that turn. */
+/* Run the call. After the first barrier every rank reads every mark, so all ranks choose the same path. If a rank
+ * in reach has an input, that rank has not given its first step yet; then all ranks repeat turn 0. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

@@ -1,5 +1,5 @@
-/* host.h -- collectives among the ranks of one host through shared memory: in place if all ranks can reach the
- * buffers, otherwise in steps through slots. */
+/* host.h -- collectives among the ranks of one host through shared memory. They work in place if all ranks can
+ * reach the buffers, otherwise in steps through slots. */
 #ifndef WORKER_CPU_HOST_H
 #define WORKER_CPU_HOST_H
 
@@ -11,7 +11,7 @@ struct net;
 
 struct cpu_comm {
     struct comm comm; /* must be the first member */
-    int rank, world;  /* number among the ranks of this host (see shm.h), and number of these ranks */
+    int rank, world;  /* rank on this host, and number of ranks on this host (see shm.h) */
     int group_size;   /* number of ranks on all hosts */
     struct net *net;  /* owned; NULL when all ranks are on this host */
     uint32_t step_timeout_ms;
@@ -19,29 +19,27 @@ struct cpu_comm {
     struct shm_control *control; /* in the host's shared segment */
     struct shm_barrier barrier;
     struct regions regions;
-    uint64_t turn;   /* number of slot steps since the start; its parity selects a slot of each pair */
-    const void **in; /* `world` pointers for reduce_range, so that no call allocates */
-    void **out;      /* as `in`, for outputs */
+    uint64_t turn;   /* number of slot steps since the start; even and odd steps use different slots */
+    const void **in; /* `world` pointers for reduce_range, allocated once */
+    void **out;      /* `world` output pointers for reduce_range */
 };
 
 /* Begin the next call: increase its number, write its mark and set its timeout. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
-/* Return the number of bytes that `rank` of this host passes, or their address, both from the mark of `rank` (see
- * barrier.h). The address is NULL if the buffer is private or the rank passes no buffer. The mark stays valid during
- * this call and the next call. */
+/* Return the bytes of the buffer that `rank` passes, or its address. The address is NULL if the buffer is private
+ * or has no bytes. Read the mark of `rank`, which stays valid during this call and the next call. */
 size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
 
 /* Copy between cores faster than memcpy. */
 void cpu_copy(void *to, const void *from, size_t bytes);
 
-/* Return true if all ranks can reach the buffers that `rank` passes, or if `rank` passes no buffer. The result is
- * valid for this rank after cpu_begin, and for all ranks after a barrier. After the barrier all ranks get the same
- * results. */
+/* Return true if all ranks can reach the buffers that `rank` passes, or if `rank` passes no buffer. For another
+ * rank, call this only after a barrier. Every rank then gets the same result. */
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank);
 
-/* Run a call with data after cpu_begin, if there are several ranks and all are on this host. */
+/* Run a call with data on one host with several ranks. Call cpu_begin first. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* net.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c runs collectives. See net_plan.h
- * for the plan and for lanes, net_wire.h for messages, net_link.h for the transfer of values. */
+/* net.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c runs collectives. net_plan.h
+ * defines the plan of a call and the lanes, net_wire.h the messages, net_link.h the transfer of values. */
 #ifndef WORKER_CPU_NET_H
 #define WORKER_CPU_NET_H
 
@@ -7,12 +7,12 @@
 #include "cpu/net_link.h"
 #include "cpu/net_plan.h"
 
-/* The end of a job on several hosts: one reason for all hosts, in the store.
+/* The end of a job on several hosts. The store has one reason for all hosts:
  *
  *     ddp/<job>/<attempt>/over/<nonce>      "-5 rank 3 (pid 77 on node2) has ended while ..."
  *
- * The first host that gives up sets the key; all other hosts copy its text. Then the first host closes its
- * connections. A rank that sees the end of a connection reads the reason in the store. */
+ * The first host that gives up writes the key and then closes its connections. A rank that loses a connection reads
+ * the key, so all hosts report the same reason. */
 struct net_end {
     char key[BOOTSTRAP_KEY];
     ddp_status (*reconnect)(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err);
@@ -21,28 +21,27 @@ struct net_end {
 
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE]);
 
-/* Publish that this host gives up because of `err`. If another host was first, `err` becomes the reason of that host.
- * If the store does not answer, `err` stays unchanged. */
+/* Publish `err` as the reason why this host gives up. If another host was first, set `err` to that host's reason.
+ * If the store does not answer, leave `err` unchanged. */
 void net_end_set(const struct net_end *end, struct ddp_err *err);
 
 struct net {
     struct cpu_comm *cpu; /* borrowed */
     struct net_layout layout;
     int host, rank;
-    int served; /* number of lanes that this rank serves: lanes local_rank, local_rank + locals ... */
-    struct net_links links; /* served x hosts; links to this host stay empty */
+    int served;             /* number of this rank's lanes: local_rank, local_rank + locals ... */
+    struct net_links links; /* link of each lane to each host; links to this host stay empty */
     struct net_end end;
     struct barrier_abroad abroad;
-    bool leaving; /* in finalize, the end of a connection is not a failure */
+    bool leaving; /* true while a connection may end without a failure: in finalize */
     size_t slot_bytes, area_bytes;
-    uint8_t *area;         /* owned: this rank's pieces to send, and received pieces to join */
-    uint8_t *finished[2];  /* owned: finished values of even and odd steps, between the two phases */
+    uint8_t *area;         /* owned: this rank's pieces to send, then received pieces */
+    uint8_t *finished[2];  /* owned: finished values of even and odd steps, sent in the second phase */
     const void **partials; /* owned: one pointer for each piece, for reduce_join */
-    uint8_t *
-        *pieces_in; /* owned: for each link, the address of its next piece in the area; also for this host */
+    uint8_t **pieces_in;   /* owned: for each link, the address of its next piece in the area */
 };
 
-/* Connect the hosts; collective. Call this after the ranks of each host have opened their shared page. */
+/* Connect the hosts; collective. The ranks of each host must have opened their shared page. */
 ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_setup *setup,
                     struct ddp_err *err);
 void net_close(struct net *net);

@@ -1,5 +1,5 @@
-/* net_connect.c -- see net_connect.h. Dials and the door are state machines that never wait. The loop in net_join.c
- * polls all dials and the door together. */
+/* net_connect.c -- see net_connect.h. Dials and the door never wait. The loop in net_join.c polls all dials and the
+ * door together. */
 #include "cpu/net_connect.h"
 
 #include "base/clock.h"
@@ -17,10 +17,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* --- the address of this rank -------------------------------------------------------------------------------------- */
+/* --- the address of this rank ------------------------------------------------------------------------- */
 
-/* Format an address of this host. Return false if it is neither IPv4 nor IPv6, or if it is link-local, because such
- * an address has no meaning on another host. */
+/* Format an address of this host. Return false if the interface is down or the address is neither IPv4 nor IPv6.
+ * Return false also for a link-local address, because other hosts cannot use it. */
 static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
 {
     int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
@@ -32,7 +32,7 @@ static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
            strchr(address, '%') == NULL;
 }
 
-/* Report an unknown interface and list the available names, because the user is usually on another machine. */
+/* Report an unknown interface. List the available names, because the user is usually on another machine. */
 static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
 {
     char list[600] = "", address[NET_ADDRESS];
@@ -46,8 +46,8 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     iface, list);
 }
 
-/* Find the interface's address. Use the first address of the interface, because IPv4 comes before IPv6 in the
- * list. */
+/* Find the address of interface `iface`, or `iface` itself if it is an address of this host. The first address is
+ * IPv4 if the interface has one. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -81,9 +81,9 @@ static bool net_is_loopback(const char *address)
            strncmp(address, "::ffff:127.", 11) == 0;
 }
 
-/* --- sockets -------------------------------------------------------------------------------------------- */
+/* --- sockets ------------------------------------------------------------------------------------------ */
 
-/* Parse a numeric address. Reject names, so that no name server is asked. */
+/* Parse a numeric address. Reject names, because looking up a name may wait for a name server. */
 static bool read_address(const char *address, int port, struct sockaddr_storage *out, socklen_t *len)
 {
     const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
@@ -104,7 +104,7 @@ static int make_socket(const struct sockaddr_storage *addr)
     return socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Listen at `port`. Set SO_REUSEADDR, because the previous attempt may have used a port of the range. */
+/* Listen at `port`. Set SO_REUSEADDR, because the previous attempt may have used the same port. */
 static int bind_and_listen(const char *address, int port)
 {
     const int on = 1;
@@ -176,35 +176,33 @@ int net_connect(const char *address, int port, const char *source, int *fd)
     return connect(*fd, (struct sockaddr *)&to, len) == 0 || errno == EINPROGRESS ? 0 : -1;
 }
 
-/* --- dial: connect to a rank
- * ------------------------------------------------------------------------------------------- */
+/* --- dial: connect to a rank -------------------------------------------------------------------------- */
 
-/* Limits for connecting. After a refusal, try again for a second, because the other rank may be starting. After
- * silence, give up: a second try would meet the same firewall. */
+/* Limits for connecting. After a refusal, retry for a second, because the other rank may be starting. After
+ * silence, give up, because a retry would meet the same firewall. */
 
 enum {
-    REFUSED_MS = 1000, /* the death of a rank is reported within this time */
+    REFUSED_MS = 1000, /* ms of retries after a refusal; limits how late a dead rank is reported */
     PAUSE_MS = 100,
-    SILENT_MS = 10000 /* much longer than a network needs; TCP has tried four times by then */
+    SILENT_MS = 10000 /* ms without an answer; TCP has sent four packets by then */
 };
 
-/* Report an unreachable rank with both hosts and the direction, because the user must open a port on one of the two
- * hosts. A loopback address of another host is a wrong address. With any other address a firewall is a possible
- * cause. */
+/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. The
+ * text distinguishes a loopback address of another host from a firewall. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
     bool lost = net_is_loopback(d->card.address) && strcmp(d->card.host, d->hello->host) != 0;
 
     return ddp_fail(err, DDP_ERR_IO,
-                    "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s. %s Open the ports from "
+                    "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s; %s; open the ports from "
                     "the first to the "
                     "second host, or set DDP_PORT_RANGE=LOW-HIGH to use ports that are open; "
                     "DDP_IFACE=NAME or ADDRESS selects another network (default: the network of the store)",
                     d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
                     endpoint_print(d->card.address, d->card.port, where), how,
-                    lost ? "That address works only within one host."
-                         : "The store answers, so the hosts are up.");
+                    lost ? "this address works only within one host"
+                         : "the store answers, so the hosts are up");
 }
 
 static ddp_status closed(struct net_dial *d, const char *how, struct ddp_err *err)
@@ -222,8 +220,8 @@ void net_dial_close(struct net_dial *dial)
     dial->fd = -1;
 }
 
-/* Begin to connect. `source` binds the socket to the network that the user has chosen. Without `source` the kernel
- * uses the default route. */
+/* Begin to connect. `source` is an address of this host in the network that the user has chosen. If `source` is "",
+ * the kernel chooses the route. */
 static void start_dial(struct net_dial *d)
 {
     d->try_ms = clock_ms();
@@ -238,7 +236,7 @@ void net_dial_begin(struct net_dial *dial)
     start_dial(dial);
 }
 
-/* Return true if the connection is ready. Its link then owns the socket. */
+/* Return true if the connection is ready. The link then owns the socket. */
 bool net_dial_done(const struct net_dial *dial)
 {
     return dial->link->fd >= 0;
@@ -249,7 +247,8 @@ struct pollfd net_dial_poll(const struct net_dial *dial)
     return (struct pollfd){ .fd = dial->fd, .events = dial->said ? POLLIN : POLLOUT };
 }
 
-/* Handle a failed try. A peer that is being killed may refuse before its death is known, so try again. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. A dying peer may refuse before its death is
+ * known, so one refusal is not an error. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     net_dial_close(d);
@@ -259,8 +258,8 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check a connection in progress. A connect that fails at once leaves no error on the socket. While a connection is
- * being made, SO_ERROR is 0 too, but getpeername fails. */
+/* Check a connection in progress, and send the hello when it is ready. SO_ERROR is 0 both while connecting and
+ * after success, but getpeername succeeds only after success. A connect that failed at once is in d->error. */
 static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
@@ -285,9 +284,8 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Read the answer to the hello. This wait has no time limit of its own, because the other rank may still be starting.
- * check_joining in net_join.c has the deadline of the whole start. Read exactly the bytes of the answer, because
- * later bytes belong to the link. */
+/* Read the answer to the hello. This wait has no time limit, because the other rank may be starting; check_joining
+ * in net_join.c has a deadline. Read no byte after the answer, because later bytes belong to the link. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
@@ -322,10 +320,10 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
     return read_answer(dial, err);
 }
 
-/* --- door: accept ranks ----------------------------------------------------------------------------------- */
+/* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* HELLO_MS: time for a guest to send its hello. The door does not trust a guest, and allocates nothing for the guest,
- * before the hello is complete and valid. So a port scanner only uses one of 32 places for five seconds. */
+/* HELLO_MS: ms for a guest to send its hello. The door allocates no memory for a guest before its hello is complete
+ * and valid. So a port scanner only occupies one of 32 places for five seconds. */
 
 enum { HELLO_MS = 5000 };
 
@@ -362,10 +360,10 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
     return n;
 }
 
-/* --- guests --------------------------------------------------------------------------------------------- */
+/* --- guests ------------------------------------------------------------------------------------------- */
 
-/* Return a free place, or the place of the guest that has been silent longest. Such a guest is probably not a rank,
- * because a rank sends its hello in its first packet. */
+/* Return a free place, or else remove the oldest guest and return its place. The oldest guest is probably not a
+ * rank, because a rank sends its hello in its first packet. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -379,8 +377,8 @@ static struct net_guest *find_place(struct net_door *door)
     return oldest;
 }
 
-/* Accept connections until the queue is empty, because thousands of ranks may connect at the same moment, and the
- * kernel drops connections that do not fit into the queue. */
+/* Accept connections until the queue is empty. Thousands of ranks may connect at the same moment, and the kernel
+ * drops connections when the queue is full. */
 static void accept_all(struct net_door *door)
 {
     int fd;
@@ -388,7 +386,7 @@ static void accept_all(struct net_door *door)
         *find_place(door) = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
 }
 
-/* Return the link that waits for the sender of `hello`, or NULL. */
+/* Return the link to the sender of `hello`, or NULL. */
 static struct net_link *expected(struct net_links *links, const struct net_hello *hello)
 {
     for (int i = 0; i < links->count; i++)
@@ -397,7 +395,7 @@ static struct net_link *expected(struct net_links *links, const struct net_hello
     return NULL;
 }
 
-/* Answer a complete hello: accept the rank, or send the reason and close the connection. */
+/* Answer a complete hello: accept the rank, or send the reason for the rejection and close the connection. */
 static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     struct net_hello hello;
@@ -410,7 +408,7 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_encode_answer(bytes, answer);
-    /* A new connection has room for 8 bytes. If the connection is broken, the link reports the failure. */
+    /* A new connection has room for the 8 bytes of an answer. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         show_out(guest);
         return false;
@@ -426,8 +424,8 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     return true;
 }
 
-/* Read a guest's hello. Return true if the guest was accepted. Read exactly the bytes of the hello, because later
- * bytes belong to the link. */
+/* Read a guest's hello. Return true if the guest was accepted. Read no byte after the hello, because later bytes
+ * belong to the link. */
 static bool listen_to(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     ssize_t n = recv(guest->fd, guest->bytes + guest->got, NET_HELLO - guest->got, 0);
@@ -445,8 +443,8 @@ static bool listen_to(struct net_guest *guest, const struct net_hello *mine, str
     return false;
 }
 
-/* Serve all guests, whatever poll has reported: a recv that finds nothing is cheaper than a search for the right
- * guest. */
+/* Read from all guests without checking what poll reported, because a recv without data is cheaper than a search
+ * for the ready guests. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int let_in = 0;

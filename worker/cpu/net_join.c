@@ -1,9 +1,8 @@
 /* net_join.c -- connects and disconnects hosts; see net.h.
  *
- * Each rank that serves a lane listens and publishes its address in the store. For each pair of hosts, the host with
- * the higher number connects. So every rank connects to some ranks and accepts other ranks, both in one loop. Between
- * two rounds of the loop a rank checks whether another rank has given up. For ranks of the same host the reason is in
- * the control page, for other ranks in the store. */
+ * Each rank that serves a lane listens and publishes its address in the store. For each pair of hosts, the host
+ * with the higher number connects. One loop connects to some ranks and accepts others. The loop also checks whether
+ * a rank has given up: ranks of this host write the reason to the control page, other ranks to the store. */
 #include "cpu/net.h"
 
 #include "base/clock.h"
@@ -18,14 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Only the first error is stored: compare_set lets one rank write, and later ranks read that text. So all ranks
- * report the original cause, even if a thousand fail one after another. These functions open a separate connection to
- * the store, because the rank's usual connection may be in the middle of a request that does not end. */
+/* The key in net.h has only the first error: compare_set lets one rank write, and later ranks get that rank's text.
+ * So all ranks report the original cause. net_end_set opens its own connection to the store, because a request on
+ * the rank's usual connection may never end. */
 
-/* The limit for connecting to the store. Peers must learn about a failure within a second. */
+/* ms to connect to the store, because peers must learn about a failure within a second */
 enum { STORE_MS = 500 };
 
-/* Make the key of this run's end. The nonce keeps runs apart that have the same prefix. */
+/* Format the key for the reason why this run ended. The nonce separates runs that have the same prefix. */
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
     char *to = end->key;
@@ -68,7 +67,7 @@ static ddp_status net_end_read(const struct net_end *end, struct ddp_store *stor
     return err->code;
 }
 
-/* --- all links -------------------------------------------------------------------------------------------- */
+/* --- all links ---------------------------------------------------------------------------------------- */
 
 enum { SLICE_MS = 50, ASK_MS = 300 };
 
@@ -85,16 +84,17 @@ struct joining {
     uint64_t asked_ms;
 };
 
-/* Format a card's key. bootstrap.c adds the prefix of the attempt, so cards of an earlier attempt are never read. */
+/* Format the key of a rank's card. bootstrap.c adds the prefix of the attempt, so no rank reads cards of an earlier
+ * attempt. */
 static void card_key(char key[32], int rank)
 {
     snprintf(key, 32, "net/%d", rank);
 }
 
-/* --- own identity --------------------------------------------------------------------------------------- */
+/* --- own identity ------------------------------------------------------------------------------------- */
 
-/* Fill in this rank's hello. Cut the beginning of a run's name that is too long, because the attempt at the end of
- * the name separates runs. */
+/* Fill in this rank's hello. If the run's name is too long, cut its beginning, because the attempt at its end
+ * separates runs. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
 {
     const struct net *net = j->net;
@@ -129,9 +129,10 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
     return bootstrap_publish(j->bootstrap, key, &card, sizeof(card), err);
 }
 
-/* --- others ---------------------------------------------------------------------------------------------- */
+/* --- others ------------------------------------------------------------------------------------------- */
 
-/* Report the missing links. Ranks that connect to this rank are marked, because a firewall may block its port. */
+/* Report the missing links. Mark the ranks that connect to this rank, because a firewall may block this rank's
+ * port. */
 static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;
@@ -150,9 +151,8 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
                     list, j->bootstrap->timeout_ms, j->address);
 }
 
-/* Fail if a rank has given up or the time is over. The check of this host's page is free, but the check of the store
- * is a round trip. So check the store only every ASK_MS: often enough to learn about a failure within a second, and
- * seldom enough for 1000 ranks. */
+/* Fail if a rank has given up or the deadline has passed. Check the store only every ASK_MS, because each check is
+ * a round trip and a job may have 1000 ranks. A failure is still reported within a second. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -167,10 +167,9 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
     return status;
 }
 
-/* --- ranks to connect to --------------------------------------------------------------------------------------- */
+/* --- ranks to connect to ------------------------------------------------------------------------------ */
 
-/* Wait for a rank's card. The card arrives within milliseconds, or when a slow host is ready. If the card never
- * arrives, check_joining reports the reason. */
+/* Wait until another rank has published its card. If the card never appears, check_joining fails with the reason. */
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
@@ -185,8 +184,8 @@ static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_e
     return DDP_OK;
 }
 
-/* Read the card of the rank at the other end. The card comes from another process, so terminate its strings before
- * printing them. */
+/* Read the card of the link's peer and begin to connect. The card comes from another process, so terminate its
+ * strings. */
 static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp_err *err)
 {
     char key[32];
@@ -207,9 +206,8 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return DDP_OK;
 }
 
-/* Begin to connect to all hosts with lower numbers. Hosts with higher numbers connect to this host. So each pair of
- * hosts has exactly one connection. Connections to this rank wait in the kernel's queue until this rank accepts
- * them. */
+/* Begin to connect to all hosts with lower numbers. Hosts with higher numbers connect to this host. So each lane
+ * has exactly one connection for each pair of hosts. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;
@@ -223,7 +221,7 @@ static ddp_status begin_all(struct joining *j, struct ddp_err *err)
     return status;
 }
 
-/* --- the loop ------------------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------------------- */
 
 static int list_polls(struct joining *j)
 {
@@ -246,8 +244,8 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
     return status;
 }
 
-/* Store a code that identifies the closed port. ddprun reads the code and reports the port on all nodes, even if the
- * program prints no error. Other stores ignore the code. A failure of this function changes nothing. */
+/* Report a closed port through the store. ddprun's store prints the report on all nodes, even if the program prints
+ * no error. Other stores ignore the report. Ignore errors. */
 static void report_closed(const struct joining *j, const char *closed)
 {
     enum { TELL_MS = 500 };
@@ -271,8 +269,7 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* Connect all links. The loop polls for SLICE_MS at most, because neither the page nor the store can wake the loop
- * when a rank ends. */
+/* Connect all links. The loop polls for SLICE_MS at most, because a rank that ends cannot wake the loop. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     ddp_status status = begin_all(j, err);
@@ -299,8 +296,8 @@ static void close_joining(struct joining *j)
     free(j->polls);
 }
 
-/* Join the other hosts. A rank without a lane needs no links. Remove this rank's card after all links are connected,
- * because no other rank needs the card then. */
+/* Connect to the other hosts. A rank without a lane needs no links. Remove this rank's card at the end, because no
+ * other rank needs the card then. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
@@ -321,10 +318,10 @@ static ddp_status net_join(struct net *net, const struct comm_setup *setup, stru
     return status;
 }
 
-/* --- open and close --------------------------------------------------------------------------------------- */
+/* --- open and close ----------------------------------------------------------------------------------- */
 
 enum {
-    LANES = 4,      /* maximum number of connections between two hosts, measured in worker/README.md */
+    LANES = 4,      /* most connections between two hosts; worker/README.md has the measurement */
     AREA = 4 << 20, /* bytes for pieces; unused pages take no memory */
     LARGEST_ELEMENT = 8
 };
@@ -344,7 +341,7 @@ static void publish_abroad(void *user, struct ddp_err *err)
     net_links_shut(&net->links);
 }
 
-/* --- open and close ------------------------------------------------------------------------------------- */
+/* --- open and close ----------------------------------------------------------------------------------- */
 
 static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
 {
@@ -352,8 +349,8 @@ static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
                     net->layout.hosts);
 }
 
-/* Allocate all memory now, because a collective must not fail for lack of memory on one rank of many. Unused pages
- * take no memory, so the area may be large. */
+/* Allocate all memory now, because a collective must not fail for lack of memory on one rank. The area may be
+ * large, because unused pages take no memory. */
 static ddp_status make_buffers(struct net *net, struct ddp_err *err)
 {
     const struct net_layout *l = &net->layout;
@@ -362,10 +359,10 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     net->slot_bytes = shm_slot_bytes(l->most);
     net->area_bytes = least > AREA ? least : AREA;
     if ((size_t)l->world * LARGEST_ELEMENT > net->slot_bytes)
-        return ddp_fail(
-            err, DDP_ERR_UNSUPPORTED,
-            "%d ranks with %d on a host: an element for each does not fit into %zu bytes of shared memory",
-            l->world, l->most, net->slot_bytes);
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "%d ranks with up to %d on a host: one element per rank does not fit into %zu bytes "
+                        "of shared memory",
+                        l->world, l->most, net->slot_bytes);
     net->area = malloc(net->area_bytes);
     net->finished[0] = malloc(2 * net->slot_bytes);
     net->partials = calloc((size_t)l->piece_count, sizeof(*net->partials));
@@ -376,7 +373,7 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     return net_links_open(&net->links, net->served * l->hosts, 2 * (size_t)l->most + 4, net->rank, err);
 }
 
-/* Set the rank at the other end of each link. */
+/* Set host, lane and peer rank of each link. */
 static void address_links(struct net *net)
 {
     for (int i = 0; i < net->served; i++) {
@@ -410,15 +407,14 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
 
     *out = net;
     if (net == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for other hosts");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for connections to other hosts");
     net->cpu = cpu;
     net->rank = setup->rank;
     net->host = cpu->meeting.host;
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving =
-        true; /* the links' sockets are closed one by one, so the end of a peer's connection is no failure */
+    net->leaving = true; /* during the start the store reports failures, not a closed connection */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

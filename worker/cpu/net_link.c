@@ -1,9 +1,9 @@
 /* net_link.c -- see net_link.h.
  *
- * Only net_finish waits. All other functions fill queues, or move as many bytes as the sockets accept. Data is never
- * copied, because the kernel reads and writes the callers' memory. So a range must stay unchanged until its queue is
- * done. Both directions of all links move in one loop: two hosts that first send everything to each other would both
- * stop at full socket buffers. */
+ * Only net_finish waits. All other functions fill queues, or move as many bytes as the sockets accept. The kernel
+ * reads and writes the callers' memory directly. So a range must stay unchanged until its queue is done. One loop
+ * sends and receives on all links. If two hosts first sent all their data to each other, both would block on full
+ * socket buffers. */
 #include "cpu/net_link.h"
 
 #include "cpu/barrier.h"
@@ -20,16 +20,16 @@
 #include <unistd.h>
 
 enum {
-    AT_ONCE = 64, /* ranges in one system call */
-    YIELDS = 32,  /* checks of the sockets before sleeping, because sleeping and waking take longer */
-    IDLE_S = 5,   /* seconds of silence after which a peer is probed */
-    USER_TIMEOUT_MS = 15000 /* ms for which sent data may stay unacknowledged */
+    AT_ONCE = 64,           /* maximum number of ranges in one system call */
+    YIELDS = 32,            /* calls of sched_yield before poll, because sleeping takes longer */
+    IDLE_S = 5,             /* seconds of silence after which a peer is probed */
+    USER_TIMEOUT_MS = 15000 /* ms after which unacknowledged data ends a connection */
 };
 
 /* --- links ---------------------------------------------------------------------------------------------- */
 
-/* Open the links. Allocate one link more than needed: a rank without lanes has no links, and NULL would look like a
- * lack of memory. */
+/* Open the links. Allocate one entry more than needed, because a rank without lanes has no links and calloc(0) may
+ * return NULL. */
 ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err)
 {
     size_t n = (size_t)count;
@@ -60,9 +60,9 @@ void net_links_close(struct net_links *links)
     *links = (struct net_links){ 0 };
 }
 
-/* Take over a socket. Small messages are sent at once. A host that has lost power never closes its connections:
- * keep-alive detects the loss while a rank only receives, and the user timeout detects the loss while a rank
- * sends. */
+/* Attach a socket, and set its options. TCP_NODELAY sends small messages at once. A host that loses power never
+ * closes its connections. Keep-alive detects this loss while a rank only receives; the user timeout detects it
+ * while a rank sends. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2, limit = USER_TIMEOUT_MS;
@@ -76,7 +76,8 @@ void net_link_attach(struct net_link *link, int fd)
     link->fd = fd;
 }
 
-/* Append a range. An empty queue starts again at its front, because there is only room for the ranges of one call. */
+/* Append a range. If the queue is empty, start again at its front, because a queue has room only for the ranges of
+ * one call. */
 static void queue_range(struct net_queue *q, void *at, size_t n)
 {
     if (n == 0)
@@ -122,21 +123,21 @@ static void advance(struct net_queue *q, size_t n)
     }
 }
 
-/* Report a lost connection. The peer is usually not the cause of the failure, but the text names the call in which
- * the peer is missing. The agent finds the first failure. */
+/* Report a lost connection. The peer is often not the first rank that failed; the agent determines the first
+ * failure. */
 static ddp_status link_lost(const struct net_links *links, const struct net_link *link, const char *how,
                             struct ddp_err *err)
 {
     char text[CALL_TEXT];
     return ddp_fail(
         err, DDP_ERR_PEER_LOST,
-        "rank %d (pid %d on %s) has ended or given up while rank %d waited in %s: their connection (%s) %s",
+        "rank %d (pid %d on %s) has ended or given up while rank %d waited in %s: the connection (%s) %s",
         link->rank, link->pid, link->name, links->rank, call_text(text, &links->call, links->seq),
         link->where, how);
 }
 
-/* Move bytes of one queue with one system call. Return 1 if bytes were moved, 0 if the socket accepts or has no bytes
- * now, or -1 with *err if the connection is over. */
+/* Move bytes of one queue with one system call. Return 1 if bytes were moved, 0 if the socket is not ready, or -1
+ * with *err if the connection is over. */
 static int move_bytes(struct net_links *links, struct net_link *link, struct net_queue *q, bool out,
                       struct ddp_err *err)
 {
@@ -156,8 +157,8 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* Compare the peer's head. The head is the first range of a call, so the head has arrived when a later range is
- * next. */
+/* Compare the peer's head when it has arrived. The head is the first range of a call, so it is complete when
+ * in.next is not 0 or the queue is empty. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
@@ -166,8 +167,8 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
     return net_compare_heads(link->head_out, link->head_in, err);
 }
 
-/* Move bytes of one link in both directions. Receive first, because a lost peer may have sent a last message, usually
- * a call that differs. */
+/* Move bytes of one link in both directions. Receive first: a peer whose call differs may close the connection
+ * after its last message, and that message names the call. */
 static ddp_status pump_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
@@ -184,8 +185,7 @@ static ddp_status pump_link(struct net_links *links, struct net_link *link, stru
     return err->code;
 }
 
-/* Move bytes on all links. The first error ends the loop, because the other links will fail in the same way a moment
- * later. */
+/* Move bytes on all links. Stop at the first error. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 {
     err->code = DDP_OK;
@@ -201,7 +201,7 @@ ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Fill `polls` with the links that are not done, and return the number of these links. */
+/* Fill `polls` with the links whose queues are not empty, and return the number of these links. */
 static int list_waits(struct net_links *links)
 {
     int waits = 0;
@@ -214,9 +214,8 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-/* Report the late ranks. Distinguish three states, because their causes differ. A rank that has not begun the call
- * hangs in its program. If a rank has sent only a part, the network hangs. A rank that does not read is in another
- * call. */
+/* Report the late peers in one of three states. A peer that has not begun the call hangs in its program. If a peer
+ * has sent only a part, the network hangs. A peer that does not receive is in another call. */
 static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };
@@ -231,7 +230,7 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
             continue;
         snprintf(list + used, sizeof(list) - used, "%srank %d (pid %d on %.63s, %.64s) %s", used ? ", " : "",
                  link->rank, link->pid, link->name, link->where,
-                 !in              ? "does not receive the values sent to it"
+                 !in              ? "does not receive the values of this call"
                  : link->head_due ? "has not made this call"
                                   : "has sent only a part of its values");
     }
@@ -240,7 +239,7 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                     waits > LISTED ? ", and others" : "");
 }
 
-/* Wait for one slice, because a rank of this host that gives up cannot wake this rank out of poll. */
+/* Wait for at most one slice, because a rank of this host that gives up cannot wake this rank out of poll. */
 static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     uint32_t slice_ms = 0;

@@ -1,12 +1,12 @@
-/* net_link.h -- sockets on which calls exchange values, many at once, with one deadline.
+/* net_link.h -- connections between hosts that exchange the values of a call.
  *
- * The usual order: a call queues ranges of memory to send and to receive, which stay in place. net_pump moves as many
- * bytes as possible without waiting. net_finish polls until all queues are empty. The head of a call (net_wire.h)
- * goes through the same queues. A rank compares the head as soon as it arrives, before the rank waits for values that
- * may never arrive.
+ * A call queues ranges of memory to send and to receive. net_pump moves as many bytes as possible without waiting.
+ * net_finish polls until all queues are empty. The head of a call (net_wire.h) is the first range of each queue. A
+ * rank compares the peer's head as soon as the head arrives, because the values of a different call may never
+ * arrive.
  *
- * An exchange fails if the peer is gone (end, reset, or no answer within TCP's user timeout), the deadline passes,
- * heads differ, or a rank on this host gives up. */
+ * A call fails if the peer closes or resets the connection, TCP's user timeout or the call's deadline passes, heads
+ * differ, or a rank on this host gives up. */
 #ifndef WORKER_CPU_NET_LINK_H
 #define WORKER_CPU_NET_LINK_H
 
@@ -19,31 +19,31 @@ struct shm_barrier;
 struct pollfd;
 
 struct net_queue {
-    struct iovec *list; /* room for `most` ranges; owned by the net_links */
-    size_t next, count; /* list[next .. count) is not done */
+    struct iovec *list; /* room for `most` ranges, owned by net_links */
+    size_t next, count; /* list[next .. count) is still to be moved */
 };
 
-/* One connection, to the rank that serves one lane on one other host. */
+/* One connection: to the rank that serves one lane on one other host. */
 struct net_link {
-    int fd; /* -1: no connection, as for this host */
+    int fd; /* -1: not connected; always -1 for this host */
     int rank, lane, host;
     int32_t pid;
     char name[NET_HOST];           /* name of the peer's host */
     char where[ENDPOINT_TEXT_MAX]; /* address of the peer's end */
     struct net_queue out, in;
     uint8_t head_out[NET_HEAD], head_in[NET_HEAD];
-    bool head_due; /* the next range to receive is a head */
+    bool head_due; /* the peer's head has not arrived yet */
 };
 
 struct net_links {
     struct net_link *list; /* owned */
     int count;
-    int rank;         /* this rank, in the world */
-    struct call call; /* the call in progress and its number, for texts */
+    int rank;         /* this rank in the group */
+    struct call call; /* the call in progress, for error texts */
     uint64_t seq;
     struct pollfd *polls; /* `count` entries */
     struct iovec *room;   /* memory of all queues */
-    int64_t moved;        /* bytes moved so far; a wait that does not change this number made no progress */
+    int64_t moved;        /* bytes moved since the start; unchanged after a wait without progress */
 };
 
 /* Open `count` links without connections. Each queue has room for `most` ranges. */
@@ -55,23 +55,24 @@ void net_links_close(struct net_links *links);
 /* Make the link the owner of a connected socket. */
 void net_link_attach(struct net_link *link, int fd);
 
-/* Begin a call: its head is sent and received first. */
+/* Begin a call: queue its head to be sent and received first. */
 void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD]);
 
-/* Queue `n` bytes to send, or to receive. The caller must keep the memory until net_finish returns. */
+/* Queue `n` bytes to send, or to receive. The memory must stay unchanged until net_finish returns. */
 void net_link_send(struct net_link *link, const void *from, size_t n);
 void net_link_receive(struct net_link *link, void *to, size_t n);
 
 /* Move the bytes that can be moved without waiting. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err);
 
-/* Wait until all queues are empty. The wait also checks the ranks of this host, and has the timeout of `barrier`. */
+/* Wait until all queues are empty. Fail after the timeout of `barrier`, or if a rank of this host ends or gives
+ * up. */
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 
-/* Return an error if a peer has closed its connection. Returns at once. */
+/* Return an error if a peer has closed its connection. Never waits. */
 ddp_status net_links_check(struct net_links *links, struct ddp_err *err);
 
-/* Notify the peers that no more bytes will follow. May run on any thread, any number of times. */
+/* End the sending direction of all connections. May run on any thread, any number of times. */
 void net_links_shut(const struct net_links *links);
 
 #endif

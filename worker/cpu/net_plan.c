@@ -1,7 +1,7 @@
 /* net_plan.c -- see net_plan.h.
  *
- * All sizes are computed here. Sender and receiver must agree on every byte without exchanging sizes, so the same
- * functions compute what a rank sends and what its peer expects. */
+ * Ranks exchange no sizes. So the same functions compute how many bytes a rank sends and how many bytes its peer
+ * expects. */
 #include "cpu/net_plan.h"
 
 #include "core/call.h"
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every rank computes the same layout from the same numbers, so no rank sends a layout. net_layout_open allocates all
- * arrays with the world's size. The loops below are linear, or O(n log n) for the tree, and run once per job. */
+/* The layout. net_layout_open allocates all arrays with the world's size. The loops below run once per job;
+ * list_pieces needs O(n log n) steps, the other loops O(n). */
 
-/* Sort the ranks by host: count the ranks of each host, then place the ranks. The count of host h is stored in
- * start[h + 1], so that the sums of the counts become the beginnings. */
+/* Sort the ranks by host. First count the ranks of host h in start[h + 1], then replace each count by the sum of
+ * the counts up to it. So start[h] becomes the index of the host's first member. */
 static void list_members(struct net_layout *l)
 {
     for (int r = 0; r < l->world; r++)
@@ -34,8 +34,8 @@ static bool is_on_one_host(const struct net_layout *l, uint32_t first, uint32_t 
     return true;
 }
 
-/* List the pieces of a node. The tree must equal the tree of reduce.c, because the order of additions determines the
- * last bits of a sum. A node of one rank is always a piece. */
+/* List the pieces of the tree node with ranks [first, first + count). The tree must equal the tree of reduce.c,
+ * because the order of additions determines the last bits of a sum. */
 static void list_pieces(struct net_layout *l, uint32_t first, uint32_t count)
 {
     uint32_t left = 1;
@@ -93,7 +93,7 @@ static int member(const struct net_layout *layout, int host, int i)
     return layout->members[layout->start[host] + i];
 }
 
-/* Return the rank that serves a lane. On a host with fewer ranks than lanes some ranks serve several lanes. */
+/* Return the rank that serves a lane. On a host with fewer ranks than lanes, some ranks serve several lanes. */
 int net_server(const struct net_layout *layout, int host, int lane)
 {
     return member(layout, host, lane % ranks_of(layout, host));
@@ -127,14 +127,14 @@ static const struct net_way ways[CALL_KINDS] = {
 
 /* --- sizes of a step ------------------------------------------------------------------------------------- */
 
-/* Return the elements of all columns of a step of `n` elements. */
+/* Return the number of elements in all columns of a step of `n` elements. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return the largest number of elements of a step that one host owns. A step has the same size on all hosts, so the
- * largest share determines the size. A share is rounded up to whole lines. */
+/* Return the most elements of a step that one host owns, because a step must fit on every host. A share is rounded
+ * up to whole lines. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -147,7 +147,7 @@ static size_t own_of(const struct net_way *way, size_t n)
     }
 }
 
-/* Return the bytes of all pieces, own and received, of a rank that serves all lanes. */
+/* Return the bytes of all pieces, own and received, of a rank that serves all lanes. Use the largest host. */
 static size_t pieces_bytes(const struct net_way *way, size_t n)
 {
     const struct net_layout *l = way->layout;
@@ -157,8 +157,8 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return the largest step that fits. Round the step down to whole lines, so that parts of a step are as equal as
- * possible. */
+/* Return the elements of the largest step that fits. Round down to whole lines, so that all parts of a step have
+ * nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -169,8 +169,8 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
-/* Return the bytes for one element at a time with the widest unfinished value (8 bytes), so that fit() always
- * ends. */
+/* Return the area bytes for a step of one element with the widest unfinished value (8 bytes), so that fit() always
+ * finds a step. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -181,15 +181,14 @@ size_t net_area_least(const struct net_layout *layout)
 
 /* --- path of a call ------------------------------------------------------------------------------------- */
 
-/* Return true if the bytes that leave a host are few. With many hosts even a small call is large, because each host
- * receives all bytes. */
+/* Return true if each host sends few bytes even if it sends the whole call to every other host. */
 static bool is_small(const struct net_way *way)
 {
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* Plan a call. A small call uses one lane, because four lanes would need four times the system calls for one packet.
- * In a small call with a column for each host, every host joins everything instead: more data, but only one trip. */
+/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call has a
+ * column for each host, all hosts join all columns instead: more data, but only one trip. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -268,8 +267,8 @@ bool net_owns(const struct net_column *column, int host)
     return column->owner == NET_EVERYBODY || column->owner == host;
 }
 
-/* Return true if a host has the finished column after the first phase. In a broadcast, the root's host has all values
- * from the beginning, so no owner sends values to that host. */
+/* Return true if a host has the finished column after the first phase. In a broadcast the root's host has all
+ * columns from the beginning. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host)
 {
     return net_owns(column, host) ||
@@ -298,7 +297,7 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- location ------------------------------------------------------------------------------------------- */
 
-/* Return the place in the caller's buffer, which has the values of the whole call. A slot has only the values of one
+/* Return the place in the caller's buffer, which has the values of all steps. A slot has only the values of one
  * step. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {

@@ -1,11 +1,11 @@
-/* net_plan.h -- how a collective travels between hosts: the table and the arithmetic. Pure.
+/* net_plan.h -- computes which values each host sends to which host in a collective. Pure.
  *
- * A collective is done in steps that fit into the slots of shared memory. The elements of a step are divided into
- * columns, and each column has a host as its owner. There are at most two phases:
+ * A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns,
+ * and each column has one host as its owner. There are at most two phases:
  *
  *     first    REDUCE  every host sends its pieces of a column (reduce.h, unfinished) to the owner, which joins them
  *              SPREAD  the root's host sends the column to its owner
- *     second   the owner sends the finished column to the hosts that want it
+ *     second   the owner sends the finished column to the hosts that need it
  *
  *                      columns                     first     second
  *     all_reduce       a share for each host       reduce    to all           2 (H-1)/H times the size, each way
@@ -17,8 +17,7 @@
  *     gather           one for each rank           -         to the root's host
  *     small ones       one, owned by all hosts     as above  -                one trip instead of two
  *
- * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. Lane k has the
- * k-th part of every column. */
+ * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. */
 #ifndef WORKER_CPU_NET_PLAN_H
 #define WORKER_CPU_NET_PLAN_H
 
@@ -27,35 +26,34 @@
 
 #include <stdbool.h>
 
-/* The layout: which rank is on which host, which ranks connect, and which nodes of the reduction tree (reduce.h) a
- * host can combine alone. Pure.
+/* The layout of a job: which rank is on which host, which rank serves which lane, and which pieces each host
+ * combines.
  *
- * Hosts are numbered in the order of their lowest ranks. The work of a collective is divided among `lanes`: lane k is
- * the k-th part of every column, and one rank of every host serves lane k. So each lane is a mesh with one connection
- * for each pair of hosts. With as many lanes as ranks on the largest host, every rank there serves one lane. On a
- * smaller host a rank serves several lanes.
+ * Hosts are numbered in the order of their lowest ranks. The work of a collective is divided among lanes: lane k is
+ * the k-th part of every column, and one rank of every host serves lane k. Each lane has one connection for each
+ * pair of hosts. On a host with fewer ranks than lanes, a rank serves several lanes.
  *
- * Pieces: list_pieces walks the tree from the top. A node whose ranks are all on one host is a piece of that host. An
- * example with six ranks on two hosts of three: {0,1} {2} | {3} {4,5}. The ranks of a host need not be consecutive.
- * Without consecutive ranks there are more and smaller pieces. */
+ * A piece is a node of the reduction tree (reduce.h) whose ranks are all on one host, and whose parent node has
+ * ranks on several hosts. An example with three ranks on each of two hosts: {0,1} {2} | {3} {4,5}. If the ranks of
+ * a host are not consecutive, there are more and smaller pieces. */
 
-/* Limits: host numbers have 16 bits, and hosts are connected by a mesh. */
+/* Limits. Host numbers have 16 bits, and each lane connects every pair of hosts. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
 
 struct net_layout {
     int world, hosts, lanes;
     int most;                    /* number of ranks on the largest host */
-    uint16_t *host_of;           /* for each rank, its host */
-    int *local_of;               /* for each rank, its number on its host */
-    int *members;                /* ranks, host after host */
+    uint16_t *host_of;           /* the host of each rank */
+    int *local_of;               /* the number of each rank on its host */
+    int *members;                /* ranks, sorted by host */
     int *start;                  /* host h has members[start[h] .. start[h + 1]) */
-    struct reduce_piece *pieces; /* pieces in the order of the tree */
+    struct reduce_piece *pieces; /* in the order of the tree */
     int *pieces_of;              /* number of pieces of each host */
     int piece_count;
 };
 
-/* Build the layout from the host number of each of `world` ranks (copied). Return false if memory is short. Close the
- * layout in either case. */
+/* Build the layout. Copy host_of, the host number of each of `world` ranks. Return false if memory is short. The
+ * caller must close the layout also after a failure. */
 bool net_layout_open(struct net_layout *layout, const uint16_t *host_of, int world, int hosts,
                      int most_lanes);
 void net_layout_close(struct net_layout *layout);
@@ -70,21 +68,21 @@ int net_piece_host(const struct net_layout *layout, int piece);
 
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
-enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* except the root's host */, NET_TO_ROOT };
+enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* all except the root's host */, NET_TO_ROOT };
 
 struct net_way {
     const struct net_layout *layout; /* borrowed */
     enum net_columns columns;
     enum net_first first;
     enum net_second second;
-    bool gathers;  /* a rank's input is only its own column; otherwise all columns */
-    bool scatters; /* a rank's output is only its own column; otherwise all columns */
+    bool gathers;  /* a rank's input is only its own column, not all columns */
+    bool scatters; /* a rank's output is only its own column, not all columns */
     bool only_root_takes;
     int root, root_host;
     int lanes;       /* lanes in use; a small call uses one */
     size_t element;  /* bytes of a value */
-    size_t partial;  /* bytes of an unfinished value */
-    size_t n;        /* elements of the call, by call_rules' unit */
+    size_t partial;  /* bytes of an unfinished value (reduce.h) */
+    size_t n;        /* elements of the call, in the unit of call_rules */
     size_t per_step; /* elements of a step, in the same unit */
 };
 
@@ -94,40 +92,41 @@ struct net_range {
 };
 
 struct net_column {
-    struct net_range range; /* place in the step's slots */
+    struct net_range range; /* place in the slots of the step */
     int owner;              /* a host, or NET_EVERYBODY */
 };
 
 enum { NET_EVERYBODY = -1 };
 
-/* Plan how `call` travels, with slots of `slot_bytes` and areas for pieces of `area_bytes`. A call that moves no
- * elements has no steps. */
+/* Plan how `call` travels. A slot has `slot_bytes`, and a rank's area for pieces has `area_bytes`. A call that
+ * moves no elements has no steps. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes);
 size_t net_steps(const struct net_way *way);
 
-/* Return the smallest area for pieces with which every call has a step that fits. */
+/* Return the bytes of the smallest area for pieces in which every call has a step that fits. */
 size_t net_area_least(const struct net_layout *layout);
 
-/* Return the number of columns of a step of `n` elements, one column, and lane `lane`'s part of a column. */
+/* Return the number of columns of a step, column number `column` of a step of `n` elements, or the part of a column
+ * that `lane` carries. */
 int net_column_count(const struct net_way *way);
 struct net_column net_column_at(const struct net_way *way, size_t n, int column);
 struct net_range net_lane_part(const struct net_way *way, const struct net_column *column, int lane);
 
-/* net_owns returns true if `host` owns the column. net_holds returns true if `host` has the finished values of the
- * column after the first phase. */
+/* net_owns returns true if `host` owns the column. net_holds returns true if `host` has the finished column after
+ * the first phase. */
 bool net_owns(const struct net_column *column, int host);
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return true if the column goes from host `from` to host `to` in the first phase, or in the second phase. */
+/* Return true if host `from` sends the column to host `to`, in the first phase or in the second phase. */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 
 /* Return true if `host` needs the finished column. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return the place of element 0 of column number `c`, in elements: in a rank's input for step `at`, in the step's
- * slot, in a rank's output. */
+/* Return the index of element 0 of column number `c`: in a rank's input for the step at `at`, in the step's slot,
+ * or in a rank's output. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

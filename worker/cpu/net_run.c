@@ -1,7 +1,7 @@
 /* net_run.c -- a collective between hosts, in steps.
  *
- * Each host has the turns of host.c, with a barrier of its ranks after each turn. Between the barriers the hosts
- * exchange values. With two phases and private buffers:
+ * Each host runs the turns of host.c, with a barrier of its ranks after each turn. Between the barriers the hosts
+ * exchange values. A call with two phases and private buffers has four stages:
  *
  *     turn              1        2        3        4        5        6
  *     give           step 0   step 1   step 2
@@ -9,14 +9,12 @@
  *     second phase                     step 0   step 1   step 2
  *     take                                      step 0   step 1   step 2
  *
- * The values of both phases of a turn travel together. So a turn waits for the network once, and never for an answer
- * to a message of the same turn. A stage that a call does not need has no turn. In particular, give has no turn if
- * all buffers of the host are in reach. Hosts may differ in this, because the order of values between hosts is the
- * same.
+ * The values of both phases of a turn travel together, so each turn waits for the network once. A call skips each
+ * stage that it does not need. A host skips give if all ranks of the host can reach all buffers. Some hosts may
+ * skip give while other hosts run it, because hosts send their values in the same order in both cases.
  *
- * host.c explains why two slots of a kind are enough: the parity of steps continues from call to call. Values that
- * are finished after the first phase are in private memory, because other ranks still read the take slot of an
- * earlier step. */
+ * host.c explains why each stage needs only two slots. If there is a second phase, the first phase writes its
+ * finished values to private memory, because other ranks may still read the take slot. */
 #include "cpu/net.h"
 
 #include <string.h>
@@ -26,9 +24,9 @@ struct net_call {
     struct net *net;
     const struct call *call;
     struct net_way way;
-    bool direct; /* inputs are read in place */
+    bool direct; /* inputs are read in place, without a give stage */
     size_t steps;
-    size_t first, second, take, last; /* turns in which step 0 has its phases and is taken; the last turn */
+    size_t first, second, take, last; /* first turn of each stage; last turn of the call */
 };
 
 struct net_step {
@@ -38,18 +36,17 @@ struct net_step {
 
 /* --- data of a turn -------------------------------------------------------------------------------------- */
 
-/* The rank that serves lane k does all work of lane k on its host. That rank reads the lane's part of every column
- * from all ranks of the host (from their slots, or in place). It combines these values into pieces, and exchanges and
- * joins the pieces. Then that rank writes the finished part into its take slot, from which all ranks of the host
- * copy. So a host has the same three stages as in host.c, and no rank waits for another rank in the middle of a
- * turn. */
+/* The rank that serves lane k does all work of lane k on its host. It reads the lane's part of every column from
+ * all ranks of the host. It combines these values into pieces, exchanges the pieces with the other hosts and joins
+ * them. Then it writes the finished part into its take slot, from which all ranks of the host copy. No rank waits
+ * for another rank of its host in the middle of a turn. */
 
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
 }
 
-/* Return element `at` of a rank's give or take slot. */
+/* Return the address of element `at` in slot `which` of rank `local` of this host. */
 static char *slot_at(const struct net_call *c, int local, unsigned which, size_t at)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -61,7 +58,7 @@ static char *take_slot_at(const struct net_call *c, int local, const struct net_
     return slot_at(c, local, 2 + step->pair, at);
 }
 
-/* Return the address of the part of column number `number` that rank `local` of this host gives. */
+/* Return the address of `part` of column `number` in the values of rank `local` of this host. */
 static const char *source(const struct net_call *c, const struct net_step *step, int local,
                           const struct net_column *column, int number, const struct net_range *part)
 {
@@ -74,7 +71,7 @@ static const char *source(const struct net_call *c, const struct net_step *step,
     return in + (net_in_place(&c->way, column, number, step->at) + within) * c->way.element;
 }
 
-/* Return the rank of this host that gives a column, in calls where only one rank gives. */
+/* Return the rank of this host that has the values of a column, in a gather, broadcast or scatter. */
 static int giver_of(const struct net_call *c, int number)
 {
     return c->net->layout.local_of[c->way.gathers ? number : c->way.root];
@@ -110,7 +107,7 @@ static void take_column(const struct net_call *c, const struct net_step *step, i
     }
 }
 
-/* Take the finished values. In a broadcast in place the root already has the values. */
+/* Take the finished values. In a broadcast in place, the root already has the values. */
 static void net_take(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;
@@ -130,7 +127,7 @@ static void net_take(const struct net_call *c, const struct net_step *step)
 
 /* --- the first phase: pieces ---------------------------------------------------------------------------- */
 
-/* Combine this host's pieces of one part, one after the other. Return the end of the result. */
+/* Write this host's pieces of one part to `to`, one after another. Return the end of the last piece. */
 static uint8_t *combine_pieces(const struct net_call *c, const struct net_step *step,
                                const struct net_column *column, int number, const struct net_range *part,
                                uint8_t *to)
@@ -149,7 +146,7 @@ static uint8_t *combine_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Combine the pieces of all columns that `host` owns, for one lane. Return the end of the result. */
+/* Write the pieces of one lane to `to`, for all columns that `host` owns. Return the end of the last piece. */
 static uint8_t *combine_for(const struct net_call *c, const struct net_step *step, int lane, int host,
                             uint8_t *to)
 {
@@ -162,7 +159,7 @@ static uint8_t *combine_for(const struct net_call *c, const struct net_step *ste
     return to;
 }
 
-/* Return how many elements of one lane this host owns. */
+/* Return the number of elements of one lane that this host owns. */
 static size_t owned_elements(const struct net_call *c, const struct net_step *step, int lane)
 {
     size_t n = 0;
@@ -174,7 +171,7 @@ static size_t owned_elements(const struct net_call *c, const struct net_step *st
     return n;
 }
 
-/* Queue the receipt of other hosts' pieces. In the area these pieces follow this host's pieces. */
+/* Queue the receipt of the other hosts' pieces at `to`. Return the end of these pieces. */
 static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -190,8 +187,9 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Send the pieces. Each host begins with its neighbour, so that the hosts do not all send to one host. If every host
- * owns all columns, all hosts get the same pieces. */
+/* Combine and send the pieces of each host's columns. Each host begins with the next host, so that the hosts do not
+ * all send to the same host first. If every host owns all columns, combine the pieces once and send them to all
+ * hosts. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -213,7 +211,7 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* Return where finished values go: into the take slot, or into private memory for the second phase. */
+/* Return where a finished value goes: to the take slot, or to private memory if there is a second phase. */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -238,8 +236,7 @@ static void join_part(const struct net_call *c, const struct net_step *step, int
 
 /* --- the first phase: spreading ------------------------------------------------------------------------- */
 
-/* Process one column of one lane at the root's host: send the column to its owner, or keep the column if this host is
- * the owner. */
+/* Send one column of one lane from the root's host to its owner. Keep a copy if this host needs the column later. */
 static void spread_part(const struct net_call *c, const struct net_step *step, int i, int number,
                         const struct net_column *column, const struct net_range *part)
 {
@@ -270,7 +267,7 @@ static void queue_spread(const struct net_call *c, const struct net_step *step, 
 
 /* --- the phases ----------------------------------------------------------------------------------------- */
 
-/* Queue the first phase. Receive first, so that values arrive while this rank combines. */
+/* Queue the first phase. Queue receives before sends, so that values arrive while this rank combines. */
 static void net_queue_first(const struct net_call *c, const struct net_step *step)
 {
     uint8_t *to = c->net->area;
@@ -294,7 +291,7 @@ static void net_end_first(const struct net_call *c, const struct net_step *step)
     }
 }
 
-/* Send a finished part to the hosts that want it. */
+/* Send a finished part to the other hosts that need it, and copy it to the take slot if this host needs it. */
 static void pass_on(const struct net_call *c, const struct net_step *step, int i, int number,
                     const struct net_column *column, const struct net_range *part)
 {
@@ -329,8 +326,8 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
 
 /* --- turns ------------------------------------------------------------------------------------------------ */
 
-/* Extra ms after a call's timeout. A wait for other hosts gets GRACE_MS once, and a barrier after that wait gets
- * GRACE_MS twice. */
+/* Extra ms after a call's timeout. A wait for other hosts gets GRACE_MS, and a later barrier twice GRACE_MS, so
+ * that the first wait reports the late rank. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)
@@ -340,7 +337,7 @@ static struct net_step step_at(const struct net_call *c, size_t number)
                               (unsigned)((c->net->cpu->turn + number) & 1) };
 }
 
-/* Return true, with the step, if a stage whose step 0 is in turn `from` has a step in this turn. */
+/* Return true if the stage that begins in turn `from` has a step in this turn. Set *step to that step. */
 static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net_step *step)
 {
     if (turn < from || turn - from >= c->steps)
@@ -360,15 +357,16 @@ static void net_begin(struct net *net, const struct call *call, int lanes)
                 net_link_begin(net_link_to(net, i, h), head);
 }
 
-/* Wait for the other hosts. A missing rank is reported best by the barrier of its host, so this wait may last longer
- * than a barrier. */
+/* Wait for the other hosts. This wait has a longer timeout than a barrier, because the barrier on the host of a
+ * missing rank reports that rank best. */
 static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = GRACE_MS;
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases of a turn. Values are sent while this rank combines the next values and takes finished values. */
+/* Run the phases of a turn. Values of the second phase are sent while this rank combines the values of the first
+ * phase and takes finished values. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;
@@ -404,7 +402,7 @@ static ddp_status run_net_turn(const struct net_call *c, size_t turn, struct ddp
     return barrier_pass(&c->net->cpu->barrier, false, err);
 }
 
-/* Compute the turns of the stages. In turn 0 ranks give private buffers. */
+/* Compute the turn in which each stage begins. If inputs are not read in place, turn 0 only gives. */
 static void set_turns(struct net_call *c, bool direct)
 {
     c->direct = direct;
@@ -414,8 +412,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* Return the number of ranks of this host whose buffers all ranks of the host can reach. Set *with_input to the
- * number of these ranks that have an input. A rank that is alone on its host reaches its own buffers. */
+/* Return the number of ranks of this host whose buffers all ranks of the host can reach. Set *with_input to how
+ * many of these ranks have an input. A rank that is alone on its host reaches its own buffers. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -431,8 +429,8 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. As in host.c, a rank with private buffers gives its first step before the first barrier. If only
- * some ranks have private buffers, all ranks repeat that turn. */
+/* Run all turns. A rank with private buffers gives its first step before the first barrier, as in host.c. If only
+ * some ranks with an input have private buffers, all ranks repeat turn 0. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -453,7 +451,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
     return status;
 }
 
-/* Make all ranks fail after a failure between hosts. All ranks return the reason of the rank that failed first. */
+/* After a failure, make all ranks of all hosts fail with the reason of the first rank that failed. */
 static ddp_status net_settle(struct net *net, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)
@@ -463,7 +461,7 @@ static ddp_status net_settle(struct net *net, ddp_status status, struct ddp_err 
     return err->code;
 }
 
-/* Wait for all hosts, then for the ranks of this host. */
+/* Wait for all hosts, then for all ranks of this host. */
 static ddp_status meet_hosts(struct net *net, const struct call *call, struct ddp_err *err)
 {
     net_begin(net, call, 1);

@@ -1,8 +1,8 @@
 /* net_wire.c -- see net_wire.h.
  *
- * Control numbers are little-endian on every machine. Values travel in memory order, because swapping the bytes of a
- * gradient would take longer than sending the gradient. So both ends must have the same byte order. `native` in the
- * hello detects a difference. */
+ * Numbers in messages are little-endian on every machine. Values travel in the sender's byte order, because
+ * swapping the bytes of a gradient would take longer than sending it. So both hosts must have the same byte order;
+ * `native` in the hello detects a difference. */
 #include "cpu/net_wire.h"
 
 #include <stdlib.h>
@@ -59,14 +59,14 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     put_number(to, (uint32_t)hello->world, 4);
 }
 
-/* Return true if the n bytes may be the beginning of a hello. The door (net_connect.h) calls this function after each
- * read, so that a stranger is closed at the first wrong byte. */
+/* Return true if the n bytes may be the beginning of a hello. The door (net_connect.h) checks each received part,
+ * and so closes an unknown program at its first wrong byte. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
 
-/* Copy a text, and terminate the copy whatever the peer has sent. */
+/* Copy a text of n bytes. Terminate the copy, because the peer's text may have no NUL. */
 static const uint8_t *take_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
@@ -122,7 +122,7 @@ const char *net_answer_text(enum net_answer answer)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Encode the fields that determine how many bytes a call has. Pointers and timeouts may differ between ranks. */
+/* Encode the fields that determine how many bytes a call moves. Pointers and timeouts may differ between ranks. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
 {
     uint8_t *to = put_bytes(bytes, head_magic, sizeof(head_magic));
@@ -149,12 +149,11 @@ bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t 
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 
-/* Compare two heads as bytes. If they differ, the text names the lower rank first, so that both ends print the same
- * sentence. */
+/* Compare two heads. The text names the lower rank first, so that both ranks print the same sentence. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err)
 {
-    enum { CALL_AT = 8 }; /* offset after magic and rank */
+    enum { CALL_AT = 8 }; /* offset of the first compared field, after magic and rank */
     struct call calls[2];
     uint64_t seq[2];
     int rank[2];
@@ -164,10 +163,9 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
         return DDP_OK;
     net_decode_head(mine, &calls[0], &seq[0], &rank[0]);
     if (!net_decode_head(theirs, &calls[1], &seq[1], &rank[1]))
-        return ddp_fail(
-            err, DDP_ERR_MISMATCH,
-            "ranks disagree: rank %d called %s, but another host sent something that is not a call", rank[0],
-            call_text(first, &calls[0], seq[0]));
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "ranks disagree: rank %d called %s, but another host sent no valid call", rank[0],
+                        call_text(first, &calls[0], seq[0]));
     int low = rank[1] < rank[0], high = !low;
     return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s", rank[low],
                     call_text(first, &calls[low], seq[low]), rank[high],
@@ -176,11 +174,11 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* The ranks of a host begin at different ports of the range, so that ranks rarely conflict. After its first port each
- * rank tries all other ports once. */
+/* The ranks of a host begin at different ports of the range, so that ranks rarely try the same port. Each rank then
+ * tries all other ports once. */
 
-/* Parse a port at *text and move *text past the port. Return -1 if there is no port. strtol alone would accept blanks
- * and signs. */
+/* Parse a port at *text and move *text past the port. Return -1 if there is no port. Check the first character,
+ * because strtol would accept blanks and signs. */
 static int parse_port(const char **text)
 {
     char *end;

@@ -1,12 +1,12 @@
-/* net_wire.h -- the messages between ranks on different hosts, except values. Pure.
+/* net_wire.h -- the messages between ranks of different hosts: hello, answer and the head of a call. Pure.
  *
  *     connecting rank                        accepting rank
  *     hello: run, nonce, from, to    ->
  *                                    <-  answer: welcome, or the reason for a rejection
- *     then, both ways, for each call: a head, and the values that net_plan.h computes
+ *     then, in both directions, for each call: a head, and the values of the call
  *
- * All fields have fixed places and little-endian order. Values travel in memory order. The hello has a number in
- * memory order, so that a machine with another byte order is rejected. */
+ * All fields have fixed offsets and are little-endian. Values travel in the sender's byte order. The hello has one
+ * number in the sender's byte order, so that the peer can reject a machine with another byte order. */
 #ifndef WORKER_CPU_NET_WIRE_H
 #define WORKER_CPU_NET_WIRE_H
 
@@ -16,22 +16,22 @@
 enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE = 16, NET_HOST = 64 };
 
 struct net_hello {
-    uint8_t nonce[NET_NONCE]; /* identifies this run; from the store */
-    char run[NET_RUN];        /* "ddp/<job>/<attempt>", or only its end if the name is too long */
+    uint8_t nonce[NET_NONCE]; /* random; from the store; equal on all ranks of this run */
+    char run[NET_RUN];        /* "ddp/<job>/<attempt>"; only the end if the name is too long */
     char host[NET_HOST];      /* name of the sender's host */
     int32_t pid;
-    int32_t from, to; /* the sender's and the receiver's rank */
+    int32_t from, to; /* rank of the sender, rank of the receiver */
     int32_t lane;
     int32_t world;
 };
 
-/* name, text for the rejected peer */
-#define NET_ANSWER_LIST(X)                                                                   \
-    X(WELCOME, "welcome")                                                                    \
-    X(FOREIGN, "this is not a rank of ddprun, or a rank with another version or byte order") \
-    X(OTHER_RUN, "that rank belongs to another job, attempt or run")                         \
-    X(OTHER_RANK, "the rank, the lane or the size of the world does not match")              \
-    X(TWICE, "that rank is already connected")
+/* name; reason that the rejected rank reports */
+#define NET_ANSWER_LIST(X)                                                                          \
+    X(WELCOME, "welcome")                                                                           \
+    X(FOREIGN, "the connecting program is no rank of libddp, or has another version or byte order") \
+    X(OTHER_RUN, "the two ranks belong to different jobs, attempts or runs")                        \
+    X(OTHER_RANK, "the two ranks disagree about rank, lane or world size")                          \
+    X(TWICE, "the two ranks are already connected")
 
 enum net_answer {
 #define X(name, words) NET_##name,
@@ -42,9 +42,9 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* Decode a hello of NET_HELLO bytes and return the answer to send. `mine` has this rank's nonce, run and world, and
- * this rank in `to`. Fill *out as far as the hello is valid. The caller checks whether it expects the rank and the
- * lane of the hello. */
+/* Decode a hello and return the answer to send. `mine` has this rank's nonce, run and world, and this rank in `to`.
+ * Fill *out up to the first wrong field. The caller checks whether it expects a connection from this rank and
+ * lane. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 
@@ -67,17 +67,17 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* The ports that the ranks of a job may listen on, for example "20000-20100". Pure. */
+/* The range of ports on which the ranks of a job listen, for example "20000-20100". Pure. */
 
 struct net_ports {
     int low, high; /* 0, 0: the kernel chooses */
 };
 
-/* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). DDP_ERR_ENV has the expected form. */
+/* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). The text of DDP_ERR_ENV describes the valid form. */
 ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_err *err);
 
-/* Return the port of try number `turn` of local rank `rank`. Return 0 if the kernel chooses the port, or -1 after all
- * ports were tried. Ranks begin at different ports, so that ranks rarely try the same port. */
+/* Return the port for try number `turn` of local rank `rank`. Return 0 if the kernel chooses the port, or -1 after
+ * all ports were tried. Ranks begin at different ports, so that ranks rarely try the same port. */
 int net_ports_try(const struct net_ports *ports, int rank, int turn);
 
 #endif

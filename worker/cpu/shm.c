@@ -1,9 +1,8 @@
 /* shm.c -- see shm.h.
  *
- * shm_open is not used, because its names stay in /dev/shm if all ranks are killed before they unlink them.
- * Descriptors are not sent through a Unix socket, because the socket would need a name or an inherited descriptor. An
- * inherited descriptor does not exist under torchrun or in a start by hand. /proc/<pid>/fd works wherever ranks may
- * watch each other, which the barrier needs anyway. */
+ * Ranks find the memory through /proc/<pid>/fd, which needs only the permission that the barrier needs to watch
+ * other ranks. shm_open would leave a name in /dev/shm if all ranks are killed before they unlink it. A Unix socket
+ * would need a name, or a descriptor that every launcher passes to its ranks; torchrun passes none. */
 #include "cpu/shm.h"
 
 #include "base/syscalls.h"
@@ -32,9 +31,9 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     return DDP_OK;
 }
 
-/* Set size, pages and seals of a new memory file. Without posix_fallocate each page would be allocated at first
- * touch, and a full memory control group would then kill the worker with SIGBUS. F_SEAL_SEAL makes the other seals
- * final. */
+/* Set size, pages and seals of a new memory file. Without posix_fallocate the first access to each page would
+ * allocate the page. The kernel would then kill the worker with SIGBUS when memory is short. F_SEAL_SEAL prevents
+ * later changes of the seals. */
 static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
 {
     if (ftruncate(fd, (off_t)bytes) != 0)
@@ -49,8 +48,8 @@ static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Create a segment. The descriptor is close-on-exec, because a program that a worker starts must not keep gradients
- * in memory. */
+/* Create a segment. The descriptor is close-on-exec. Otherwise a program that a worker starts would keep the memory
+ * allocated. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err)
 {
     *out = (struct segment){ .fd = -1 };
@@ -80,8 +79,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that the descriptor is the offered file with the size that every rank computes. The file must be sealed
- * against shrinking. This user must own the file, because another user could change it. */
+/* Check that the descriptor is the offered file and has the expected size and seals. This user must own the file,
+ * because another user could change it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -109,7 +108,7 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
     char path[64];
     *out = (struct segment){ .fd = -1 };
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", offer->pid, offer->fd);
-    /* O_NONBLOCK: if the descriptor is a pipe by now, opening it must not wait. */
+    /* O_NONBLOCK: the descriptor may be a pipe by now, and opening a pipe must not wait. */
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO,
@@ -130,8 +129,7 @@ void segment_hide(struct segment *segment)
     segment->fd = -1;
 }
 
-/* Unmap and close a segment. A segment with base NULL was never created or is already closed, so do nothing for
- * it. */
+/* Unmap and close a segment. Do nothing if it was never created or is already closed. */
 static void segment_close(struct segment *segment)
 {
     if (segment->base == NULL)
@@ -143,11 +141,12 @@ static void segment_close(struct segment *segment)
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* Bytes of a slot. SLOT_MOST stays in the second-level cache between two ranks. With many ranks on a host, all slots
- * together stay below SLOTS_TOTAL. */
+/* Bytes of a slot. A slot of SLOT_MOST bytes stays in the second-level cache between writing and reading. With many
+ * ranks on a host slots are smaller: all slots together have at most SLOTS_TOTAL bytes, unless SLOT_LEAST needs
+ * more. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
-/* Return the page's bytes, rounded up so that the slots after it begin at a page. */
+/* Return the page's bytes, rounded up so that the slots begin at a page boundary. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
@@ -182,9 +181,9 @@ const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank
     return &marks[marks[1].seq > marks[0].seq];
 }
 
-/* Claim the right to write the abort text. The order is claim, write, publish: a reader that sees abort_ready sees
- * the whole text. If the claiming rank dies before it publishes, the other ranks detect its death and return their
- * own text. */
+/* Claim the right to write the abort text. The claiming rank then writes the text and sets abort_ready, so no
+ * reader sees a half-written text. If that rank dies before it sets abort_ready, the other ranks detect its death
+ * and report that death instead. */
 bool shm_abort_claim(struct shm_control *control)
 {
     uint32_t nobody = 0;
@@ -199,8 +198,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* Return the error of the abort, or DDP_OK. Every barrier calls this function, so the normal case is one load. Limit
- * the length of the text, because another rank might not have written the NUL. */
+/* Return the error of the abort, or DDP_OK. Every barrier calls this function; without an abort it costs one load.
+ * Limit the length of the text, because the NUL may be missing. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -211,12 +210,12 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
 
-/* Bytes between two blocks. Each block begins at a page, and an empty page follows each block: blocks whose distance
- * is a power of two would compete for the same cache lines. */
+/* Bytes between two blocks. Each block begins at a page, and an empty page follows each block. Otherwise blocks
+ * whose sizes are powers of two would compete for the same cache lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* Set *number to the lowest free number. The number is equal on all ranks, because all ranks create and free regions
- * in the same order. */
+/* Set *number to the lowest free number. All ranks get the same number, because they create and free regions in the
+ * same order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -243,7 +242,7 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
     return *stride * (size_t)world;
 }
 
-/* Find the region of a block. There are only a few regions, so a linear search is fast enough. Compute no sum of
+/* Find the region of a block by linear search, because there are only a few regions. Compare without adding to
  * addresses, because a sum could overflow. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes)
 {
@@ -282,14 +281,14 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0 collects the cards of all ranks, numbers the hosts and creates the control page of its host. It publishes
- * the numbers and a description of the page in the store. On every other host the lowest rank creates the page and
- * publishes its description. So on one host a single message is enough. A rank that fails publishes the reason
- * instead, so that all ranks fail at once with the same text, and no rank has to time out. */
+/* Rank 0 collects the cards of all ranks, numbers the hosts and creates the control page of its host. Then rank 0
+ * publishes the hosts of all ranks and the place of its page in the store. On every other host the lowest rank
+ * creates the page and publishes its place. A rank that fails publishes the reason instead, so all ranks fail at
+ * once with the same text. */
 
 /* The message of rank 0 to all ranks. */
 struct hello {
-    struct segment_offer offer; /* the page of host 0 */
+    struct segment_offer offer; /* place of the page of host 0 */
     uint8_t nonce[SHM_NONCE];
     uint32_t hosts;
     uint16_t host_of[]; /* host of each rank */
@@ -302,7 +301,7 @@ static size_t hello_bytes(int world)
     return sizeof(struct hello) + (size_t)world * sizeof(uint16_t);
 }
 
-/* Format the key under which the first rank of `host` publishes its page. */
+/* Format the key of the page of `host`. */
 static void page_key(char key[32], int host)
 {
     snprintf(key, 32, "page/%d", host);
@@ -310,14 +309,15 @@ static void page_key(char key[32], int host)
 
 /* --- places of ranks ------------------------------------------------------------------------------------ */
 
-/* Return true if two ranks share a host. The boot id separates kernels even if every host is called "localhost". The
- * pid namespace separates containers, because /proc/<pid> and pidfds do not work between containers. */
+/* Return true if two ranks share a host. The boot id distinguishes kernels even if every host is called
+ * "localhost". The pid namespace distinguishes containers, because /proc/<pid> and pidfds do not work between
+ * containers. */
 static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
     return strcmp(a->boot_id, b->boot_id) == 0 && a->pid_namespace == b->pid_namespace;
 }
 
-/* Number the hosts in the order of their lowest ranks; first[h] is the lowest rank of host h. */
+/* Number the hosts in the order of their lowest ranks. Set first[h] to the lowest rank of host h. */
 static ddp_status number_hosts(const struct bootstrap_card *cards, int world, struct hello *hello, int *first,
                                struct ddp_err *err)
 {
@@ -336,8 +336,7 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
     return DDP_OK;
 }
 
-/* Return true if number_hosts could have given these numbers: each host's lowest rank has the next number. So each
- * host has a rank. */
+/* Return true if number_hosts could have made these numbers: the first rank of each new host has the next number. */
 static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
 {
     uint32_t seen = 0;
@@ -349,15 +348,16 @@ static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
     return seen == hosts;
 }
 
-/* Find this rank's host in the table. Check the table first, because everything else is computed from it. */
+/* Find this rank's host in the table. Check the table first, because its numbers are used as indices. */
 static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct meeting *out,
                              struct ddp_err *err)
 {
     size_t bytes = (size_t)b->world_size * sizeof(*out->host_of);
     if (hello->hosts > NET_HOSTS_MAX || !is_numbered(hello->host_of, b->world_size, hello->hosts))
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "the store's key %s/%s has a table of %u hosts that does not come from rank 0",
-                        b->prefix, all_hosts, hello->hosts);
+        return ddp_fail(
+            err, DDP_ERR_CORRUPT,
+            "the store's key %s/%s has an invalid table of %u hosts; another program may have written it",
+            b->prefix, all_hosts, hello->hosts);
     out->host_of = malloc(bytes);
     if (out->host_of == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", b->world_size);
@@ -377,8 +377,8 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
 
 /* --- the page ------------------------------------------------------------------------------------------- */
 
-/* Create this host's page. Write the pids before another rank can see the page, because from the first barrier every
- * rank watches the other ranks by their pids. If `cards` is NULL, read the pids from the store. */
+/* Create this host's page. Write the pids before another rank can see the page, because every rank watches the
+ * other ranks by their pids from the first barrier on. If `cards` is NULL, read the pids from the store. */
 static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards, struct meeting *m,
                             struct segment_offer *offer, struct ddp_err *err)
 {
@@ -399,7 +399,7 @@ static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_ca
     return status == DDP_OK ? segment_describe(&m->segment, offer, err) : status;
 }
 
-/* Create the page of a host other than host 0, on its first rank. */
+/* Create and publish the page of this host, which is not host 0; called on the host's first rank. */
 static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, struct ddp_err *err)
 {
     struct segment_offer offer;
@@ -414,8 +414,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* Find and map this host's page. Compute the page's size instead of receiving the size from a peer. If the page is
- * missing, its creator may have failed and removed the page. Then return the creator's error. */
+/* Map this host's page. Compute the page's size, because a size from a peer may be wrong. If the page cannot be
+ * opened, its creator may have failed and closed it; then return the creator's error from the store. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {
@@ -432,7 +432,7 @@ static ddp_status find_page(const struct bootstrap *b, const char *key, const st
 
 /* --- roles ---------------------------------------------------------------------------------------------- */
 
-/* Do rank 0's part. After each failure the other ranks get the reason. */
+/* Do rank 0's part. After a failure, publish the reason for the other ranks. */
 static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
                              struct hello *hello, struct meeting *m, struct ddp_err *err)
 {
@@ -465,7 +465,7 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
     return status;
 }
 
-/* Do the part of all other ranks. */
+/* Do the part of a rank other than 0. */
 static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, struct meeting *m,
                               struct ddp_err *err)
 {

@@ -79,7 +79,7 @@ struct nccl_comm {
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in [k % NCCL_FLIGHTS] */
 };
 
-/* --- nccl_watch.c: calls in progress; the caller holds `lock` --------------------------------------------- */
+/* --- nccl_watch.c: calls in progress; the caller holds `lock` ----------------------------------------- */
 
 /* Return true if there is room for one more call. */
 bool flight_has_room(const struct nccl_comm *n);
@@ -95,7 +95,7 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
 /* Return the oldest call in progress, or NULL. */
 const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
 
-/* --- nccl_watch.c: the watch ----------------------------------------------------------------------------- */
+/* --- nccl_watch.c: the watch -------------------------------------------------------------------------- */
 
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
 void watch_stop(struct nccl_comm *n);
@@ -113,7 +113,7 @@ ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
 /* Run a call of the cpu communicator. */
 ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
 
-/* --- nccl_join.c ------------------------------------------------------------------------------------------------ */
+/* --- nccl_join.c -------------------------------------------------------------------------------------- */
 
 /* Load NCCL from `path` ("" = the usual places). Return DDP_ERR_UNSUPPORTED if NCCL is missing or too old. */
 ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* --- one or several functions of NCCL --------------------------------------------------------------------- */
+/* --- one or several functions of NCCL ----------------------------------------------------------------- */
 
 /* Send and receive all moves of a call. NCCL needs a group only for more than one function. Close the group even
  * after an error. */
@@ -81,7 +81,7 @@ static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct d
     return status;
 }
 
-/* --- between two events ------------------------------------------------------------------------------------------- */
+/* --- between two events ------------------------------------------------------------------------------- */
 
 /* Make this backend's stream wait until the program's stream has reached the call. */
 static ddp_status come_after(struct nccl_comm *n, void *stream, struct ddp_err *err)
@@ -155,7 +155,7 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
     return status;
 }
 
-/* --- open and close ------------------------------------------------------------------------------------------------ */
+/* --- open and close ----------------------------------------------------------------------------------- */
 
 static void free_gpu(struct nccl_comm *n)
 {
@@ -304,7 +304,7 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
     return status;
 }
 
-/* --- calls --------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------- */
 
 /* Decide whether a call uses the device or the host. Return DDP_ERR_ARG if one buffer is on the device and the other
  * buffer on the host. */
@@ -418,7 +418,7 @@ static void nccl_give_up(struct comm *comm, struct ddp_err *err)
     n->cpu->ops->give_up(n->cpu, err);
 }
 
-/* --- memory -------------------------------------------------------------------------------------------------------- */
+/* --- memory ------------------------------------------------------------------------------------------- */
 
 static ddp_status nccl_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
 {

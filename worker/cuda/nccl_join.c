@@ -58,7 +58,7 @@ ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err 
     return status;
 }
 
-/* --- the environment of NCCL ------------------------------------------------------------------------------------- */
+/* --- the environment of NCCL -------------------------------------------------------------------------- */
 
 static bool has_address(const struct ifaddrs *i, const char *address)
 {
@@ -103,7 +103,7 @@ static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
     snprintf(n->iface, sizeof(n->iface), "%.60s", now != NULL ? now : "");
 }
 
-/* --- cards --------------------------------------------------------------------------------------------------------- */
+/* --- cards -------------------------------------------------------------------------------------------- */
 
 /* Return a number that is equal on one machine, even in containers with different host names. */
 static int32_t host_number(void)
@@ -143,7 +143,7 @@ static ddp_status compare_cards(struct nccl_comm *n, const struct comm_setup *se
     return status;
 }
 
-/* --- ids ----------------------------------------------------------------------------------------------------------- */
+/* --- ids ---------------------------------------------------------------------------------------------- */
 
 static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, const char *key, nccl_id *id,
                           struct ddp_err *err)
@@ -182,7 +182,7 @@ static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup,
     return status;
 }
 
-/* --- the communicator ----------------------------------------------------------------------------------------------- */
+/* --- the communicator --------------------------------------------------------------------------------- */
 
 /* Start the creation. If NCCL fails at once, the error has NCCL's text. Otherwise the watch thread (nccl_watch.c)
  * completes the creation. */

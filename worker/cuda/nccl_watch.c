@@ -103,7 +103,7 @@ bool flight_has_room(const struct nccl_comm *n)
     return n->begun - n->done < NCCL_FLIGHTS - 1;
 }
 
-/* --- the cpu communicator -------------------------------------------------------------------------------- */
+/* --- the cpu communicator ----------------------------------------------------------------------------- */
 
 ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err)
 {
@@ -113,11 +113,11 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
     return status;
 }
 
-/* --- the watch -------------------------------------------------------------------------------------------- */
+/* --- the watch ---------------------------------------------------------------------------------------- */
 
 enum { LOOK_MS = 50, SUSPECT_MS = 400 };
 
-/* --- failing ------------------------------------------------------------------------------------------------------ */
+/* --- failing ------------------------------------------------------------------------------------------ */
 
 /* Publish the reason and abort the communicator, without the lock: the state keeps all other threads out. Publish
  * first, because other ranks wait for the reason. */
@@ -169,7 +169,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
     pthread_cond_timedwait(&n->changed, &n->lock, &until);
 }
 
-/* --- search ------------------------------------------------------------------------------------------------------- */
+/* --- search ------------------------------------------------------------------------------------------- */
 
 /* Check the peers, unless a call of the cpu communicator is running, because such a call checks the peers too. */
 static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
@@ -247,7 +247,7 @@ static void watch_look(struct nccl_comm *n)
         watch_fault(n, &err);
 }
 
-/* --- the thread --------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------- */
 
 /* Return true if there is something to watch. A communicator that has failed needs no watch. */
 static bool has_work(const struct nccl_comm *n)

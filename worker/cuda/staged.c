@@ -87,7 +87,7 @@ static char *slot_out(const struct staged *s, size_t k)
     return slot_in(s, k) + SLOT;
 }
 
-/* --- open and close ------------------------------------------------------------------------------------------------ */
+/* --- open and close ----------------------------------------------------------------------------------- */
 
 /* Free the communicator, even if open failed halfway. No other function frees it. */
 static void staged_close(struct comm *comm)
@@ -183,7 +183,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
     return status;
 }
 
-/* --- calls --------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------- */
 
 /* Copy rows. CUDA rejects rows that are farther apart than PITCH_MOST, so copy such rows one by one. */
 static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, const char *from,
@@ -316,7 +316,7 @@ static ddp_status staged_run(struct comm *comm, const struct call *call, struct 
     return device ? run_device(s, call, err) : s->cpu->ops->run(s->cpu, call, err);
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------------------ */
+/* --- the rest ----------------------------------------------------------------------------------------- */
 
 static ddp_status staged_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
 {
@@ -374,7 +374,7 @@ const struct comm_ops staged_comm_ops = {
     .settle = staged_settle,
 };
 
-/* --- the one function that libddp_cuda exports ------------------------------------------------------------- */
+/* --- the one function that libddp_cuda exports -------------------------------------------------------- */
 
 /* libddp opens libddp_cuda at run time and looks up only ddp_cuda_entry(). */
 

@@ -19,7 +19,7 @@ static ddp_status unknown(ddp_dtype dtype, struct ddp_err *err)
                     ddp_dtype_name(dtype));
 }
 
-/* --- one loop for each type ----------------------------------------------------------------------------- */
+/* --- one loop for each type --------------------------------------------------------------------------- */
 
 static void widen_f16(const uint16_t *restrict from, float *restrict to, size_t n)
 {
@@ -97,7 +97,7 @@ int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size
     return multiply(to, factor, n) | !isfinite(factor);
 }
 
-/* --- the scale ------------------------------------------------------------------------------------------- */
+/* --- the scale ---------------------------------------------------------------------------------------- */
 
 enum scaler_call { UNSCALED, STEP, UPDATE };
 
@@ -183,8 +183,7 @@ ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* --- the scale in checkpoints
- * ---------------------------------------------------------------------------------------- */
+/* --- the scale in checkpoints ------------------------------------------------------------------------- */
 
 void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
 {

@@ -39,7 +39,7 @@ void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t cou
 void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, size_t world,
                  const void *const partials[], size_t n, void *out);
 
-/* --- values.c: arithmetic on one rank's gradients before and after they are combined --------------------------- */
+/* --- values.c: arithmetic on one rank's gradients before and after they are combined ------------------ */
 
 /* Factors are double and each value is rounded once. As a float, 1/3 would be wrong in the eighth digit. 0 stays 0,
  * because the gaps between gradients must stay zero. */

@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- options --------------------------------------------------------------------------------------------- */
+/* --- options ------------------------------------------------------------------------------------------ */
 
 /* Options that must be equal on all ranks. Each row: name, value as a number */
 #define REDUCER_COMPARED(X)                               \
@@ -173,7 +173,7 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
     return DDP_OK;
 }
 
-/* --- models of all ranks --------------------------------------------------------------------------------- */
+/* --- models of all ranks ------------------------------------------------------------------------------ */
 
 struct summary {
     int64_t counts[MODEL_LISTS];
@@ -391,7 +391,7 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
     return find_and_name(group, model, &root);
 }
 
-/* --- optimisers of all ranks ----------------------------------------------------------------------------- */
+/* --- optimisers of all ranks -------------------------------------------------------------------------- */
 
 /* A rank with another learning rate would update its share with that rate. No other rank could detect the mistake,
  * because the parameters stay equal. So gather the numbers of all ranks once. Then all ranks find the same
@@ -463,7 +463,7 @@ ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim)
     return status;
 }
 
-/* --- parameters with weight decay ------------------------------------------------------------------------------- */
+/* --- parameters with weight decay --------------------------------------------------------------------- */
 
 /* Compare the decay flags of all ranks. `all` has n flags of each rank. */
 static ddp_status compare_decay(const unsigned char *all, size_t world, const ddp_param *params, size_t n,

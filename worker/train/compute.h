@@ -121,7 +121,7 @@ struct compute_ops {
 
     void (*add)(struct compute *c, float *left, const float *right, size_t n); /* left += right */
 
-    /* --- only on a device; NULL on the CPU -------------------------------------------------------------------- */
+    /* --- only on a device; NULL on the CPU ---------------------------------------------------------------- */
 
     void *(*stream)(struct compute *c); /* returns the stream of all work */
 

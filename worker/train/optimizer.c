@@ -18,7 +18,7 @@
  * queues the work. With fp16 the host waits for the norm once per step, because the norm decides whether the
  * optimizer makes the step. */
 
-/* --- opening ----------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------ */
 
 /* Return true if every rank has only its share of the state. */
 static bool is_shared_out(const struct optimizer *o)
@@ -93,7 +93,7 @@ static void optimizer_device_close(struct optimizer *o)
     }
 }
 
-/* --- one step ---------------------------------------------------------------------------------------- */
+/* --- one step ----------------------------------------------------------------------------------------- */
 
 static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
 {
@@ -153,7 +153,7 @@ static ddp_status optimizer_device_made(struct optimizer *o, struct ddp_err *err
     return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
 }
 
-/* --- checkpoints ------------------------------------------------------------------------------------- */
+/* --- checkpoints -------------------------------------------------------------------------------------- */
 
 /* Copy the masters of all parameters to the host, one after the other. */
 static ddp_status fetch_masters(struct optimizer *o, float *flat, struct ddp_err *err)
@@ -206,7 +206,7 @@ static ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *
     return status;
 }
 
-/* --- weights and 16 bits ----------------------------------------------------------------------------------------- */
+/* --- weights and 16 bits ------------------------------------------------------------------------------ */
 
 static bool is_rounded(const struct optimizer *o)
 {
@@ -267,7 +267,7 @@ static ddp_status round_model(struct optimizer *o, const float *from, struct ddp
     return status;
 }
 
-/* --- opening ----------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------ */
 
 static size_t largest(const struct model_tensors *t)
 {
@@ -427,7 +427,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
     return status;
 }
 
-/* --- one step ---------------------------------------------------------------------------------------- */
+/* --- one step ----------------------------------------------------------------------------------------- */
 
 /* Send rank 0's buffers, which are one array, also on a device. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx)
@@ -583,7 +583,7 @@ ddp_optim *optimizer_rule(struct optimizer *o)
     return o->zero1 != NULL ? ddp_zero1_optim(o->zero1) : &o->optim;
 }
 
-/* --- checkpoints ------------------------------------------------------------------------------------- */
+/* --- checkpoints -------------------------------------------------------------------------------------- */
 
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
 {

@@ -113,7 +113,7 @@ struct shares {
     ddp_work *last; /* the last call; calls run one after the other */
 };
 
-/* --- open and close ----------------------------------------------------------------------------------------------- */
+/* --- open and close ----------------------------------------------------------------------------------- */
 
 static const struct compute_ops *ops(const struct shares *s)
 {
@@ -201,7 +201,7 @@ float *shares_grad(const struct shares *s, size_t i)
     return s->grads + s->plan.at[i];
 }
 
-/* --- sums over the ranks ------------------------------------------------------------------------------------------ */
+/* --- sums over the ranks ------------------------------------------------------------------------------ */
 
 /* Keep the last call. Calls of one group run one after the other, so waiting for the last call waits for all
  * calls. */
@@ -304,7 +304,7 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
     return status;
 }
 
-/* --- norm and update ---------------------------------------------------------------------------------------------- */
+/* --- norm and update ---------------------------------------------------------------------------------- */
 
 /* Compute the norm. One rank computes each leaf, and the leaf is zero on all other ranks, so the sum over the ranks
  * is exact in any order. */
@@ -370,7 +370,7 @@ ddp_status shares_send(struct shares *s, struct ddp_err *err)
     return status == DDP_OK ? follow(&s->last, err) : library(status, err);
 }
 
-/* --- checkpoints --------------------------------------------------------------------------------------------------- */
+/* --- checkpoints -------------------------------------------------------------------------------------- */
 
 /* Copy a bucket from the device's room to its parameters' places on the host. */
 static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, float *flat, struct ddp_err *err)

@@ -150,7 +150,7 @@ Test(net_wire, any_difference_names_both_calls_the_lower_rank_first)
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
     memset(theirs, 'x', sizeof(theirs));
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
-    cr_assert(strstr(err.msg, "something that is not a call") != NULL, "%s", err.msg);
+    cr_assert(strstr(err.msg, "another host sent no valid call") != NULL, "%s", err.msg);
 }
 
 /* --- reasons -------------------------------------------------------------------------------------------- */

@@ -115,8 +115,7 @@ KERNEL(norm_join, norm)
         learn(&a, c, mean, squares, count);
 }
 
-/* --- value by value: a thread takes a pack, which may reach into the next channel
- * ------------------------------------------------ */
+/* --- value by value: a thread takes a pack, which may reach into the next channel --------------------- */
 
 struct in_channel {
     int channel, at;
@@ -170,7 +169,7 @@ KERNEL(norm_apply, norm)
     pack_to_within((value *)a.y, at, n, x);
 }
 
-/* --- backward ----------------------------------------------------------------------------------------------------------------------- */
+/* --- backward ----------------------------------------------------------------------------------------- */
 
 KERNEL(norm_sums, norm)
 {

@@ -67,7 +67,7 @@ ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err)
                         &c->lt, err);
 }
 
-/* --- kernels ------------------------------------------------------------------------------------------------------------ */
+/* --- kernels ------------------------------------------------------------------------------------------ */
 
 enum { PATH_ROOM = 4352, KERNELS_MOST = 1 << 28 };
 
@@ -141,8 +141,7 @@ const char *const cuda_kernel_names[] = {
 #undef X
 };
 
-/* --- errors
- * --------------------------------------------------------------------------------------------------------------- */
+/* --- errors ------------------------------------------------------------------------------------------- */
 
 void cuda_failed(struct cuda *c, ddp_status status, const struct ddp_err *err)
 {
@@ -177,7 +176,7 @@ ddp_status cuda_end(struct compute *base, struct ddp_err *err)
     return err->code;
 }
 
-/* --- calls and memory ------------------------------------------------------------------------------------------------------ */
+/* --- calls and memory --------------------------------------------------------------------------------- */
 
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args)
 {

@@ -3,7 +3,7 @@
 
 enum { STRIPS = 64 };
 
-/* --- embedding ------------------------------------------------------------------------------------------------------------ */
+/* --- embedding ---------------------------------------------------------------------------------------- */
 
 static void start_embedding_forward(struct compute *base, void *y, const struct model_batch *batch,
                                     const void *tokens, const void *places, size_t n)
@@ -23,7 +23,7 @@ static void start_embedding_backward(struct compute *base, float *dtokens, float
     cuda_launch(c, KERNEL_embedding_backward_places, cuda_by_elements(max_length * n), 1, &places);
 }
 
-/* --- sums over rows --------------------------------------------------------------------------------------------------------- */
+/* --- sums over rows ----------------------------------------------------------------------------------- */
 
 void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride)
 {
@@ -41,7 +41,7 @@ static void column_sums(struct cuda *c, float *to, const void *dy, size_t rows, 
     cuda_join_sums(c, to, args.part, n, strips, stride);
 }
 
-/* --- layer norm ------------------------------------------------------------------------------------------------------------ */
+/* --- layer norm --------------------------------------------------------------------------------------- */
 
 static void start_layer_norm_forward(struct compute *base, void *y, float *mean, float *scale, const void *x,
                                      const void *weight, const void *bias, size_t rows, size_t n)
@@ -68,8 +68,7 @@ static void start_layer_norm_backward(struct compute *base, void *dx, float *dwe
     cuda_launch(c, KERNEL_layer_norm_backward, cuda_by_rows(rows), 1, &args);
 }
 
-/* --- linear: a row here is a column in BLAS
- * ---------------------------------------------------------------------------- */
+/* --- linear: a row here is a column in BLAS ----------------------------------------------------------- */
 
 static void start_linear_forward(struct compute *base, void *y, const void *before, const void *x,
                                  const void *weight, const void *bias, struct linear l)
@@ -120,7 +119,7 @@ static void start_linear_backward_input(struct compute *base, void *dx, const vo
     cuda_gemm(cuda_of(base), &g, weight, dy, NULL, NULL, dx);
 }
 
-/* --- attention -------------------------------------------------------------------------------------------------------------- */
+/* --- attention ---------------------------------------------------------------------------------------- */
 
 /* Return true if tensor cores can be used. Tensor cores need 16-bit values and rows of whole packs. */
 static bool in_tiles(const struct cuda *c, const struct attention *a)
@@ -174,7 +173,7 @@ static void attend_backward(struct compute *base, void *dqkv, const void *dy, co
                 tiled ? tiles : rows, 1, &args);
 }
 
-/* --- activations ------------------------------------------------------------------------------------------------------------ */
+/* --- activations -------------------------------------------------------------------------------------- */
 
 static void start_gelu(struct compute *base, void *y, const void *x, size_t n)
 {
@@ -218,7 +217,7 @@ static void activation_backward(struct compute *base, const struct activation *f
                 activation_blocks(cuda_of(base), f, rows, args.n), 1, &args);
 }
 
-/* --- losses ----------------------------------------------------------------------------------------------------------------- */
+/* --- losses ------------------------------------------------------------------------------------------- */
 
 /* Add losses and hits to total[0] and total[1]. */
 static void losses(struct cuda *c, void *z, const struct model_batch *batch, size_t classes, bool gradient,

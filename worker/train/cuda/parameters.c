@@ -71,7 +71,7 @@ static void wait_quietly(struct compute *base)
     c->gpu.call.stream_sync(c->stream);
 }
 
-/* --- weights of 16 bits, which the host narrows and widens ------------------------------------------------------------- */
+/* --- weights of 16 bits, which the host narrows and widens -------------------------------------------- */
 
 static ddp_dtype type_of(const struct cuda *c)
 {
@@ -112,8 +112,7 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
     return status;
 }
 
-/* --- the host's values
- * ---------------------------------------------------------------------------------------------------- */
+/* --- the host's values -------------------------------------------------------------------------------- */
 
 /* Send the values and wait, because the host may overwrite its memory afterwards. */
 static ddp_status send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
@@ -143,7 +142,7 @@ static ddp_status copy(struct compute *base, float *to, const float *from, size_
     return wait(cuda_of(base), err);
 }
 
-/* --- updates ------------------------------------------------------------------------------------------------------------------ */
+/* --- updates ------------------------------------------------------------------------------------------ */
 
 /* Return where join_squares writes the norm: after the totals. */
 static float *norm_slot(struct cuda *c)
@@ -237,8 +236,7 @@ static void update(struct compute *base, const ddp_optim *o, const struct comput
     cuda_launch(c, KERNEL_update_adam, cuda_by_elements(u->n), 1, &args);
 }
 
-/* --- results for the host
- * ----------------------------------------------------------------------------------------------------- */
+/* --- results for the host ----------------------------------------------------------------------------- */
 
 /* Add the results that have not been read. */
 static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)

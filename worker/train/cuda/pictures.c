@@ -25,7 +25,7 @@ static bool conv_fits(struct cuda *c, const struct conv *conv)
            fits(c, conv->in * conv->out, conv->kernel);
 }
 
-/* --- convolution ----------------------------------------------------------------------------------------- */
+/* --- convolution -------------------------------------------------------------------------------------- */
 
 /* A convolution is a product of cuBLASLt: the columns of a picture (kernels.h) times the weight. Columns are kernel x
  * kernel times as large as the pictures, so a kernel makes the columns of a group of pictures at a time. The products
@@ -165,8 +165,7 @@ static void conv_back_params(struct compute *base, const struct conv *conv, floa
     cuda_join_sums(c, dweight, part, n, parts, apart);
 }
 
-/* --- batch normalization
- * ---------------------------------------------------------------------------------------------------- */
+/* --- batch normalization ------------------------------------------------------------------------------ */
 
 enum { STRIPS = 64, LEAST = 2048 };
 
@@ -265,8 +264,7 @@ static void norm_gradient(struct compute *base, const struct batch_norm *n, void
     by_values(base, KERNEL_norm_gradient, &args);
 }
 
-/* --- shortcut and pool
- * ------------------------------------------------------------------------------------------------------ */
+/* --- shortcut and pool -------------------------------------------------------------------------------- */
 
 static struct shortcut_args shortcut_of(const struct shortcut *s, void *to, const void *from)
 {

@@ -55,7 +55,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* --- frames of zeros around pictures ------------------------------------------------------------------------- */
+/* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
 /* Layout of channels of side x side numbers in zeros. `before` lines and columns of zeros come first. After the
  * picture there are at least as many zeros as a tap can reach. The whole is divided into stride x stride planes of
@@ -115,7 +115,7 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
     }
 }
 
-/* --- sums over framed pictures ------------------------------------------------------------------------- */
+/* --- sums over framed pictures ------------------------------------------------------------------------ */
 
 /* `lines` x `columns` results for each of `outs` channels, at lines first, first + stride ... of a picture of
  * `side`. */
@@ -185,7 +185,7 @@ static void pack(const struct sums *s, real *to, const struct weights *w)
     }
 }
 
-/* --- forward ------------------------------------------------------------------------------------------------- */
+/* --- forward ------------------------------------------------------------------------------------------ */
 
 static struct frame frame_of_x(const struct conv *c)
 {
@@ -240,7 +240,7 @@ void conv_forward(const struct conv *c, real *y, const real *x, const real *weig
     }
 }
 
-/* --- the gradient of x ---------------------------------------------------------------------------------------- */
+/* --- the gradient of x -------------------------------------------------------------------------------- */
 
 /* The lines (or columns) of x that taps phase, phase + stride ... see: line first + i * stride. Tap phase + u *
  * stride of these sees line start + i - u of dy. */
@@ -326,7 +326,7 @@ void conv_backward_input(const struct conv *c, real *dx, const real *dy, const r
     }
 }
 
-/* --- the gradient of the weight ------------------------------------------------------------------------------- */
+/* --- the gradient of the weight ----------------------------------------------------------------------- */
 
 /* Return the side of x with its zeros. The channels of a pixel are adjacent. */
 static size_t framed_side(const struct conv *c)
@@ -396,7 +396,7 @@ size_t conv_columns(const struct conv *c)
     return larger(larger(forward_columns(c), input_columns(c)), weight_columns(c));
 }
 
-/* --- pool ------------------------------------------------------------------------------------------------- */
+/* --- pool --------------------------------------------------------------------------------------------- */
 
 void pool_forward(real *y, const real *x, size_t planes, size_t n)
 {

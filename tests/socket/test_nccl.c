@@ -309,7 +309,7 @@ static void versions_differ(struct rank *me)
 Test(nccl, different_versions_are_named, .timeout = 120)
 {
     expect_init(2, versions_differ, DDP_ERR_MISMATCH, "rank 0 has loaded NCCL 2.28.9",
-                "but rank 1 NCCL 2.27.3");
+                "but rank 1 has loaded NCCL 2.27.3");
 }
 
 static void one_gpu(struct rank *me)
@@ -371,7 +371,7 @@ static void no_device(struct rank *me)
     pretend_gpu();
     setenv("FAKE_CUDA_DEVICES", "0", 1);
     rank_expect(me, ddp_init_from_env(&options, &ctx) == DDP_ERR_UNSUPPORTED, "a device?");
-    rank_expect(me, strstr(ddp_last_error(), "the driver shows none to this process") != NULL, "%s",
+    rank_expect(me, strstr(ddp_last_error(), "the driver shows no GPU to this process") != NULL, "%s",
                 ddp_last_error());
     setenv("FAKE_CUDA_DRIVER", "0", 1);
     rank_expect(me, ddp_init_from_env(&options, &ctx) == DDP_ERR_UNSUPPORTED, "a driver?");

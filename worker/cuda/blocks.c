@@ -1,5 +1,5 @@
-/* blocks.c -- see blocks.h. A block exists on all ranks or on none, so the ranks exchange their results through a
- * call of the cpu communicator. */
+/* blocks.c -- see blocks.h. A block exists on all ranks or on no rank, so the ranks exchange the status of each
+ * allocation through the cpu communicator. */
 #include "cuda/blocks.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static void *blocks_get(struct blocks *blocks, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* Combine the results of all ranks. If memory is short on one rank, the call fails on all ranks, and the job may
+/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks, and the job may
  * continue. */
 static ddp_status blocks_vote(const struct blocks *blocks, size_t bytes, struct ddp_err *err)
 {
@@ -69,7 +69,7 @@ ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct 
     return status;
 }
 
-/* Free a block. cudaFree waits for all work on the device, so no running kernel loses its memory. */
+/* Free a block; collective. cudaFree first waits for all work on the device, so no running kernel uses the block. */
 ddp_status blocks_free(struct blocks *blocks, void *memory, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_BARRIER };

@@ -1,5 +1,5 @@
-/* compute_abi.h -- declarations of cuBLASLt functions, for the reason in nccl_abi.h. The file has only functions that
- * are the same in CUDA 11, 12 and 13. Pure. */
+/* compute_abi.h -- declarations of cuBLASLt functions, so that libddp_cuda builds without NVIDIA's headers. All
+ * functions here are the same in CUDA 11, 12 and 13. Pure. */
 #ifndef CUDA_COMPUTE_ABI_H
 #define CUDA_COMPUTE_ABI_H
 
@@ -28,7 +28,7 @@ typedef struct {
 } lt_choice;
 #endif
 
-/* name here, name in cuBLASLt, value */
+/* our name, name in cuBLASLt, value */
 #define CUBLASLT_VALUE_LIST(X)                                            \
     X(LT_SUCCESS, CUBLAS_STATUS_SUCCESS, 0)                               \
     X(LT_NOT_SUPPORTED, CUBLAS_STATUS_NOT_SUPPORTED, 15)                  \
@@ -58,7 +58,7 @@ enum lt_values {
 #undef X
 };
 
-/* member, symbol, result, parameters; all are required */
+/* member, symbol, result, parameters; all functions are required */
 #define CUBLASLT_FUNCTION_LIST(X)                                                                            \
     X(create, cublasLtCreate, lt_status, (lt_handle * out))                                                  \
     X(destroy, cublasLtDestroy, lt_status, (lt_handle handle))                                               \
@@ -83,8 +83,8 @@ enum lt_values {
        lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, void *d, lt_layout d_layout, \
        const lt_algorithm *algorithm, void *workspace, size_t bytes, struct CUstream_st *stream))
 
-/* Declarations of functions of the CUDA driver (libcuda). Kernels are loaded and started through the driver, because
- * not all versions of the runtime can load and start kernels. Pure. */
+/* Declarations of functions of the CUDA driver (libcuda). The driver loads and starts kernels, because some
+ * versions of the runtime cannot load kernels from a file. Pure. */
 
 struct CUmod_st;
 struct CUfunc_st;
@@ -95,7 +95,7 @@ struct CUstream_st;
 typedef unsigned driver_result; /* 0 = success */
 #endif
 
-/* member, symbol, result, parameters; all are required */
+/* member, symbol, result, parameters; all functions are required */
 #define DRIVER_FUNCTION_LIST(X)                                                                     \
     X(device, cuDeviceGet, driver_result, (int *device, int ordinal))                               \
     X(device_name, cuDeviceGetName, driver_result, (char *name, int room, int device))              \

@@ -1,5 +1,5 @@
-/* cudart_abi.h -- declarations of CUDA runtime functions, for the reason in nccl_abi.h. The file has only functions
- * that are the same in CUDA 11, 12 and 13. Pure. */
+/* cudart_abi.h -- declarations of CUDA runtime functions, so that libddp_cuda builds without NVIDIA's headers. All
+ * functions here are the same in CUDA 11, 12 and 13. Pure. */
 #ifndef CUDA_CUDART_ABI_H
 #define CUDA_CUDART_ABI_H
 
@@ -12,7 +12,7 @@ struct CUevent_st;
 #define CUDART_ABI_TYPES
 typedef unsigned cuda_error;
 typedef unsigned cuda_copy;
-/* This struct is longer than the struct of any version, because later versions append members. */
+/* Longer than this struct in any CUDA version, because later versions append members. */
 typedef struct {
     unsigned type;
     int device;
@@ -31,12 +31,12 @@ enum cuda_errors {
 
 enum cuda_memory { CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2, CUDA_MEMORY_MANAGED = 3 };
 enum cuda_flags {
-    CUDA_COPY_DEFAULT = 4,        /* the runtime finds the direction from the addresses */
-    CUDA_STREAM_NON_BLOCKING = 1, /* the stream and stream 0 do not wait for each other */
+    CUDA_COPY_DEFAULT = 4,        /* the runtime derives the direction from the addresses */
+    CUDA_STREAM_NON_BLOCKING = 1, /* no implicit order between this stream and stream 0 */
     CUDA_EVENT_NO_TIMING = 2,
 };
 
-/* member, symbol, result, parameters; all are required */
+/* member, symbol, result, parameters; all functions are required */
 #define CUDART_FUNCTION_LIST(X)                                                                            \
     X(runtime_version, cudaRuntimeGetVersion, cuda_error, (int *version))                                  \
     X(driver_version, cudaDriverGetVersion, cuda_error, (int *version))                                    \

@@ -1,21 +1,21 @@
 /* gpu.c -- see gpu.h.
  *
- * A runtime that is newer than the driver does not work, but an older runtime may be installed too. So gpu_open tries
- * all places until a runtime accepts the driver. */
+ * A CUDA runtime that is newer than the driver does not work, but an older runtime may also be installed. So
+ * gpu_open tries all places until a runtime works with the driver. */
 #include "cuda/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Report that a library was not found. `why` is the loader's message for the first place: the file there may be
- * damaged or lack a library, while files in the other places usually do not exist. */
+/* Report that a library was not found. `why` is the loader's message for the first place. That file may be damaged,
+ * or another library that it needs may be missing. */
 
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "cannot find %s: tried %s (loader: %.200s). %s; if the library is elsewhere, set %s=FILE",
+                    "cannot find %s: tried %s (loader: %.200s); %s; if the library is elsewhere, set %s=FILE",
                     kind->what, tried, why, kind->install, kind->variable);
 }
 
@@ -25,8 +25,8 @@ static ddp_status open_given(const struct lib_kind *kind, const char *given, voi
     *handle = dlopen(given, RTLD_NOW | RTLD_LOCAL);
     if (*handle != NULL)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s: %s=%.300s cannot be loaded: %.300s", kind->what,
-                    kind->variable, given, dlerror());
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s: cannot load %s=%.300s: %.300s", kind->what, kind->variable,
+                    given, dlerror());
 }
 
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
@@ -58,7 +58,7 @@ ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct l
         void *found = dlsym(handle, symbols[i].name);
         if (found == NULL && symbols[i].needed)
             return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                            "this %s has no function %s: the file is too old, or another library", kind->what,
+                            "%s: no function %s: the file is too old, or is another library", kind->what,
                             symbols[i].name);
         memcpy((char *)table + symbols[i].at, &found, sizeof(found));
     }
@@ -76,7 +76,7 @@ static const char *const places[] = { "libcudart.so.13",
 
 static const struct lib_kind kind = {
     "the CUDA runtime (libcudart)", "DDP_CUDART_LIBRARY", places,
-    "Install the CUDA toolkit, or `pip install nvidia-cuda-runtime`: its file is "
+    "install the CUDA toolkit, or `pip install nvidia-cuda-runtime`: its file is "
     "site-packages/nvidia/cu13/lib/libcudart.so.13 (for CUDA 12: nvidia-cuda-runtime-cu12, "
     "cuda_runtime/lib/libcudart.so.12)"
 };
@@ -89,7 +89,7 @@ static const struct lib_symbol symbols[] = {
 
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)
 {
-    gpu->call.last_error(); /* clear the error, because CUDA would report it as the program's next error */
+    gpu->call.last_error(); /* clear the error for the program's next CUDA call */
     return ddp_fail(err, error == CUDA_NO_MEMORY ? DDP_ERR_NOMEM : DDP_ERR_CUDA, "%s: %.60s (%.200s)", doing,
                     gpu->call.error_name(error), gpu->call.error_string(error));
 }
@@ -99,7 +99,7 @@ ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing,
     return error == CUDA_SUCCESS_ ? DDP_OK : gpu_fail(gpu, error, doing, err);
 }
 
-/* Report why no device can be used. CUDA reports version 0 if there is no driver. */
+/* Report why no device can be used. CUDA reports driver version 0 if there is no driver. */
 static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_err *err)
 {
     int driver = 0, runtime = 0;
@@ -115,9 +115,9 @@ static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_
                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == CUDA_SUCCESS_ || error == CUDA_NO_DEVICE)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "no GPU can be used: the driver shows none to this process; `nvidia-smi -L` lists "
+                        "no GPU can be used: the driver shows no GPU to this process; `nvidia-smi -L` lists "
                         "the GPUs of the "
-                        "machine, and CUDA_VISIBLE_DEVICES may hide some");
+                        "machine, and CUDA_VISIBLE_DEVICES may hide GPUs");
     gpu_fail(gpu, error, "cannot read the number of GPUs", err);
     return err->code = DDP_ERR_UNSUPPORTED;
 }
@@ -135,8 +135,8 @@ static ddp_status try_place(struct gpu *gpu, const char *path, size_t *place, in
     return *error == CUDA_SUCCESS_ && *count > 0 ? DDP_OK : no_device(gpu, *error, err);
 }
 
-/* Load the runtime and find the devices. If no runtime works, report the error of the first place, because the user
- * more likely has a runtime there. */
+/* Load the runtime and count the devices. If no runtime works, report the error of the first place, where a runtime
+ * is usually installed. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err)
 {
     struct ddp_err first = { 0 };
@@ -182,8 +182,8 @@ cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
     return error;
 }
 
-/* Return true if `at` is in device memory. Old runtimes report an error for memory that they do not know. Clear this
- * error, because CUDA would report it as the program's next error. */
+/* Return true if `at` is in device memory. Old runtimes report an error for unknown memory. Clear this error,
+ * because the program's next CUDA call would report it. */
 bool gpu_owns(const struct gpu *gpu, const void *at)
 {
     cuda_pointer found = { 0 };
@@ -196,8 +196,8 @@ bool gpu_owns(const struct gpu *gpu, const void *at)
     return found.type == CUDA_MEMORY_DEVICE || found.type == CUDA_MEMORY_MANAGED;
 }
 
-/* Allocate and zero device memory. The zeroing uses stream 0. Wait for it, because the program may use the memory on
- * any stream. */
+/* Allocate device memory and zero it on stream 0. Wait for the zeros, because the program may use the memory on any
+ * stream. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err)
 {
     cuda_error error = gpu->call.set_device(gpu->device); /* each thread has its own current device */

@@ -1,4 +1,4 @@
-/* gpu.h -- loads NVIDIA's libraries if they exist, and wraps the CUDA runtime and one device for collectives. */
+/* gpu.h -- loads NVIDIA's libraries at run time, and wraps the functions of the CUDA runtime for one device. */
 #ifndef WORKER_CUDA_GPU_H
 #define WORKER_CUDA_GPU_H
 
@@ -8,27 +8,28 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A library of NVIDIA, and how a user can install it. */
+/* An NVIDIA library, and how a user installs it. */
 struct lib_kind {
     const char *what;          /* "NCCL" */
-    const char *variable;      /* environment variable that names the library's file */
-    const char *const *places; /* file names in the order of the search; NULL ends the list */
+    const char *variable;      /* environment variable with the path of the library */
+    const char *const *places; /* file names in the order of the search, ended by NULL */
     const char *install;       /* instructions for the user */
 };
 
 struct lib_symbol {
     const char *name;
     bool needed;
-    size_t at; /* offset of the function's pointer in the table */
+    size_t at; /* offset of the function pointer in the table */
 };
 
-/* Load a library. `given` is the value of the library's variable. If `given` is "", search the places, beginning with
- * number *place. Then *place becomes the place where the library was found. The caller owns *handle, for dlclose.
- * DDP_ERR_UNSUPPORTED lists the places and explains the installation. */
+/* Load a library. `given` is the value of kind->variable. If `given` is "", try the places from number *place on,
+ * and set *place to the place of the library. The caller owns *handle, for dlclose. The text of DDP_ERR_UNSUPPORTED
+ * lists the places and the installation. */
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
                     struct ddp_err *err);
 
-/* Fill in the pointers of `table`. DDP_ERR_UNSUPPORTED names the first missing function. */
+/* Look up the functions of `symbols` and store their addresses in `table`. DDP_ERR_UNSUPPORTED names the first
+ * missing function. */
 ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct lib_symbol *symbols, size_t n,
                        void *table, struct ddp_err *err);
 
@@ -42,29 +43,28 @@ struct cudart {
 };
 
 struct gpu {
-    void *handle; /* from dlopen; never closed, because the runtime has state of the whole process */
+    void *handle; /* from dlopen; never closed, because the runtime has state for the whole process */
     struct cudart call;
     int device;      /* number of the device; -1 before gpu_use */
     char bus_id[32]; /* "0000:81:00.0" */
 };
 
-/* Load the runtime from `path` ("" = the usual places). *count is the number of devices that this process may use.
- * DDP_ERR_UNSUPPORTED means that there is no library, no driver, or no device. The text has the reason and the
- * remedy. */
+/* Load the runtime from `path` ("" = the usual places). Set *count to the number of devices that this process may
+ * use. Return DDP_ERR_UNSUPPORTED, with reason and remedy, if there is no runtime, no driver or no device. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err);
 
-/* Select a device for this thread. `count` is gpu_open's, for the text of an error. */
+/* Select a device for this thread. `count` is the count from gpu_open, for the error text. */
 ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err);
 
-/* Format "cannot select the GPU: cudaErrorNoDevice (no CUDA-capable device is detected)". `doing` is the part before
- * the colon. */
+/* Report a CUDA error: "cannot select the GPU: cudaErrorNoDevice (no CUDA-capable device is detected)". `doing` is
+ * the part before the colon. */
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
 /* Return DDP_OK if there is no error. Otherwise call gpu_fail. */
 ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
-/* Return CUDA_SUCCESS_ if the event has occurred. Clear the error CUDA_NOT_READY, because CUDA would report it as the
- * program's next error. */
+/* Return CUDA_SUCCESS_ if the event has occurred, and CUDA_NOT_READY if not. Clear CUDA_NOT_READY in the runtime,
+ * because the program's next CUDA call would report it as an error. */
 cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event);
 
 /* Return true if `at` is in the memory of a device. Return false for NULL and for memory unknown to CUDA. */

@@ -1,20 +1,20 @@
 /* nccl.h -- private to the files of the NCCL backend:
  *
- *     nccl_comm.c     opening and closing, the choice between NCCL and the cpu communicator for each call, memory
+ *     nccl_comm.c     opening, closing, calls and memory
  *     nccl_join.c     connects the ranks: the library, cards, unique ids, the network interface
- *     nccl_watch.c    the watch thread, which watches calls in progress; the failure of a communicator
+ *     nccl_watch.c    calls in progress, the watch thread, failure of a communicator
  *
- * and the pure nccl_plan.c (function for each call, states of a communicator, environment, error texts).
+ * The pure part is nccl_plan.c: the NCCL function of each call, the states of a communicator, the environment and
+ * error texts.
  *
- * A call: this backend's stream waits for an event on the program's stream. Then NCCL's function runs on this
- * backend's stream, and another event follows. The program's stream waits for that event when the program needs the
- * result. The host does not wait. A call in progress is a flight.
+ * A call records an event on the program's stream, and this backend's stream waits for that event. Then NCCL's
+ * function runs on this backend's stream, followed by a second event. The program's stream waits for the second
+ * event when the program needs the result. The host does not wait. A call in progress is a flight.
  *
- * Each communicator also has a cpu communicator. The cpu communicator runs barriers and calls with values in host
- * memory, detects dead peers, and distributes one reason for a failure to all ranks. A thread holds `cpu_lock` during
- * calls of the cpu communicator. `lock` protects all members that follow it in the struct. A thread that holds `lock`
- * may try to get cpu_lock, but never waits for it.
- */
+ * Each NCCL communicator also has a cpu communicator. The cpu communicator runs barriers and calls with values in
+ * host memory, detects dead peers, and publishes the reason of a failure to all ranks. A thread holds `cpu_lock`
+ * during calls of the cpu communicator. `lock` protects all members that follow it in struct nccl_comm. A thread
+ * that holds `lock` may try cpu_lock, but never waits for cpu_lock. */
 #ifndef WORKER_CUDA_NCCL_H
 #define WORKER_CUDA_NCCL_H
 
@@ -25,7 +25,7 @@
 
 #include <pthread.h>
 
-/* NCCL as a table of functions. */
+/* The functions of NCCL. */
 struct nccl_lib {
     void *handle; /* from dlopen; never closed, because NCCL has threads */
     int version;  /* for example 22809 */
@@ -34,17 +34,16 @@ struct nccl_lib {
 #undef X
 };
 
-/* Maximum number of calls in progress. A stream accepts more calls before a launch blocks, so this backend waits in
- * its own code, where the backend can check its peers. */
+/* Maximum number of calls in progress. With more calls a launch on the stream could block in CUDA, where this
+ * backend cannot check its peers. */
 enum { NCCL_FLIGHTS = 256 };
 
 /* A call in progress. */
 struct nccl_flight {
     struct CUevent_st *after; /* event after the call on this backend's stream; created at first use */
-    struct call call;         /* for error texts; its pointers are not used */
-    bool queued;              /* `after` is on the stream */
-    uint64_t
-        since_ms; /* when the call could begin: after its posting and after the end of the previous call */
+    struct call call;         /* for error texts */
+    bool queued;              /* `after` was recorded */
+    uint64_t since_ms;        /* when the call could begin at the earliest */
     uint32_t timeout_ms;
 };
 
@@ -52,31 +51,29 @@ struct nccl_comm {
     struct comm comm; /* must be the first member */
     struct comm *cpu; /* owned */
     const struct comm_host *host;
-    struct recorder *recorder; /* recorder of the context; receives finished calls */
+    struct recorder *recorder; /* the context's recorder; receives finished calls */
     int rank, world;
     uint32_t init_timeout_ms, step_timeout_ms;
     struct gpu gpu;
     struct nccl_lib lib;
     struct blocks blocks; /* device memory of shared_alloc */
-    char iface[64];       /* value of NCCL_SOCKET_IFNAME, for texts */
+    char iface[64];       /* value of NCCL_SOCKET_IFNAME, for error texts */
     pthread_mutex_t cpu_lock;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed,
-        wanted; /* `changed`: state or `done` has changed; `wanted`: there is something to watch */
+    pthread_cond_t changed, wanted; /* signals: `state` or `done` has changed; the watch thread has work */
     pthread_t watch;
     bool watched, closing;
     enum nccl_state state;
-    struct ddp_err failed; /* why the communicator is failing or aborted; final as soon as its code is set */
-    struct ncclComm *nccl; /* NULL before the creation and after the end of NCCL's communicator */
+    struct ddp_err failed; /* why the communicator failed; does not change after its code is set */
+    struct ncclComm *nccl; /* NULL before NCCL's communicator exists, and after its end */
     uint64_t creating_until_ms;
-    struct ddp_err suspect; /* an error of NCCL that is not reported yet, because a peer may have died */
+    struct ddp_err suspect; /* NCCL's error, not yet reported, because a dead peer is a better reason */
     uint64_t suspect_since_ms;
     struct CUstream_st *stream; /* this backend's stream */
     struct CUevent_st *before;  /* event on the program's stream at the time of a call */
-    uint64_t begun,
-        done; /* numbers, from 1, of the last call that has begun and of the last call that is done */
-    struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in [k % NCCL_FLIGHTS] */
+    uint64_t begun, done;       /* numbers, from 1, of the last begun and the last finished call */
+    struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */
 };
 
 /* --- nccl_watch.c: calls in progress; the caller holds `lock` ----------------------------------------- */
@@ -84,12 +81,12 @@ struct nccl_comm {
 /* Return true if there is room for one more call. */
 bool flight_has_room(const struct nccl_comm *n);
 
-/* Begin a call, note that the call is on the stream, or cancel a call that never began. */
+/* Begin a call, record the event after the call, or remove a call that NCCL has rejected. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
 void flight_undo(struct nccl_comm *n);
 
-/* Find finished calls by their events. */
+/* Mark finished calls as done. A call is finished when its event `after` has occurred. */
 ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
 
 /* Return the oldest call in progress, or NULL. */
@@ -100,14 +97,14 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
 void watch_stop(struct nccl_comm *n);
 
-/* Make the communicator fail on all ranks because of `err`. Afterwards n->failed has the reason. Return its code. The
+/* Make the communicator fail on all ranks because of `err`. Set *err to the first failure and return its code. The
  * caller holds `lock`. */
 ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err);
 
-/* Wait for a change for `us` microseconds. The caller holds `lock`. */
+/* Wait until `changed` is signalled, for `us` microseconds at most. The caller holds `lock`. */
 void watch_pause(struct nccl_comm *n, uint32_t us);
 
-/* Return DDP_OK while calls are possible, otherwise the reason. The caller holds `lock`. */
+/* Return DDP_OK if the communicator has not failed. Otherwise set *err to the reason. The caller holds `lock`. */
 ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
 
 /* Run a call of the cpu communicator. */
@@ -118,10 +115,10 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 /* Load NCCL from `path` ("" = the usual places). Return DDP_ERR_UNSUPPORTED if NCCL is missing or too old. */
 ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err);
 
-/* Create NCCL's communicator after the cpu communicator is open; collective. */
+/* Create NCCL's communicator; collective. The cpu communicator must be open. */
 ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err);
 
-/* Create the communicator of a world of one, which needs no other rank. */
+/* Create the communicator of a world of one. */
 ddp_status join_nobody(struct nccl_comm *n, struct ddp_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* nccl_abi.h -- declarations of NCCL functions, one row each, so that libddp_cuda builds without nccl.h. Pure.
  *
- * If the real nccl.h and cuda_runtime_api.h are installed, tests/shell/test_abi.sh compiles them together with these
- * rows. Then a difference in a type or value is a compile error. */
+ * If NVIDIA's nccl.h and cuda_runtime_api.h are installed, tests/shell/test_abi.sh compiles these rows together
+ * with them. A wrong type or value is then a compile error. */
 #ifndef CUDA_NCCL_ABI_H
 #define CUDA_NCCL_ABI_H
 
@@ -10,7 +10,7 @@
 struct ncclComm;
 struct CUstream_st;
 
-/* The enums of nccl.h are unsigned int to the compiler; tests/abi substitutes the real types. */
+/* Compilers represent the enums of nccl.h as unsigned int. tests/abi substitutes the real types. */
 #ifndef NCCL_ABI_TYPES
 #define NCCL_ABI_TYPES
 typedef unsigned nccl_result;
@@ -19,7 +19,7 @@ typedef unsigned nccl_redop;
 typedef struct {
     char internal[128];
 } nccl_id;
-/* The struct of NCCL 2.14. Newer versions read `size` and use defaults for the members that this struct lacks. */
+/* The struct of NCCL 2.14. A newer NCCL reads `size` and uses defaults for all later members. */
 typedef struct {
     size_t size;
     unsigned int magic;
@@ -31,10 +31,10 @@ typedef struct {
 enum { NCCL_CONFIG_MAGIC_HIGH = 0xcafe, NCCL_CONFIG_MAGIC_LOW = 0xbeef };
 
 /* NCCL_LEAST is the first version with a non-blocking mode. NCCL_SCALABLE is the first version that accepts several
- * ids. */
+ * unique ids. */
 enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
 
-/* name here, name in NCCL, value, meaning for a user */
+/* our name, name in NCCL, value, meaning for a user */
 #define NCCL_RESULT_LIST(X)                                                                                 \
     X(NCCL_SUCCESS, ncclSuccess, 0, "no error")                                                             \
     X(NCCL_CUDA_ERROR, ncclUnhandledCudaError, 1, "a CUDA call of NCCL failed")                             \
@@ -46,7 +46,7 @@ enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
     X(NCCL_REMOTE_ERROR, ncclRemoteError, 6, "another rank has ended, or a network has failed")             \
     X(NCCL_IN_PROGRESS, ncclInProgress, 7, "not finished yet")
 
-/* ddp_dtype, name here, name in NCCL, value */
+/* ddp_dtype, our name, name in NCCL, value */
 #define NCCL_TYPE_LIST(X)                    \
     X(DDP_U8, NCCL_UINT8, ncclUint8, 1)      \
     X(DDP_I32, NCCL_INT32, ncclInt32, 2)     \
@@ -56,7 +56,7 @@ enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
     X(DDP_F64, NCCL_FLOAT64, ncclFloat64, 8) \
     X(DDP_BF16, NCCL_BFLOAT16, ncclBfloat16, 9)
 
-/* ddp_op, name here, name in NCCL, value */
+/* ddp_op, our name, name in NCCL, value */
 #define NCCL_OP_LIST(X)                 \
     X(DDP_SUM, NCCL_SUM, ncclSum, 0)    \
     X(DDP_PROD, NCCL_PROD, ncclProd, 1) \
@@ -82,7 +82,7 @@ enum nccl_redops {
 #undef X
 };
 
-/* member, symbol, whether it is required, result, parameters */
+/* member, symbol, required or not, result, parameters */
 #define NCCL_FUNCTION_LIST(X)                                                                               \
     X(get_version, ncclGetVersion, true, nccl_result, (int *version))                                       \
     X(get_unique_id, ncclGetUniqueId, true, nccl_result, (nccl_id * id))                                    \

@@ -1,7 +1,7 @@
 /* nccl_comm.c -- the NCCL backend; see nccl.h for its other files.
  *
  * A call without data, or with buffers in host memory, uses the cpu communicator. All other calls use NCCL. A world
- * of one needs no NCCL. */
+ * of one does not load NCCL. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -12,8 +12,7 @@
 
 /* --- one or several functions of NCCL ----------------------------------------------------------------- */
 
-/* Send and receive all moves of a call. NCCL needs a group only for more than one function. Close the group even
- * after an error. */
+/* Send and receive all moves of a call in one NCCL group. Close the group even after an error. */
 static nccl_result move_all(const struct nccl_comm *n, const struct call *call, nccl_type type)
 {
     struct nccl_move move;
@@ -64,8 +63,8 @@ static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call,
     return gpu_check(&n->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* Wait until NCCL has put the call on the stream, because a non-blocking communicator may first have to connect.
- * Between two checks the watch thread may run and abort the communicator. */
+/* Wait until NCCL has put the call on the stream. A non-blocking communicator may first have to connect ranks.
+ * watch_pause releases `lock`, so the watch thread may run and abort the communicator. */
 static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -83,7 +82,7 @@ static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct d
 
 /* --- between two events ------------------------------------------------------------------------------- */
 
-/* Make this backend's stream wait until the program's stream has reached the call. */
+/* Make this backend's stream wait for all work that is now on the program's stream. */
 static ddp_status come_after(struct nccl_comm *n, void *stream, struct ddp_err *err)
 {
     cuda_error error = n->gpu.call.event_record(n->before, stream);
@@ -92,8 +91,8 @@ static ddp_status come_after(struct nccl_comm *n, void *stream, struct ddp_err *
     return gpu_check(&n->gpu, error, "cannot record an event before the call", err);
 }
 
-/* Handle an error of NCCL. If NCCL rejected an argument, no rank has begun the call. After any other error ranks may
- * be out of step, so the communicator fails. */
+/* Report that NCCL rejected a call. After a wrong argument no rank has begun the call. After any other error some
+ * ranks may have begun the call, so the communicator fails. */
 static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_err *err)
 {
     char text[CALL_TEXT];
@@ -171,8 +170,8 @@ static void free_gpu(struct nccl_comm *n)
     blocks_close(&n->blocks);
 }
 
-/* Destroy NCCL's communicator. All ranks have left the last barrier, so all ranks finalize, and the wait for them is
- * short. */
+/* Destroy NCCL's communicator. All ranks have passed the last barrier, so all ranks call finalize within a short
+ * time. */
 static void destroy_nccl(struct nccl_comm *n)
 {
     enum { PATIENCE_MS = 5000 };
@@ -190,8 +189,8 @@ static void destroy_nccl(struct nccl_comm *n)
     n->nccl = NULL;
 }
 
-/* End the communicator as the table of states defines: destroy a live communicator, abort a communicator in creation,
- * and wait for a running abort. */
+/* End the communicator as the table of states defines. Destroy a working communicator, abort a communicator in
+ * creation, or wait until another thread has aborted it. */
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };
@@ -211,7 +210,7 @@ static void end_nccl(struct nccl_comm *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Free an nccl_comm, even if open failed halfway. No other function frees it. */
+/* Free an nccl_comm, also one whose open failed halfway. */
 static void nccl_close(struct comm *comm)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
@@ -240,7 +239,7 @@ static void make_locks(struct nccl_comm *n)
     pthread_mutex_init(&n->cpu_lock, NULL);
 }
 
-/* Load the libraries. Find the device first, because NCCL needs a device, and "no GPU" is the clearer error. */
+/* Load the libraries. Load the CUDA runtime first, because NCCL also fails without a GPU, with a less clear error. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     int count;
@@ -257,8 +256,8 @@ static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup,
     return gpu_check(&n->gpu, error, "cannot create a stream", err);
 }
 
-/* Open the cpu communicator and load NCCL. A rank that cannot load its libraries still joins, to notify the other
- * ranks. */
+/* Open the cpu communicator and load NCCL. A rank that cannot load its libraries still opens the cpu communicator,
+ * through which it notifies the other ranks. */
 static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -271,7 +270,7 @@ static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *s
     return status != DDP_OK ? status : err->code;
 }
 
-/* Run a call for the agreement about blocks. */
+/* Run a call of the cpu communicator for blocks.c. */
 static ddp_status nccl_agree(void *user, const struct call *call, struct ddp_err *err)
 {
     return cpu_call(user, call, err);
@@ -297,7 +296,7 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
         *out = &n->comm;
         return DDP_OK;
     }
-    struct ddp_err told = *err; /* keep this rank's own error */
+    struct ddp_err told = *err; /* keep this rank's own error in *err */
     if (n->cpu != NULL)
         n->cpu->ops->give_up(n->cpu, &told);
     nccl_close(&n->comm);
@@ -306,8 +305,8 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 
 /* --- calls -------------------------------------------------------------------------------------------- */
 
-/* Decide whether a call uses the device or the host. Return DDP_ERR_ARG if one buffer is on the device and the other
- * buffer on the host. */
+/* Set *device if the buffers are in device memory. Return DDP_ERR_ARG if one buffer is in device memory and the
+ * other buffer in host memory. */
 static ddp_status place_of(const struct nccl_comm *n, const struct call *call, bool *device,
                            struct ddp_err *err)
 {
@@ -317,12 +316,12 @@ static ddp_status place_of(const struct nccl_comm *n, const struct call *call, b
     *device = in || out;
     if (has_in && has_out && in != out)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: `in` is in %s memory, but `out` in %s memory; both must be in the same kind",
+                        "%s: `in` is in %s memory, but `out` is in %s memory; use the same memory for both",
                         call_rules[call->kind].word, in ? "device" : "host", out ? "device" : "host");
     return DDP_OK;
 }
 
-/* Finish all calls before the program's last call, because the stream must be empty before the other ranks leave. */
+/* Wait until all calls are done, because other ranks may leave after the program's last call. */
 static ddp_status finish_all(struct nccl_comm *n, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);
@@ -374,7 +373,7 @@ static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, 
     return status != DDP_OK ? status : gpu_check(&n->gpu, error, "cannot wait for a call", err);
 }
 
-/* Wait for a call. At first poll without pauses, because most waits are short. */
+/* Wait for a call. First poll without pauses, because most waits are short. */
 static ddp_status nccl_await(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 20000 };
@@ -410,8 +409,8 @@ static ddp_status nccl_check(struct comm *comm, struct ddp_err *err)
     return status;
 }
 
-/* Make all ranks fail. May run on any thread. The watch thread of each rank gets the reason from the cpu communicator
- * and releases the rank's GPU. */
+/* Make all ranks fail. May run on any thread. The watch thread of each rank reads the reason from the cpu
+ * communicator and aborts NCCL's communicator. */
 static void nccl_give_up(struct comm *comm, struct ddp_err *err)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;

@@ -1,11 +1,11 @@
 /* nccl_join.c -- see nccl.h: creates NCCL's communicator with the help of the cpu communicator.
  *
- * First every rank completes NCCL's environment and publishes its NCCL version and its GPU. One rank in 128 creates a
- * unique id and writes it to the store, under the job and its attempt. ncclCommInitRankConfig starts the creation and
- * does not wait. The watch thread completes the creation. After a barrier the ranks remove the ids from the store.
+ * First every rank sets NCCL's environment variables and publishes its NCCL version and its GPU. One rank in 128
+ * creates a unique id and writes it to the store. ncclCommInitRankConfig starts the creation and does not wait. The
+ * watch thread completes the creation. After a barrier the ranks remove the ids from the store.
  *
- * A unique id is the address of a thread in the process that created it. So each attempt creates new ids, and stores
- * them under other keys. */
+ * A unique id contains the address of a thread in the process that created it. So each attempt creates new ids and
+ * uses other keys. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -24,7 +24,7 @@ static const char *const places[] = { "libnccl.so.2", "/usr/local/cuda/lib64/lib
 
 static const struct lib_kind kind = {
     "NCCL", "DDP_NCCL_LIBRARY", places,
-    "Install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu13` (or -cu12): its file is "
+    "install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu13` (or -cu12): its file is "
     "site-packages/nvidia/nccl/lib/libnccl.so.2"
 };
 
@@ -34,8 +34,8 @@ static const struct lib_symbol symbols[] = {
 #undef X
 };
 
-/* Check the version before the functions: an old library lacks functions too, but the version is the clearer
- * error. */
+/* Check the version before the functions, because an old library also lacks functions, but the version is the
+ * clearer error. */
 static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
 {
     ddp_status status = lib_symbols(&kind, lib->handle, symbols, 1, lib, err);
@@ -70,8 +70,8 @@ static bool has_address(const struct ifaddrs *i, const char *address)
            strcmp(text, address) == 0;
 }
 
-/* Find the interface of the connection to the store. If the interface is unknown, `name` becomes "", and NCCL chooses
- * an interface. */
+/* Set `name` to the interface of the connection to the store. If that interface is unknown, set `name` to "", and
+ * NCCL chooses an interface. */
 static void find_iface(const struct comm_setup *setup, char name[64])
 {
     char address[64];
@@ -89,7 +89,8 @@ static void find_iface(const struct comm_setup *setup, char name[64])
     freeifaddrs(all);
 }
 
-/* Set NCCL's environment, because NCCL has no other way for these settings. Variables that the user has set stay. */
+/* Set NCCL's environment variables, because NCCL has no functions for these settings. Do not change variables that
+ * the user has set. */
 static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 {
     struct nccl_setting settings[NCCL_SETTINGS_MAX];
@@ -105,7 +106,7 @@ static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 
 /* --- cards -------------------------------------------------------------------------------------------- */
 
-/* Return a number that is equal on one machine, even in containers with different host names. */
+/* Return a number that identifies the machine. The number is equal in all containers of a machine. */
 static int32_t host_number(void)
 {
     char text[64] = "";
@@ -155,7 +156,8 @@ static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, c
     return setup->host->give(setup->bootstrap, key, id, sizeof(*id), err);
 }
 
-/* Publish this rank's id, then fetch the ids of other ranks. In another order two ranks would wait for each other. */
+/* Publish this rank's ids, then fetch the ids of other ranks. If ranks fetched first, they would wait for each
+ * other. */
 static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *setup, nccl_id *ids, int count,
                                struct ddp_err *err)
 {
@@ -170,7 +172,7 @@ static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *set
     return status;
 }
 
-/* Remove the ids after all ranks have read them. */
+/* Remove the ids that this rank has published, after all ranks have read them. */
 static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup, int count,
                             struct ddp_err *err)
 {
@@ -184,8 +186,7 @@ static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup,
 
 /* --- the communicator --------------------------------------------------------------------------------- */
 
-/* Start the creation. If NCCL fails at once, the error has NCCL's text. Otherwise the watch thread (nccl_watch.c)
- * completes the creation. */
+/* Start the creation of NCCL's communicator. The watch thread (nccl_watch.c) completes the creation. */
 static ddp_status create_nccl(struct nccl_comm *n, nccl_id *ids, int count, struct ddp_err *err)
 {
     nccl_config config = { .size = sizeof(config),

@@ -1,5 +1,4 @@
-/* nccl_plan.c -- see nccl_plan.h. First the states of a communicator, then calls, the environment, and error
- * texts. */
+/* nccl_plan.c -- see nccl_plan.h. */
 #include "cuda/nccl_plan.h"
 
 #include <inttypes.h>
@@ -27,7 +26,7 @@
         NCCL_CLOSED, NCCL_EFFECT_DESTROY \
     }
 
-/* State and event -> effect and next state. A communicator that failed is aborted before the owner closes it. */
+/* Next state and effect for each state and event. A failed communicator is aborted before its owner closes it. */
 static const struct nccl_step table[NCCL_STATES][NCCL_EVENTS] = {
     /*                   MET           FAULT        LEFT          GONE         CLOSE      */
     [NCCL_CREATING] = { GO(READY), ABORT, NO(CREATING), NO(CREATING), ABORT },
@@ -81,16 +80,16 @@ static char *part(const struct call *call, const void *base, int rank)
     return (char *)(uintptr_t)base + (size_t)rank * (size_t)call->n * ddp_dtype_size(call->dtype);
 }
 
-/* Return move number i. Gather and scatter have the same moves in opposite directions: `inner` is one rank's part,
- * and `outer` is the root's buffer with all parts. The root's move 0 is the root's half of the copy to itself. The
- * root's moves 1 to world are for the other ranks. */
+/* Return move number i. Scatter has the moves of gather in the opposite direction. `inner` is one rank's part, and
+ * `outer` is the root's buffer with all parts. Move 0 is between `inner` and the root. Move i > 0 exists only on
+ * the root: it is between part i - 1 of `outer` and rank i - 1. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;
     const void *inner = gather ? call->in : call->out, *outer = gather ? call->out : call->in;
     bool in_place = rank == call->root && inner == part(call, outer, rank);
 
-    if (rank == call->root && in_place) { /* in place the root skips its own part */
+    if (rank == call->root && in_place) { /* in place: skip the root's copy to itself */
         i++;
         if (i > rank)
             i++;
@@ -110,27 +109,27 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
-/* Settings for several ranks on one GPU. NCCL rejects two ranks with the same host and GPU, so each rank gets a
- * different host id, and the ranks communicate over loopback sockets. The GPU alternates between processes, so the
- * GPU interrupts a kernel that waits for another rank. With one block per kernel an interruption costs little. These
- * settings are slow, and only for tests. */
+/* Settings for several ranks on one GPU, for tests only. NCCL rejects two ranks with the same host and GPU. So each
+ * rank gets a different host id, and the ranks communicate over loopback sockets. The GPU runs one process at a
+ * time, so it interrupts a kernel that waits for another rank. An interruption costs least with one block per
+ * kernel. */
 
-/* variable, value; the host id is appended later */
+/* variable, value; nccl_settings adds the host id */
 static const struct nccl_setting sharing[] = {
     { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
     { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
     { "NCCL_RAS_ENABLE", "0" },      { "NCCL_NET_PLUGIN", "none" }, { "NCCL_MNNVL_ENABLE", "0" },
 };
 
-/* Set the host id. The id includes the job, because ranks of two jobs on one GPU must not look like one host. */
+/* Set the host id of this rank. The id contains the job, because ranks of two jobs on one GPU need different ids. */
 static void host_id_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_HOSTID");
     snprintf(out->value, sizeof(out->value), "ddprun-%.280s-%d", facts->run, facts->rank);
 }
 
-/* Set the interface. '=' selects this interface only. Without '=' NCCL would also use interfaces whose names begin
- * alike. */
+/* Set the interface. '=' selects exactly this interface. Without '=' NCCL would also use interfaces whose names
+ * only begin with this name. */
 static void iface_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_SOCKET_IFNAME");
@@ -156,8 +155,8 @@ int nccl_id_count(int world, int version)
     return version < NCCL_SCALABLE || count < 1 ? 1 : count < NCCL_IDS_MAX ? count : NCCL_IDS_MAX;
 }
 
-/* Return the rank that creates unique id i. The ranks that create ids are spread evenly, so usually over all
- * hosts. */
+/* Return the rank that creates unique id i. Spread these ranks evenly over the world, so that different hosts
+ * create ids. */
 int nccl_id_maker(int i, int count, int world)
 {
     return (int)((long long)i * world / count);
@@ -171,7 +170,7 @@ const char *nccl_id_key(char key[NCCL_KEY], int i)
 
 /* --- error texts -------------------------------------------------------------------------------------- */
 
-/* Format a version. Up to 2.8 a minor version had one digit. */
+/* Format a version. Before 2.9 the minor version had only one digit in the number. */
 const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version)
 {
     if (version < 10000)
@@ -188,7 +187,7 @@ ddp_status nccl_check_version(int version, struct ddp_err *err)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
                     "NCCL %s is too old: %s or newer is required; install a newer version, and "
-                    "set DDP_NCCL_LIBRARY to its libnccl.so.2 if the old version must stay",
+                    "to keep the old version too, set DDP_NCCL_LIBRARY to the new libnccl.so.2",
                     nccl_version_text(found, version), nccl_version_text(least, NCCL_LEAST));
 }
 
@@ -204,13 +203,13 @@ static const struct result_row results[] = {
 
 static const char *result_name(nccl_result result)
 {
-    return result < sizeof(results) / sizeof(results[0]) ? results[result].name : "an unknown error";
+    return result < sizeof(results) / sizeof(results[0]) ? results[result].name : "unknown error";
 }
 
 static const char *result_words(nccl_result result)
 {
     return result < sizeof(results) / sizeof(results[0]) ? results[result].words
-                                                         : "an error code of a newer NCCL";
+                                                         : "error code of a newer NCCL";
 }
 
 ddp_status nccl_status_of(nccl_result result)
@@ -243,18 +242,19 @@ ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t t
     return ddp_fail(err, DDP_ERR_TIMEOUT,
                     "at rank %d: %.120s on the GPU is still running after %u ms; %" PRIu64
                     " calls are done, %" PRIu64
-                    " have begun. A rank without this message has not made the call, or its "
+                    " have begun; a rank without this message has not made the call, or its "
                     "GPU is still computing; DDPRUN_STEP_TIMEOUT_MS sets the limit",
                     rank, call, timeout_ms, progress->done, progress->begun);
 }
 
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface)
 {
-    return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "NCCL has not connected %d ranks within %u ms, although all have joined; NCCL "
-                    "uses NCCL_SOCKET_IFNAME=%.60s; check for a firewall between the hosts; NCCL_DEBUG=INFO "
-                    "shows the progress",
-                    world, timeout_ms, iface[0] ? iface : "(not set)");
+    return ddp_fail(
+        err, DDP_ERR_TIMEOUT,
+        "NCCL has not connected %d ranks within %u ms, although all ranks have joined the job; NCCL "
+        "uses NCCL_SOCKET_IFNAME=%.60s; check for a firewall between the hosts; NCCL_DEBUG=INFO "
+        "shows the progress",
+        world, timeout_ms, iface[0] ? iface : "(not set)");
 }
 
 static ddp_status check_versions(const struct nccl_card *cards, int world, struct ddp_err *err)
@@ -262,11 +262,12 @@ static ddp_status check_versions(const struct nccl_card *cards, int world, struc
     char first[NCCL_VERSION_TEXT], other[NCCL_VERSION_TEXT];
     for (int r = 1; r < world; r++)
         if (cards[r].version != cards[0].version)
-            return ddp_fail(
-                err, DDP_ERR_MISMATCH,
-                "rank 0 has loaded NCCL %s, but rank %d NCCL %s: install the same version on all hosts, "
-                "or set DDP_NCCL_LIBRARY to the same library",
-                nccl_version_text(first, cards[0].version), r, nccl_version_text(other, cards[r].version));
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "rank 0 has loaded NCCL %s, but rank %d has loaded NCCL %s; install the same "
+                            "version on all hosts, "
+                            "or set DDP_NCCL_LIBRARY to the same library",
+                            nccl_version_text(first, cards[0].version), r,
+                            nccl_version_text(other, cards[r].version));
     return DDP_OK;
 }
 
@@ -275,17 +276,18 @@ static bool same_gpu(const struct nccl_card *a, const struct nccl_card *b)
     return a->host == b->host && memcmp(a->bus_id, b->bus_id, sizeof(a->bus_id)) == 0;
 }
 
-/* Check the cards of all ranks. NCCL also detects two ranks with one GPU, but reports only invalid usage. */
+/* Check the cards of all ranks. Without this check NCCL would report two ranks with one GPU only as invalid usage. */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err)
 {
     ddp_status status = check_versions(cards, world, err);
     for (int a = 0; a < world && status == DDP_OK; a++)
         for (int b = a + 1; b < world && status == DDP_OK; b++)
             if (same_gpu(&cards[a], &cards[b]) && !(cards[a].share && cards[b].share))
-                status = ddp_fail(err, DDP_ERR_ARG,
-                                  "ranks %d and %d have the same GPU (device %d, %.31s), which NCCL rejects: "
-                                  "use a different GPU for each (ddp_options.device, CUDA_VISIBLE_DEVICES), "
-                                  "or, for tests, ddprun --share_gpu",
-                                  a, b, cards[a].device, cards[a].bus_id);
+                status =
+                    ddp_fail(err, DDP_ERR_ARG,
+                             "ranks %d and %d have the same GPU (device %d, %.31s), which NCCL rejects; "
+                             "use a different GPU for each rank (ddp_options.device, CUDA_VISIBLE_DEVICES), "
+                             "or, for tests, ddprun --share_gpu",
+                             a, b, cards[a].device, cards[a].bus_id);
     return status;
 }

@@ -1,17 +1,18 @@
 /* nccl_watch.c -- the thread that watches calls in progress and the creation of a communicator.
  *
- * The program's thread may be anywhere, usually in a CUDA wait that never ends. So a second thread, the watch thread,
- * checks every LOOK_MS while a call is in progress. Otherwise the watch thread sleeps without a timeout. The watch
- * thread ends the program's wait if
+ * If a peer fails, the program's thread may wait in a CUDA function that never returns. So a second thread, the
+ * watch thread, checks every LOOK_MS while a call is in progress or the communicator is in creation. The watch
+ * thread makes the communicator fail in these cases:
  *
- *     a peer has died, or a rank gives up           the cpu communicator reports the rank
- *     NCCL has an error                             ncclCommGetAsyncError; reported after SUSPECT_MS unless a peer has died
- *     CUDA has an error                             the event of a call
- *     the oldest call is late                       the clock
+ *     a peer has died, or a rank gives up           checked by the cpu communicator
+ *     NCCL has an error                             checked by ncclCommGetAsyncError
+ *     CUDA has an error                             checked by the event of a call
+ *     the oldest call is late                       checked by the clock
  *
- * The watch thread notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL allows
- * an abort only if no other thread is in a function of NCCL. All functions except the abort are called under `lock`,
- * and these functions do not wait, because the communicator is non-blocking. */
+ * An error of NCCL is reported only after SUSPECT_MS, because a dead peer is a better reason. The failing thread
+ * notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL allows an abort only
+ * while no other thread is in a function of NCCL. So all other functions of NCCL are called under `lock`. They do
+ * not wait, because the communicator is non-blocking. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -70,8 +71,7 @@ static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
     return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
 }
 
-/* Mark the oldest call as done. The time of the next call begins now, because the next call had to wait for the
- * oldest call. */
+/* Mark the oldest call as done. The next call could not begin earlier, so its timeout starts now. */
 static void retire_one(struct nccl_comm *n)
 {
     n->done++;
@@ -119,8 +119,8 @@ enum { LOOK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
 
-/* Publish the reason and abort the communicator, without the lock: the state keeps all other threads out. Publish
- * first, because other ranks wait for the reason. */
+/* Publish the reason, then abort the communicator. Publish first, because other ranks wait for the reason. Run
+ * without the lock: in state FAILING no other thread uses NCCL. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;
@@ -171,7 +171,8 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
 
 /* --- search ------------------------------------------------------------------------------------------- */
 
-/* Check the peers, unless a call of the cpu communicator is running, because such a call checks the peers too. */
+/* Check the peers. Skip the check while another thread runs a call of the cpu communicator, because that call
+ * checks the peers too. */
 static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
 {
     if (pthread_mutex_trylock(&n->cpu_lock) != 0)
@@ -249,7 +250,7 @@ static void watch_look(struct nccl_comm *n)
 
 /* --- the thread --------------------------------------------------------------------------------------- */
 
-/* Return true if there is something to watch. A communicator that has failed needs no watch. */
+/* Return true if a call is in progress or the communicator is in creation. */
 static bool has_work(const struct nccl_comm *n)
 {
     return n->state == NCCL_CREATING ||
@@ -259,7 +260,7 @@ static bool has_work(const struct nccl_comm *n)
 static void *watch_run(void *user)
 {
     struct nccl_comm *n = user;
-    n->gpu.call.set_device(n->gpu.device); /* each thread begins with device 0 */
+    n->gpu.call.set_device(n->gpu.device); /* a new thread uses device 0 */
     pthread_mutex_lock(&n->lock);
     while (!n->closing) {
         if (!has_work(n)) {
@@ -278,7 +279,7 @@ ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err)
 {
     int error = thread_start(&n->watch, watch_run, n);
     if (error != 0)
-        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start a thread to watch NCCL: %s; check `ulimit -u`",
+        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start the watch thread of NCCL: %s; check `ulimit -u`",
                         strerror(error));
     n->watched = true;
     return DDP_OK;

@@ -1,12 +1,12 @@
-/* staged.c -- the cpu backend for buffers in device memory: the values go through slots of host memory that the
+/* staged.c -- the cpu backend for buffers in device memory. Values are copied through slots in host memory that the
  * device can access.
  *
- * A call is divided into chunks. A chunk is copied into its slot, the cpu communicator runs the call on the slot, and
- * the result is copied back. There are two slots: the next chunk is copied in while the current chunk is reduced and
- * the previous chunk is copied out. The slots are in the cpu communicator's shared memory, so the cpu communicator
- * makes no further copy.
+ * A call is divided into chunks. A chunk is copied into its slot, the cpu communicator runs the call on the slot,
+ * and the result is copied back. There are two slots, so copies of other chunks overlap with the call on the
+ * current chunk. The slots are in the cpu communicator's shared memory, so the cpu communicator makes no further
+ * copy.
  *
- * A call fails as in the cpu backend, or if the program's stream does not reach the call in time. */
+ * A call also fails if the program's stream does not reach the call within its timeout. */
 #include "cuda/blocks.h"
 #include "ddp/context.h"
 
@@ -28,8 +28,8 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* Return how many elements of a row fit into a slot. At least one element fits, because a slot is larger than any
- * world times any type. */
+/* Return how many elements of a row fit into a slot. At least one element fits, because a slot has more bytes than
+ * one element for each rank of the largest world. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -52,7 +52,7 @@ bool staged_chunk(const struct call *call, int rank, int world, size_t room, siz
                                     .pitch = (size_t)call->n * size,
                                     .in_rows = rows(rule->in, call_in_bytes(call, rank, world), world),
                                     .out_rows = rows(rule->out, call_out_bytes(call, rank, world), world) };
-    if (call->kind == CALL_BROADCAST && rank == call->root) /* one buffer: the root's input is not moved */
+    if (call->kind == CALL_BROADCAST && rank == call->root) /* the root already has the values */
         chunk->out_rows = 0;
     chunk->width = (size_t)chunk->count * size;
     if (chunk->in_rows > 0)
@@ -71,8 +71,8 @@ struct staged {
     uint32_t step_timeout_ms;
     struct gpu gpu;
     struct blocks blocks;
-    char *slots; /* in shared memory of `cpu`: two slots with an input and an output each */
-    bool pinned; /* the slots are registered with CUDA */
+    char *slots; /* in shared memory of `cpu`: two slots, each with an input and an output */
+    bool pinned; /* true if the slots are registered with CUDA */
     struct CUstream_st *stream;
     struct CUevent_st *before, *ready[SLOTS];
 };
@@ -89,7 +89,7 @@ static char *slot_out(const struct staged *s, size_t k)
 
 /* --- open and close ----------------------------------------------------------------------------------- */
 
-/* Free the communicator, even if open failed halfway. No other function frees it. */
+/* Free the communicator, also one whose open failed halfway. */
 static void staged_close(struct comm *comm)
 {
     struct staged *s = (struct staged *)comm;
@@ -127,7 +127,7 @@ static ddp_status open_gpu(struct staged *s, const struct comm_setup *setup, str
     return gpu_check(&s->gpu, error, "cannot create a stream", err);
 }
 
-/* Allocate and pin the slots. Memory that cannot be pinned is slower, but correct. */
+/* Allocate the slots and register them with CUDA. Unregistered memory is slower, but correct. */
 static ddp_status get_slots(struct staged *s, struct ddp_err *err)
 {
     const size_t bytes = (size_t)SLOTS * 2 * SLOT;
@@ -142,7 +142,8 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Open the cpu communicator and the GPU. A rank without a GPU still joins, to notify the other ranks. */
+/* Open the cpu communicator and the GPU. A rank without a GPU still opens the cpu communicator, through which it
+ * notifies the other ranks. */
 static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -176,7 +177,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
         *out = &s->comm;
         return DDP_OK;
     }
-    struct ddp_err told = *err; /* keep this rank's own error */
+    struct ddp_err told = *err; /* keep this rank's own error in *err */
     if (s->cpu != NULL)
         s->cpu->ops->give_up(s->cpu, &told);
     staged_close(&s->comm);
@@ -185,7 +186,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
 
 /* --- calls -------------------------------------------------------------------------------------------- */
 
-/* Copy rows. CUDA rejects rows that are farther apart than PITCH_MOST, so copy such rows one by one. */
+/* Copy rows. CUDA rejects rows that are more than PITCH_MOST bytes apart, so copy such rows one by one. */
 static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, const char *from,
                             size_t from_pitch, size_t width, size_t rows)
 {
@@ -200,7 +201,7 @@ static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, c
     return error;
 }
 
-/* Copy a chunk into its slot. A row of the caller's buffer is a rank's part; in a slot the rows are adjacent. */
+/* Copy a chunk from the caller's buffer into its slot. In the slot the rows are adjacent. */
 static cuda_error bring_in(const struct staged *s, const struct staged_chunk *c)
 {
     cuda_error error = CUDA_SUCCESS_;
@@ -220,8 +221,8 @@ struct limit {
     uint64_t end_ms;
 };
 
-/* Wait until the event has occurred. The program's stream may have much work before the event, so check the other
- * ranks meanwhile. */
+/* Wait until the event has occurred. The program's stream may have much work before the event, so also check the
+ * other ranks. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
                              struct ddp_err *err)
 {
@@ -244,7 +245,7 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
     return gpu_check(&s->gpu, error, "cannot copy between GPU and host", err);
 }
 
-/* Run the call for one chunk, on its slot. A broadcast has one buffer. */
+/* Run the call for one chunk, on its slot. A broadcast uses one buffer. */
 static ddp_status run_chunk(struct staged *s, const struct call *call, const struct staged_chunk *c,
                             struct ddp_err *err)
 {
@@ -304,8 +305,8 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
                                   : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* Run a call. All ranks must use the same kind of memory, because all ranks must divide a call into the same
- * chunks. */
+/* Run a call. All ranks must use the same kind of memory, because the cpu communicator compares the size of each
+ * chunk. */
 static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;

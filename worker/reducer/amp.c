@@ -1,8 +1,8 @@
 /* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss.
  *
- * Each type has its own loop without branches, so that the compiler can vectorize the loop. A table defines which
- * call is allowed at which stage of the scale. Functions that compute with the scale keep subnormals, because even a
- * subnormal scale is above 0. */
+ * Each type has its own loop without branches, which the compiler can vectorize. The table refusal[][] defines
+ * which call is allowed at which stage of a step. Functions that change the scale do not flush subnormals, because
+ * flushing a tiny scale would make it 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
@@ -45,7 +45,7 @@ static void round_bf16(const float *restrict from, uint16_t *restrict to, size_t
         to[i] = f32_to_bf16(from[i]);
 }
 
-/* Use memmove for f32, because source and target may be the same array. */
+/* Convert an array to f32. Copy f32 with memmove, because source and target may be the same array. */
 ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err)
 {
     if (dtype == DDP_F16)
@@ -72,9 +72,8 @@ ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n,
     return DDP_OK;
 }
 
-/* Multiply n gradients by `factor` and return 1 if a gradient is infinite or NaN. As in torch, the check comes before
- * the multiplication, because 1 / scale may hide or create an infinity. The check compares bits, because the compiler
- * does not vectorize isfinite. */
+/* Multiply n gradients by `factor`. Return 1 if a gradient was infinite or NaN before the multiplication, as in
+ * torch. Compare bits, because the compiler does not vectorize isfinite. */
 static int multiply(float *x, float factor, size_t n)
 {
     uint32_t worst = 0;
@@ -86,8 +85,8 @@ static int multiply(float *x, float factor, size_t n)
     return worst >= 0x7f800000u;
 }
 
-/* Divide by the scale. As in torch, the reciprocal is computed in double, because a compiler may only estimate a
- * reciprocal in float. The reciprocal of a tiny scale is infinite, which makes every gradient unusable. */
+/* Convert to f32 and divide by the scale. Compute the reciprocal in double as torch does, because float may be less
+ * exact. Report an infinite reciprocal as an infinite gradient. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -103,7 +102,7 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* The reason why a call (row) is not allowed at a stage (column). NULL means that the call is allowed. */
+/* Why a call (row) is not allowed at a stage (column). NULL means that the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
     [UNSCALED] = { NULL, "the gradients of this step have already been unscaled",
@@ -114,7 +113,7 @@ static const char *const refusal[3][3] = {
                  NULL },
 };
 
-/* Check that the call is allowed. Check the stage itself too, because the struct may be uninitialised. */
+/* Check that the call is allowed. Check the stage itself too, because the struct may be uninitialized. */
 static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, struct ddp_err *err)
 {
     if ((unsigned)scaler->stage > DDP_SCALER_STEPPED)
@@ -124,8 +123,7 @@ static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, s
     return why == NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "%s: %s", call_name[call], why);
 }
 
-/* Note that the gradients are unscaled. `found_inf` is kept until ddp_scaler_update, which alone changes the
- * scale. */
+/* Record that the gradients are unscaled. ddp_scaler_update reads `found_inf` later. */
 ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -137,8 +135,7 @@ ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err
     return DDP_OK;
 }
 
-/* Set *go if the caller may update the parameters. The caller does the update, because this module has no
- * parameters. */
+/* Set *go if the caller may update the parameters. */
 ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -152,8 +149,8 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Change the scale. As in torch, the product is computed in double and stored as float. The counter restarts even if
- * the grown scale is infinite and therefore not used. */
+/* Change the scale. As in torch, compute the product in double and store it as float. If the grown scale is
+ * infinite, keep the old scale, but restart the counter. */
 static void grow_or_back_off(ddp_scaler *s)
 {
     FLUSH_SUBNORMALS(false);
@@ -170,7 +167,7 @@ static void grow_or_back_off(ddp_scaler *s)
     s->tracker = 0;
 }
 
-/* Finish the step. As in torch, a caller that abandons the step may call this function without ddp_scaler_step. */
+/* Finish the step. A caller that abandons the step may leave out ddp_scaler_step, as in torch. */
 ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -195,8 +192,8 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Limits of the saved numbers, both exclusive; a NaN is outside. The scale's limits are where a float32 becomes 0 or
- * infinite. A scale of 0 could never grow again and would skip every later step. */
+/* Exclusive limits of the saved numbers; a NaN is outside. The limits of the scale exclude all numbers that become
+ * 0 or infinite as a float. A scale of 0 could never grow again, so every later step would be skipped. */
 static const struct {
     const char *name;
     double above, below;

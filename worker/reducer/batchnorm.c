@@ -1,11 +1,12 @@
 /* batchnorm.c -- see batchnorm.h.
  *
- * A channel's values lie in n runs of `spatial` elements. Each run is added to several running sums at the same time.
- * With only one sum, each addition would wait for the previous addition. The variance is computed in a second pass
- * from the mean. With a large mean, the difference of two sums of squares would consist of rounding errors only.
+ * The values of a channel are n runs of `spatial` adjacent elements. Each run is added in several lanes (running
+ * sums), because with only one sum each addition would wait for the previous addition. The mean is computed first,
+ * and the variance in a second pass. A single pass would subtract two large sums and lose most digits if the mean
+ * is large.
  *
- * Loops over a run are compiled for several processors. All versions give the same bits, because each adds in the
- * order of the source without fused multiply-add. */
+ * Loops over a run are compiled for several processors. All versions give the same bits, because each version adds
+ * in the same order and uses no fused multiply-add. */
 #include "reducer/batchnorm.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@
 
 enum { LANES = 16 };
 
-/* WIDE(name, (parameters), (arguments)) defines name(), which runs name_body() compiled for the present processor. */
+/* WIDE(name, (parameters), (arguments)) defines name(), which calls the version of name_body() for this processor. */
 #define BODY static inline __attribute__((always_inline)) void
 #ifdef __x86_64__
 #define WIDE_FOR(name, processor, params, args)                               \
@@ -41,13 +42,13 @@ enum { LANES = 16 };
     }
 #endif
 
-/* Return the index at which channel c of a sample begins. */
+/* Return the index of the first element of channel c in a sample. */
 static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
 {
     return (sample * bn->channels + c) * bn->spatial;
 }
 
-/* Add the lanes as a balanced tree. */
+/* Return the sum of all lanes, added as a balanced tree. */
 static inline __attribute__((always_inline)) double join(const double lane[LANES])
 {
     double sum[LANES];
@@ -58,7 +59,7 @@ static inline __attribute__((always_inline)) double join(const double lane[LANES
     return sum[0];
 }
 
-/* Add n values to the lanes. Sums are double, so that a mean over a large batch has all digits of a float. */
+/* Add n values to *to. Sums are double, so that the mean over a large batch has all digits of a float. */
 BODY add_sum_body(double *to, const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -72,7 +73,7 @@ BODY add_sum_body(double *to, const float *x, size_t n)
 }
 WIDE(add_sum, (double *to, const float *x, size_t n), (to, x, n))
 
-/* Add (x - mean_x) * (y - mean_y) to the lanes, in the same order as add_sum adds. */
+/* Add n products (x - mean_x) * (y - mean_y) to *to, in the same order as add_sum. */
 BODY add_products_body(double *to, const float *x, double mean_x, const float *y, double mean_y, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -95,8 +96,7 @@ BODY scale_run_body(float *y, const float *x, size_t n, double mean, double fact
 WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
      (y, x, n, mean, factor, shift))
 
-/* Compute dx of one run; dx may be dy. The two loops differ only in `restrict`: the compiler may not assume separate
- * arrays if dx is dy. */
+/* Compute dx of one run. dx and dy may be the same array, so the first loop does not read dy. */
 BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
                     double slope, double factor)
 {
@@ -112,7 +112,7 @@ WIDE(slope_run,
       double factor),
      (dx, x, dy, n, mean, mean_dy, slope, factor))
 
-/* Measure this rank's batch. An empty batch has count 0, and its other numbers are never read. */
+/* Compute the statistics of this rank's batch. For an empty batch, set only count, to 0. */
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch)
 {
     double *mean = batch, *squares = batch + bn->channels;
@@ -130,7 +130,7 @@ void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch
     }
 }
 
-/* Merge two batches by the method of Chan, Golub & LeVeque, which is numerically stable. */
+/* Merge two batches with the method of Chan, Golub & LeVeque, which is numerically stable. */
 void batch_merge(double *batch, const double *other, size_t channels)
 {
     const double a = batch[2 * channels], b = other[2 * channels], all = a + b;
@@ -151,8 +151,8 @@ static float moved(float running, double now, double momentum)
     return (float)((1 - momentum) * running + momentum * now);
 }
 
-/* Set the running numbers. Values are normalised with the batch's variance (divided by n). The running variance is an
- * estimate for the population, so it is divided by n - 1. */
+/* Update the running numbers. Values are normalized with the variance of the batch, divided by n. The running
+ * variance estimates the variance of all data, so it is divided by n - 1. */
 void batch_learn(ddp_syncbn *bn, const double *batch)
 {
     const double *mean = batch, *squares = batch + bn->channels;
@@ -168,8 +168,7 @@ void batch_learn(ddp_syncbn *bn, const double *batch)
     }
 }
 
-/* Combine weight and scale once for a run. The mean is subtracted first, because with a large mean x * weight would
- * lose digits. */
+/* Compute y. Subtract the mean before multiplying, because x * weight would lose digits if the mean is large. */
 void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y)
 {
@@ -183,7 +182,7 @@ void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *inv
     }
 }
 
-/* Compute the two sums over this rank's samples that the backward pass needs. */
+/* Compute the two sums for the backward pass over this rank's samples. */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums)
 {
     memset(sums, 0, 2 * bn->channels * sizeof(*sums));
@@ -196,7 +195,7 @@ void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n,
     }
 }
 
-/* Compute the derivative of (x - mean) / sqrt(var + eps), where mean and var also depend on all x. */
+/* Compute the derivative of (x - mean) / sqrt(var + eps). The mean and var of the batch also depend on x. */
 void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
                     float *dx)
 {

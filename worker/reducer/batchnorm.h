@@ -1,12 +1,12 @@
-/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without other ranks. Pure. The caller has checked all sizes. */
+/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without communication. Pure. The caller must have checked all
+ * sizes. */
 #ifndef WORKER_REDUCER_BATCHNORM_H
 #define WORKER_REDUCER_BATCHNORM_H
 
 #include "ddp/syncbn.h"
 
-/* The statistics of one rank's batch: for each channel the mean and the sum of squared distances from the mean, then
- * the number of values in a channel. Ranks exchange the statistics as one array of doubles: mean[channels],
- * squares[channels], count. */
+/* The statistics of a batch are one array of doubles: mean[channels], squares[channels], count. squares[c] is the
+ * sum of (x - mean[c])^2. count is the number of values in a channel. */
 static inline size_t batch_words(size_t channels)
 {
     return 2 * channels + 1;
@@ -14,7 +14,7 @@ static inline size_t batch_words(size_t channels)
 
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch);
 
-/* Merge `other` into `batch`. A batch without values changes nothing. */
+/* Merge `other` into `batch`. If one of them is empty, the result equals the other. */
 void batch_merge(double *batch, const double *other, size_t channels);
 
 /* Set bn->saved, bn->count and the running numbers from the merged batch. */

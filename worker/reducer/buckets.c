@@ -1,17 +1,18 @@
 /* buckets.c -- see buckets.h.
  *
- * Three passes: assign each parameter to a bucket, reverse the order, place the buckets in the arena. An example with
- * limits of 1 and 25 MiB and one type:
+ * Planning has three passes: assign each parameter to a bucket, reverse the order of the buckets, and place the
+ * buckets in the arena. An example with one type and limits of 1 and 25 MiB:
  *
  *     parameter   0: 0.6   1: 0.5   2: 20   3: 6   4: 0.1 MiB
  *     assigned    [ 0, 1 ] closed   [ 2, 3 ] closed  [ 4 ]
  *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
  *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
  *
- * The small bucket is last on purpose: its reduction comes after the backward pass, when no computation hides its
- * time. A bucket gets its number when its first parameter opens it, so buckets are sorted by first parameter. Every
- * rank computes the same plan from the same list, so plans are never sent. If a rank has sent an order of readiness,
- * the same passes use that order. */
+ * The bucket with the small limit is last, because its reduction follows the backward pass and no computation hides
+ * its time. A bucket gets its number when it gets its first parameter, so buckets are sorted by their first
+ * parameter. Every rank computes the same plan from the same list, so no rank sends a plan. If the order of
+ * readiness is known, the first pass uses that order, and the second pass sorts the buckets by the time of
+ * closing. */
 #include "reducer/buckets.h"
 
 #include <stdlib.h>
@@ -19,9 +20,9 @@
 
 enum { TYPES = DDP_U8 + 1, NONE = -1 };
 
-/* The bucket of a type that is being filled. */
+/* The bucket of one type that is not full yet. */
 struct open_bucket {
-    long number;   /* number of the open bucket, or NONE */
+    long number;   /* number of that bucket, or NONE */
     size_t closed; /* number of full buckets of this type */
 };
 
@@ -35,7 +36,7 @@ static size_t aligned(size_t bytes)
     return (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
 }
 
-/* Check the parameters. After this check no sum of sizes can overflow, including gaps. */
+/* Check the parameters. After this check no sum of sizes can overflow, including the gaps. */
 static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 4;
@@ -58,7 +59,7 @@ static size_t nth(const struct bucket_rule *rule, size_t k)
     return rule->order != NULL ? rule->order[k] : k;
 }
 
-/* Return the open bucket of type `dtype`. Open a new bucket if needed. */
+/* Return the open bucket of a type. Open a new bucket if there is none. */
 static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
 {
     if (open->number == NONE) {
@@ -68,10 +69,9 @@ static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_d
     return (size_t)open->number;
 }
 
-/* Assign each parameter to a bucket: bucket_of[] has the bucket's number in order of opening. closed[] lists the
- * buckets in order of closing, then the buckets that stayed open. A bucket has only one type, because one call
- * reduces the whole bucket. So each type has its own open bucket, and the small limit applies to the first bucket of
- * each type. */
+/* Assign each parameter to a bucket. Set bucket_of[] to the number of the bucket in the order of opening. Set
+ * closed[] to the buckets in the order of closing, followed by the buckets that are still open. One call reduces a
+ * whole bucket, so a bucket has only one type, and each type has its own open bucket. */
 static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *params, size_t n,
                    const struct bucket_rule *rule)
 {
@@ -99,8 +99,8 @@ static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *pa
             closed[closings++] = b;
 }
 
-/* Sort the buckets by the time when their gradients are ready. In the order of the model the last parameters are
- * ready first, so their bucket comes first. place[b] is the new number of bucket b. */
+/* Sort the buckets by the time when their gradients are ready. If the order of readiness is unknown, reverse the
+ * list, because the gradients of the last parameters are ready first. Set place[b] to the new number of bucket b. */
 static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, const struct bucket_rule *rule,
                      struct bucket *old, size_t *place)
 {
@@ -114,7 +114,7 @@ static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, c
         plan->bucket_of[i] = place[plan->bucket_of[i]];
 }
 
-/* Place the buckets one after the other in the arena, and in each bucket its parameters in order. */
+/* Place the buckets one after another in the arena, and the parameters of each bucket in the order of assignment. */
 static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n,
                     const struct bucket_rule *rule)
 {
@@ -137,7 +137,7 @@ static ddp_status no_memory(size_t n, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory to plan %zu parameters", n);
 }
 
-/* Assign the parameters to buckets, then number the buckets and lay out the arena, with temporary memory. */
+/* Assign the parameters to buckets, number the buckets and lay out the arena. */
 static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t n,
                        const struct bucket_rule *rule, struct ddp_err *err)
 {
@@ -155,8 +155,7 @@ static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t
     return enough ? DDP_OK : no_memory(n, err);
 }
 
-/* Make a plan. Request one element more than needed, because calloc(0) may return NULL, which would look like a lack
- * of memory. */
+/* Make a plan. Allocate one element more than needed, because calloc(0) may return NULL. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err)
 {

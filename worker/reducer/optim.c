@@ -1,12 +1,11 @@
 /* optim.c -- see ddp/optim.h.
  *
- * The operations come in the order of torch.optim's single-tensor functions. float32 arithmetic is not associative,
- * and a run should give the same digits as with PyTorch. So Adam's first moment is a lerp, bias corrections are
- * computed in double once per step, and eps is added after the division by the root of the second correction. L2
- * decay (SGD, Adam) is added to the gradient. AdamW's decay shrinks the parameter first.
+ * All operations are in the order of torch.optim's single-tensor functions, so that a run gives the same digits as
+ * PyTorch. So Adam's first moment is a linear interpolation, bias corrections are computed in double once per step,
+ * and eps is added after the division by root_bias2. SGD and Adam add the weight decay to the gradient. AdamW
+ * instead shrinks the parameter first.
  *
- * Values that are the same for all elements of a step are computed once. The loops have no branches and use
- * `restrict`, so that the compiler can vectorize them. */
+ * The loops have no branches and use `restrict`, so that the compiler can vectorize them. */
 #include "reducer/optim.h"
 
 #include "base/not_null.h"
@@ -31,7 +30,7 @@ const char *ddp_rule_name(ddp_rule rule)
     return (unsigned)rule < RULES ? rules[rule].word : "?";
 }
 
-/* Return the number of state arrays. As in torch, SGD with momentum 0 needs no state array. */
+/* Return the number of state arrays. SGD with momentum 0 needs none, as in torch. */
 int ddp_optim_states(const ddp_optim *optim)
 {
     if ((unsigned)optim->rule >= RULES || (optim->rule == DDP_SGD && optim->momentum == 0))
@@ -41,7 +40,7 @@ int ddp_optim_states(const ddp_optim *optim)
 
 /* --- checking ------------------------------------------------------------------------------------------- */
 
-/* Check a range; a NaN is outside. */
+/* Check that low <= value < below. A NaN is outside. */
 static ddp_status in_range(const char *name, double value, double low, double below, struct ddp_err *err)
 {
     if (value >= low && value < below)
@@ -50,7 +49,7 @@ static ddp_status in_range(const char *name, double value, double low, double be
                     below);
 }
 
-/* Check SGD's numbers. Nesterov uses the momentum of the next step in advance, which only works without dampening. */
+/* Check the numbers of SGD. Nesterov's method is defined only without dampening. */
 static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("momentum", o->momentum, 0, INFINITY, err);
@@ -64,7 +63,7 @@ static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
     return status;
 }
 
-/* Check Adam's numbers. A beta of 1 would make the bias correction divide by zero. */
+/* Check the numbers of Adam. A beta of 1 would divide by zero in the bias correction. */
 static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("beta1", o->beta1, 0, 1, err);
@@ -73,7 +72,7 @@ static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
     return status == DDP_OK ? in_range("eps", o->eps, 0, INFINITY, err) : status;
 }
 
-/* Check all numbers. The rule comes first, because it determines which numbers are read. */
+/* Check all numbers. Check the rule first, because it determines which numbers are used. */
 ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 {
     if (o == NULL)
@@ -99,7 +98,7 @@ static void sgd_plain(const ddp_optim *o, float *restrict param, const float *re
         param[i] -= lr * (grad[i] + decay * param[i]);
 }
 
-/* Update the momentum buffer. In the first step the buffer becomes the gradient itself, without dampening. */
+/* Update the momentum buffer. In the first step set the buffer to the gradient, without dampening. */
 static void sgd_buffer(const ddp_optim *o, const float *restrict param, const float *restrict grad,
                        float *restrict buffer, size_t n)
 {
@@ -110,7 +109,7 @@ static void sgd_buffer(const ddp_optim *o, const float *restrict param, const fl
         buffer[i] = old * buffer[i] + new *(grad[i] + decay * param[i]);
 }
 
-/* Compute the whole buffer before the update, because nesterov needs the new buffer. */
+/* Update the momentum buffer, then the parameters. Nesterov's method uses the new buffer. */
 static void sgd_momentum(const ddp_optim *o, float *restrict param, const float *restrict grad,
                          float *restrict buffer, size_t n)
 {
@@ -127,19 +126,19 @@ static void sgd_momentum(const ddp_optim *o, float *restrict param, const float 
 
 /* --- Adam ----------------------------------------------------------------------------------------------- */
 
-/* Numbers that are the same for all parameters in a step. */
+/* Numbers that are the same for all parameters in one step. */
 struct scale {
     float step_size;  /* lr / (1 - beta1^t) */
     float root_bias2; /* sqrt(1 - beta2^t) */
     float weight1;    /* 1 - beta1 */
     float beta2, weight2;
     float eps;
-    float decay;  /* Adam: added to the gradient */
+    float decay;  /* Adam: weight decay, added to the gradient */
     float shrink; /* AdamW: factor of the parameter */
 };
 
-/* Compute the numbers of a struct scale. Compute in double, as in torch, because in float 1 - 0.999^1000 would have
- * only three correct digits. */
+/* Compute the numbers of a struct scale. Compute in double as torch does, because in float 1 - 0.999^1000 would
+ * have only three correct digits. */
 static struct scale scale_of(const ddp_optim *o)
 {
     const double bias1 = 1.0 - pow(o->beta1, (double)o->step);
@@ -157,8 +156,8 @@ static struct scale scale_of(const ddp_optim *o)
     };
 }
 
-/* Update by Adam or AdamW. One loop serves both rules, because the other rule's decay is neutral: x * 1 + 0 * x is x
- * for every finite x. The square root takes longer than these two multiplications. */
+/* Update by Adam or AdamW. One loop serves both rules: Adam has shrink 1, and AdamW has decay 0. The two extra
+ * multiplications cost less than the square root. */
 static void adam(const ddp_optim *o, float *restrict param, const float *restrict grad, float *restrict m,
                  float *restrict v, size_t n)
 {
@@ -173,8 +172,7 @@ static void adam(const ddp_optim *o, float *restrict param, const float *restric
     }
 }
 
-/* Begin a step. This function is separate from the update, because a step has one update for each array of the
- * model. */
+/* Begin a step: increase the step number once, before the updates of all arrays of the model. */
 void ddp_optim_begin(ddp_optim *optim)
 {
     optim->step++;
@@ -193,12 +191,12 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
 
 /* --- the norm of all gradients --------------------------------------------------------------------------- */
 
-/* The square of a float is exact in double, so only sums are rounded. A leaf has eight running sums to fill the
- * processor's vector units. norm_leaf adds these sums in a fixed order. */
+/* Number of running sums in a leaf; they fill the processor's vector units. The square of a float is exact in
+ * double, so only sums are rounded. */
 enum { LANES = 8 };
 
-/* Sum the squares of a leaf. Elements after the last group of eight go into the lanes that they would have if zeros
- * followed. So padding changes no bit. */
+/* Sum the squares of a leaf. Elements after the last group of eight are added to the same lanes as if zeros
+ * followed. So padding with zeros changes no bit. */
 double norm_leaf(const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -212,7 +210,7 @@ double norm_leaf(const float *x, size_t n)
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-/* Add a leaf as in binary counting: two sums of equal size become one sum of twice the size. */
+/* Add a leaf to the tree. As in binary counting, two sums of equal size become one sum of twice the size. */
 void norm_push(struct norm_tree *tree, double leaf)
 {
     int k = 0;
@@ -222,7 +220,7 @@ void norm_push(struct norm_tree *tree, double leaf)
     tree->leaves++;
 }
 
-/* Return the sum of all parts. The smallest part comes last in the order of leaves. A missing neighbour adds 0. */
+/* Return the sum of all parts, from the smallest part to the largest. */
 double norm_root(const struct norm_tree *tree)
 {
     double sum = 0;
@@ -233,8 +231,7 @@ double norm_root(const struct norm_tree *tree)
     return sum;
 }
 
-/* Return the norm. Blocks start again with each array, so the result depends on the model's arrays and not on their
- * addresses. */
+/* Return the norm. Each array begins a new leaf, so the result does not depend on where the arrays are in memory. */
 double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -248,15 +245,15 @@ double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n
     return sqrt(norm_root(&tree));
 }
 
-/* Return the clipping factor. As in torch, the norm's reciprocal is multiplied by max_norm. The comparison lets a NaN
- * pass. */
+/* Return the clipping factor. As in torch, multiply max_norm by the reciprocal of the norm. A NaN passes the
+ * comparison and is returned. */
 float norm_clip_factor(double norm, double max_norm)
 {
     float factor = 1.0f / ((float)norm + 1e-6f) * (float)max_norm;
     return factor > 1 ? 1 : factor;
 }
 
-/* Multiply n elements, even if the factor is 1, because torch does so and a branch would save no measurable time. */
+/* Multiply n elements. Multiply even by 1, as torch does. */
 void norm_multiply(float *x, float factor, size_t n)
 {
     for (size_t i = 0; i < n; i++)

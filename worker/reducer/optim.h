@@ -1,9 +1,9 @@
-/* optim.h -- the norm of gradients: the sum of squares of many numbers, added in an order that depends only on the
- * positions of the numbers. Pure.
+/* optim.h -- the norm of gradients. Squares are added in an order that depends only on the positions of the
+ * elements in their arrays. Pure.
  *
- * A leaf is the sum over a block of NORM_LEAF elements. No block spans two arrays, so the last block of an array may
- * be shorter. Leaves are pushed in order and added as a binary tree, ((l0+l1)+(l2+l3))+... So ranks that each hold
- * some leaves get the same bits as one rank that holds all leaves. */
+ * A leaf is the sum of squares of NORM_LEAF elements of one array. The last leaf of an array may have fewer
+ * elements. Leaves are added as a binary tree, ((l0+l1)+(l2+l3))+... So if ranks compute some leaves each and
+ * exchange them, all ranks get the same bits as one rank that computes all leaves. */
 #ifndef WORKER_REDUCER_OPTIM_H
 #define WORKER_REDUCER_OPTIM_H
 
@@ -15,8 +15,8 @@ enum { NORM_LEAF = 256 };
 /* Return the sum of the squares of n <= NORM_LEAF elements. Zeros at the end change no bit of the sum. */
 double norm_leaf(const float *x, size_t n);
 
-/* The sum of the leaves so far; initialize with { 0 }. part[k] is the sum of 2^k leaves if bit k of `leaves` is
- * set. */
+/* The sum of the leaves so far; initialize with { 0 }. If bit k of `leaves` is set, part[k] is the sum of 2^k
+ * leaves. */
 struct norm_tree {
     double part[64];
     uint64_t leaves;
@@ -25,8 +25,8 @@ struct norm_tree {
 void norm_push(struct norm_tree *tree, double leaf);
 double norm_root(const struct norm_tree *tree); /* Return the sum of all leaves. */
 
-/* Return torch's factor for clipping, which is at most 1. Compute the factor in float32, as torch does. If the norm
- * is a NaN, so is the factor. */
+/* Return the clipping factor, which is at most 1. Compute in float32 as torch does. If the norm is a NaN, return a
+ * NaN. */
 float norm_clip_factor(double norm, double max_norm);
 
 /* Multiply n elements by `factor`. */

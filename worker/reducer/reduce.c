@@ -1,14 +1,13 @@
 /* reduce.c -- see reduce.h.
  *
- * The general function works on tiles that fit into the first-level cache. A recursive walk of the tree combines one
- * tile of all ranks into an accumulator on the stack. The accumulator is then divided (average), rounded and copied
- * to every output. The most important case for speed, f32 gradients of two or four ranks, has its own loop, which
- * reads and writes each element once. This loop combines in the same order and gives the same bits.
+ * The general function works on tiles that fit into the first-level cache. A recursive walk of the tree combines
+ * one tile of all ranks into an accumulator on the stack. The accumulator is then divided (for an average), rounded
+ * and copied to every output. f32 gradients of two or four ranks have a faster loop, which reads and writes each
+ * element once. That loop combines in the same order and gives the same bits.
  *
- * The loops are plain C that gcc -O3 vectorizes. `ivdep` asserts that an element depends only on elements with the
- * same index, which gcc cannot prove.
+ * The loops are plain C that gcc -O3 vectorizes.
  *
- * Sums and products flush subnormals; minima and maxima keep subnormals, in any mode of the calling thread. */
+ * Sums and products flush subnormals; minima and maxima keep subnormals. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"
@@ -17,7 +16,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { TILE = 512 }; /* elements; the recursion holds log2(world) tiles on the stack */
+enum { TILE = 512 }; /* elements; the recursion has one tile per level on the stack */
 
 typedef union tile {
     _Alignas(64) float f32[TILE];
@@ -30,8 +29,8 @@ typedef union tile {
 
 typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
 
-/* The compiler would check at run time whether `to` overlaps `a` or `b`. `to` may be equal to `a` or `b`, but never a
- * shifted part of them. So ivdep suppresses gcc's check. clang's check costs little. */
+/* `to` may be the same array as `a` or `b`, but never overlaps them otherwise. ivdep tells gcc that each element
+ * depends only on elements with the same index, so gcc adds no check at run time. */
 #ifdef __clang__
 #define NO_OVERLAP
 #else
@@ -50,8 +49,8 @@ typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
         }                                                              \
     }
 
-/* Keep a NaN: every comparison with a NaN is false, so the first test keeps a NaN in y, and the second test keeps a
- * NaN in x. */
+/* MIN and MAX keep a NaN. If x is a NaN, x != x selects x. If y is a NaN, both comparisons are false, which selects
+ * y. */
 JOIN(sum_f32, float, x + y)
 JOIN(min_f32, float, ((x < y) | (x != x)) ? x : y)
 JOIN(max_f32, float, ((x > y) | (x != x)) ? x : y)
@@ -60,7 +59,7 @@ JOIN(sum_f64, double, x + y)
 JOIN(min_f64, double, ((x < y) | (x != x)) ? x : y)
 JOIN(max_f64, double, ((x > y) | (x != x)) ? x : y)
 JOIN(prod_f64, double, (x * y))
-/* Compute sums and products unsigned, because signed overflow is undefined. */
+/* Use unsigned integers, because signed overflow is undefined. */
 JOIN(sum_i32, uint32_t, x + y)
 JOIN(min_i32, uint32_t, (int32_t)x < (int32_t)y ? x : y)
 JOIN(max_i32, uint32_t, (int32_t)x > (int32_t)y ? x : y)
@@ -97,8 +96,8 @@ static bool is_power_of_two(size_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Divide n values by `world`. Multiplying by 1/2^k is exact and faster than division. Multiplying by any other 1/n
- * would round twice. */
+/* Divide n values by `world`. If `world` is a power of two, multiply by 1 / world, which is exact and faster.
+ * Otherwise 1 / world would be rounded, and the product again. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \
     {                                                            \
@@ -130,8 +129,9 @@ struct type_row {
     size_t partial; /* bytes of an element in the accumulator */
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
-    void (*widen)(void *to, const void *from, size_t n);  /* into the accumulator; NULL = same type */
-    void (*narrow)(void *to, const void *from, size_t n); /* back again; NULL = same type */
+    void (*widen)(void *to, const void *from,
+                  size_t n); /* convert to the accumulator's type; NULL = same type */
+    void (*narrow)(void *to, const void *from, size_t n); /* convert back; NULL = same type */
 };
 
 #define IN_F32 4, sum_f32, min_f32, max_f32, prod_f32, divide_f32
@@ -160,15 +160,14 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
     case DDP_PROD:
         return row->prod;
     default:
-        return row->sum; /* an average is a sum that is divided at the end */
+        return row->sum; /* DDP_AVG: reduce_range divides the sum at the end */
     }
 }
 
 /* --- the tree ------------------------------------------------------------------------------------------- */
 
-/* Return how many ranks the left part of a node has: the largest power of two below `count`. Each level of the
- * recursion keeps one tile of 4 KiB on the stack; a host may have 1024 ranks, which need 11 tiles. The tree of six
- * ranks:
+/* Return how many of a node's `count` ranks are in its left part: the largest power of two below `count`. The tree
+ * of six ranks:
  *
  *                 +
  *               /   \
@@ -197,7 +196,7 @@ static const void *leaf(const struct work *w, size_t rank, size_t at)
     return (const char *)w->in[rank] + at * w->element;
 }
 
-/* Convert a rank's values to the accumulator's type: a leaf of the tree. */
+/* Load a leaf of the tree: one rank's values, converted to the accumulator's type. */
 static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t n)
 {
     if (w->row->widen != NULL)
@@ -206,7 +205,7 @@ static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t 
         memcpy(to, leaf(w, rank, at), n * w->element);
 }
 
-/* Combine elements [at, at + n), n <= TILE, of ranks [first, first + count) into `to`. */
+/* Combine elements [at, at + n) of ranks [first, first + count) into `to`; n <= TILE. */
 static void tree(const struct work *w, tile *to, size_t first, size_t count, size_t at, size_t n)
 {
     if (count == 1) {
@@ -224,16 +223,16 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
-/* Number of floats that are moved from one stream before the next stream. AMD processors choose a first-level cache
- * line by a hash of the address. Two streams with the same hash evict each other at every change between them. Moving
- * four cache lines at a time makes these changes rare. */
+/* Number of floats that are read from one input before the next input. AMD processors choose a first-level cache
+ * line by a hash of the address. Two inputs with the same hash evict each other at each change from one to the
+ * other. With strips of four cache lines these changes are rare. */
 enum { STRIP = 64 };
 
 struct fused {
     const void *const *in;
     void *const *out;
     size_t world, outs;
-    float with; /* 1/world for an average, 1 for a sum: multiplying by 1 is exact, so one loop serves both */
+    float with; /* 1 / world for an average, 1 for a sum */
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -246,7 +245,7 @@ INLINE void add_pair(float *to, const float *a, const float *b, size_t n)
         to[i] += b[i];
 }
 
-/* Reduce one strip. All inputs are read before any output is written, so outputs may be inputs. */
+/* Reduce one strip. Read all inputs before writing an output, because an output may be an input. */
 INLINE void fused_strip(const struct fused *f, size_t at, size_t n)
 {
     _Alignas(64) float sum[STRIP], right[STRIP];
@@ -279,7 +278,7 @@ static void fused_plain(const struct fused *f, size_t at, size_t n)
     fused_strips(f, at, n);
 }
 
-/* The AVX2 version has twice as many floats in a register: the same bits in half the time. */
+/* AVX2 registers hold twice as many floats: the same bits in half the time. */
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, size_t at, size_t n)
 {
@@ -290,7 +289,7 @@ __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, si
 #define FUSED fused_plain
 #endif
 
-/* Reduce with the fast loop; return false if this call has no such loop. */
+/* Reduce with the fast loop. Return false if there is no fast loop for this type, operation and world size. */
 static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size_t at, size_t n)
 {
     if (dtype != DDP_F32 || (op != DDP_SUM && op != DDP_AVG) || (f->world != 2 && f->world != 4))
@@ -301,15 +300,14 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Return whether subnormal numbers are treated as zero because they may slow the operation down. MIN and MAX only
- * compare their inputs, which is never slow, and copy one input unchanged. */
+/* Return true if subnormal numbers may slow the operation down, so that they are flushed. MIN and MAX only compare
+ * their inputs, which is never slow. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;
 }
 
-/* Store the result in all outputs. Round the result once and then copy the bytes, so that all outputs get the same
- * bits. */
+/* Store the result in all outputs. Round only once and copy the bytes, so that all outputs have the same bits. */
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {
     for (size_t o = 0; o < outs; o++) {
@@ -350,7 +348,7 @@ size_t reduce_partial_size(ddp_dtype dtype)
     return types[dtype].partial;
 }
 
-/* Reduce one piece. For an average the sum is not divided here, but after all pieces are joined. */
+/* Reduce one piece. For DDP_AVG, reduce_join divides the sum later. */
 void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial)
 {
     const struct type_row *row = &types[dtype];
@@ -374,7 +372,7 @@ struct joining {
     join_fn join;
     const struct reduce_piece *pieces;
     const void *const *partials;
-    size_t next; /* the next piece in the order of the walk */
+    size_t next; /* index of the next piece in the walk */
 };
 
 static const void *next_partial(struct joining *j, size_t at)
@@ -382,13 +380,13 @@ static const void *next_partial(struct joining *j, size_t at)
     return (const char *)j->partials[j->next++] + at * j->row->partial;
 }
 
-/* Return true if the current node of the walk, with `count` ranks, is a piece. */
+/* Return true if a node with `count` ranks is the piece number next + ahead. */
 static bool is_piece(const struct joining *j, size_t ahead, size_t count)
 {
     return j->pieces[j->next + ahead].count == count;
 }
 
-/* Walk the tree as tree() does, but end at pieces instead of ranks. Pieces are sorted in the order of this walk. */
+/* Walk the tree as tree() does, but stop at pieces instead of ranks. Pieces are sorted in the order of this walk. */
 static void join_tree(struct joining *j, tile *to, size_t count, size_t at, size_t n)
 {
     size_t left = left_part(count);

@@ -1,9 +1,8 @@
 /* reducer.c -- see include/ddp/reducer.h.
  *
- * Gradients are never copied: ddp_reducer_grad points into the arena, and the backend reduces all ranks' arenas in
- * place. step.c decides which call is allowed and which bucket comes next. This file executes the decisions of
- * step.c. All collectives happen in the same order on all ranks, because step.c uses only data that is equal on all
- * ranks. */
+ * Gradients are not copied: ddp_reducer_grad returns an address in the arena, and the backend reduces the arenas of
+ * all ranks in place. step.c decides which call is allowed and which bucket is reduced next. All ranks call
+ * collectives in the same order, because step.c uses only data that is equal on all ranks. */
 #include "core/context.h"
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -18,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for the rebuild of the buckets, which the rebuild frees. All pointers are NULL if there will be no
- * rebuild. */
+/* Memory for the rebuild of the buckets, which frees it. All pointers are NULL if no rebuild will happen. */
 struct sync_spare {
     int64_t *sent;
     size_t *order;
@@ -29,35 +27,33 @@ struct sync_spare {
 
 struct ddp_reducer {
     ddp_group *group;
-    ddp_param *
-        params; /* owned copy; the caller owns names and data. Buffers follow the parameters in the same block */
+    ddp_param *params; /* owned; names and data are borrowed; buffers follow */
     size_t n;
-    ddp_param *buffers; /* points into the block of `params` */
+    ddp_param *buffers; /* in the block of `params` */
     ddp_reducer_options options;
     struct bucket_plan plan;
     struct reducer_step step;
     char *arena;           /* shared block: the gradients, bucket after bucket */
-    char *packed;          /* shared block: all buffers one after the other; NULL if the model has none */
+    char *packed;          /* shared block: all buffers of the model; NULL if there are none */
     uint16_t *wire;        /* shared block: a bucket converted to 16 bits; NULL without compression */
     size_t wire_elements;  /* elements that fit into `wire` */
-    struct comm_job *jobs; /* for each bucket */
-    bool threaded;         /* buckets are reduced on the communication thread */
-    ddp_work *last;        /* owned; the last bucket's call, if calls do not block; NULL = none in progress */
-    /* The error that makes further steps impossible: the error of the first bucket that was not reduced, or of a
-     * rebuild. The thread that reduces writes this member, and the program's thread reads it after a drain. */
+    struct comm_job *jobs; /* one for each bucket */
+    bool threaded;         /* true if the communication thread reduces buckets */
+    ddp_work *last;        /* owned; last call in progress, if calls do not block; else NULL */
+    /* The error that makes further steps impossible: of the first bucket that failed, or of a rebuild. The thread
+     * that reduces buckets writes this member. The program's thread reads it after comm_thread_drain. */
     struct ddp_err failed;
 
     int32_t *used; /* find_unused: how many ranks used each parameter in the last step */
-    char *
-        kept; /* find_unused: gradients that this rank replaced by zeros in this step; laid out as the arena */
+    char *kept;    /* find_unused: copies of the gradients that were set to zero in this step */
     struct sync_spare spare;
-    bool *blank;      /* find_unused: which parameters `kept` has a gradient of */
+    bool *blank;      /* find_unused: true if `kept` has the parameter's gradient */
     struct roll roll; /* result of the last ddp_reducer_forward with uneven inputs */
     int32_t *answers; /* each rank's answer for `roll` */
     int order_root;   /* rank whose order of readiness all ranks use */
 };
 
-/* Keep `err` for ddp_last_error() and return its code. */
+/* Store `err` for ddp_last_error() and return its code. */
 static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 {
     return ctx_fail(reducer->group->ctx, err);
@@ -71,7 +67,7 @@ static bool reducer_on_device(const ddp_reducer *reducer)
     return reducer->group->comm->ops->copy != NULL;
 }
 
-/* Set `failed`, unless `failed` has an earlier failure. */
+/* Set `failed`, unless `failed` already has an error. */
 static void keep_failure(ddp_reducer *reducer, ddp_status status, struct ddp_err *err)
 {
     if (status != DDP_OK && reducer->failed.code == DDP_OK)
@@ -110,30 +106,30 @@ static void reducer_settle(ddp_reducer *reducer)
 
 /* A job reduces one bucket, on the program's thread or on the communication thread:
  *
- *     all-reduce        [ / predivide ]  all_reduce  [ times the rest of the average's factor ]
+ *     all-reduce        [ / predivide ]  all_reduce  [ * rest of the factor ]
  *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
  *     hook              the hook's operations
  *
- * A plain average is one call of the backend (DDP_AVG), which divides during the sum. The backend sums 16-bit types
- * in f32 and rounds once, so compression loses digits only in the values that a rank sends. If the backend's calls do
- * not block, no thread and no wait are needed: the jobs only put work on a stream. */
+ * A plain average is one call of the backend with DDP_AVG. The backend sums 16-bit types in f32 and rounds once, so
+ * compression loses digits only in each rank's own values. If the backend's calls do not block, no thread is
+ * needed, because the jobs only put work on a stream. */
 
-/* The factors before and after the all-reduce, and its operation. */
+/* The factors before and after the all-reduce, and the operation of the all-reduce. */
 struct averaging {
     double before, after;
     ddp_op op;
 };
 
-/* Return the divisor of an average. The roll call (see call_roll) ends before the step's first bucket is launched, so
- * a job may read the result of the roll call on any thread. */
+/* Return the divisor of an average. Any thread may read `roll`, because the roll call (call_roll) ends before the
+ * step's first bucket is launched. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
     return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->roll.active
                                                         : (size_t)ddp_world_size(reducer->group->ctx);
 }
 
-/* Return the factors. Without predivide the backend divides by the world size, so that sums of 16-bit types do not
- * overflow. If the divisor is not the world size, the factor `after` corrects the result. */
+/* Return the factors of an average. Without predivide the backend divides by the world size, so that sums of 16-bit
+ * types do not overflow. `after` corrects the result if the divisor is another number. */
 static struct averaging averaging_of(const ddp_reducer *reducer)
 {
     double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
@@ -143,8 +139,8 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Reduce values. If calls do not block, keep only the last call: calls run in order, so the stream needs to wait only
- * for the last call. */
+/* Reduce values. If calls do not block, keep only the last call. Calls run in order, so waiting for the last call
+ * is enough. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -157,8 +153,7 @@ static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_d
     return status;
 }
 
-/* Reduce a bucket without compression. The gaps between gradients are zero and stay zero. Skipping the gaps would
- * cost more time than reducing them. */
+/* Reduce a bucket without compression, gaps included. Skipping the gaps would cost more time than reducing them. */
 static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, void *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -169,8 +164,7 @@ static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, voi
     return status;
 }
 
-/* Reduce a bucket in 16 bits. The gradients stay in f32. Only the converted bucket is sent. All buckets share one
- * buffer. */
+/* Reduce a bucket in 16 bits. Only the converted values are sent; the gradients stay in f32. */
 static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -191,7 +185,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .divisor = divisor_of(reducer),
                               .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
-    last_error_keep(&err); /* the hook may set no error text, and an older text would be misleading */
+    last_error_keep(&err); /* clear the text, because the hook may set none */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
     if (status == DDP_OK || ddp_last_error()[0] != '\0')
         return status;
@@ -199,7 +193,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
     return reducer_fail(reducer, &err);
 }
 
-/* Reduce bucket `index`. A bucket has one type, so the function is chosen once for all of its gradients. */
+/* Reduce bucket `index`. */
 static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
 {
     const struct bucket *b = &reducer->plan.buckets[index];
@@ -213,8 +207,7 @@ static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
     return reduce_plain(reducer, b, grads, n);
 }
 
-/* Write the purpose of the next call for DDPRUN_DEBUG=detail: the bucket, its first parameter, and a hash of all
- * names. */
+/* Describe the bucket for DDPRUN_DEBUG=detail: its number, its first parameter, and a hash of all names. */
 static void note_bucket(ddp_reducer *reducer, size_t index)
 {
     struct collective_check *check = &reducer->group->ctx->check;
@@ -233,9 +226,9 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
              names);
 }
 
-/* Run the job of one bucket. After a failure later buckets are skipped, because the ranks may be out of step. The
- * error is copied to `failed`, because the program reads it on another thread. Subnormals are flushed here, so a hook
- * computes the same bits on either thread. */
+/* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be out of step. Copy the
+ * error to `failed`, because ddp_last_error() belongs to this thread. Flush subnormals here, so that a hook
+ * computes the same bits on each thread. */
 static void run_bucket_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;
@@ -248,7 +241,7 @@ static void run_bucket_job(void *user, size_t index)
     FLUSH_SUBNORMALS(true);
     ddp_status status = reduce_bucket(reducer, index);
     recorder->bucket = -1;
-    recorder->posted_ns = 0; /* the hook may have called no collective */
+    recorder->posted_ns = 0; /* unused if the hook called no collective */
     if (status != DDP_OK)
         ddp_fail(&reducer->failed, status, "%s (in bucket %zu of %zu)", ddp_last_error(), index,
                  reducer->plan.count);
@@ -259,7 +252,7 @@ static ddp_status buckets_failed(const ddp_reducer *reducer)
     return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
 }
 
-/* Make the program's stream wait for the buckets. The host does not wait. */
+/* Make the program's stream wait for the last bucket. The host does not wait. */
 static void follow_last(ddp_reducer *reducer)
 {
     ddp_status status = ddp_work_wait(reducer->last);
@@ -269,8 +262,8 @@ static void follow_last(ddp_reducer *reducer)
     reducer->last = NULL;
 }
 
-/* Wait for all launched buckets. After the drain this thread sees everything that the communication thread wrote:
- * gradients and `failed`. */
+/* Wait for all launched buckets. Afterwards this thread sees all gradients and `failed`, which the communication
+ * thread wrote. */
 static ddp_status bucket_wait(ddp_reducer *reducer)
 {
     comm_thread_drain(reducer->group->ctx->thread);
@@ -279,8 +272,8 @@ static ddp_status bucket_wait(ddp_reducer *reducer)
     return buckets_failed(reducer);
 }
 
-/* Launch the buckets that are ready. Each bucket reuses its job in every step, because a step ends only after all
- * jobs are done. */
+/* Launch all buckets that are ready. Each step reuses the same jobs, because a step ends only after all jobs are
+ * done. */
 static ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
@@ -298,7 +291,8 @@ static ddp_status bucket_launch(ddp_reducer *reducer)
     return reducer->threaded ? DDP_OK : buckets_failed(reducer);
 }
 
-/* Allocate the buffer for compression. Buckets are reduced one by one, so room for the largest bucket is enough. */
+/* Allocate the buffer for compression. The buffer has room for the largest bucket, because buckets are reduced one
+ * by one. */
 static ddp_status bucket_wire_open(ddp_reducer *reducer)
 {
     size_t most = BUCKET_ALIGN;
@@ -327,8 +321,7 @@ static size_t param_bytes(const ddp_param *p)
     return p->count * ddp_dtype_size(p->dtype);
 }
 
-/* Send the model from rank `root`, in the program's own memory. A run sends the model once, so a barrier for each
- * parameter costs little. */
+/* Send the model from rank `root`, parameter by parameter, because this happens only once in a run. */
 static ddp_status sync_model(ddp_reducer *reducer, int root)
 {
     ddp_status status = DDP_OK;
@@ -340,8 +333,7 @@ static ddp_status sync_model(ddp_reducer *reducer, int root)
     return status;
 }
 
-/* Send the buffers from rank `root`. Buffers are small and many, so packing the buffers costs less than a barrier for
- * each buffer. */
+/* Send the buffers from rank `root`. Pack the buffers into one message, because they are small and many. */
 static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
@@ -372,8 +364,7 @@ static void sync_spare_close(struct sync_spare *spare)
     *spare = (struct sync_spare){ NULL, NULL, NULL, NULL };
 }
 
-/* Allocate memory for a rebuild, which happens at most once. A large block costs nothing until the first write, and
- * only one forward writes to these blocks. */
+/* Allocate the memory for a rebuild, which happens at most once. Memory that is never written costs nothing. */
 static bool get_spare(ddp_reducer *reducer)
 {
     struct sync_spare *spare = &reducer->spare;
@@ -386,8 +377,7 @@ static bool get_spare(ddp_reducer *reducer)
     return spare->sent != NULL && spare->order != NULL && spare->seen != NULL && spare->copy != NULL;
 }
 
-/* Allocate memory for `kept` and `blank`. Use calloc, so that pages of parameters that are always used are never
- * touched. */
+/* Allocate `kept` and the memory for a rebuild. Use calloc for `kept`, because its untouched pages take no memory. */
 static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
 {
     if (reducer->step.find_unused)
@@ -398,8 +388,7 @@ static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Make a plan from the order that a rank has sent. Equal orders give equal plans. The order comes from a peer, so
- * check the order before using its numbers as indices. */
+/* Make a plan in the order that a rank has sent. Check the order before using its numbers as indices. */
 static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, struct ddp_err *err)
 {
     const struct sync_spare *r = &reducer->spare;
@@ -413,8 +402,7 @@ static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, stru
     return bucket_plan_make(plan, reducer->params, reducer->n, &rule, err);
 }
 
-/* Move the gradients to their new places. The gradients keep their values, because the program may be
- * accumulating. */
+/* Move the gradients to their new places. Keep their values, because the program may be accumulating gradients. */
 static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
 {
     char *copy = reducer->spare.copy;
@@ -428,7 +416,8 @@ static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
     reducer->plan = *to;
 }
 
-/* Use the new order. Keep the arena, because a plan in another order needs the same number of bytes. */
+/* Receive the order of rank order_root and make a plan in that order. The arena stays, because its size does not
+ * depend on the order. */
 static ddp_status adopt_order(ddp_reducer *reducer)
 {
     struct bucket_plan plan;
@@ -448,7 +437,7 @@ static ddp_status adopt_order(ddp_reducer *reducer)
     return bucket_wire_open(reducer);
 }
 
-/* Rebuild the buckets. A failed rebuild ends all later steps, even if the program ignores the error. */
+/* Rebuild the buckets. After a failed rebuild all later steps fail too. */
 static ddp_status rebuild_buckets(ddp_reducer *reducer)
 {
     ddp_status status = adopt_order(reducer);
@@ -458,8 +447,7 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
     return status;
 }
 
-/* Replace a gradient by zeros. The copy in `kept` has the same offset as the gradient in the arena, so no second
- * table is needed. */
+/* Set a gradient to zero. Copy it to `kept`, at the same offset as in the arena. */
 static void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);
@@ -468,9 +456,8 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* Count on how many ranks each parameter was used. As in PyTorch, the operation is a sum and not a maximum: only 0
- * matters, but the count may help to find a mistake. This collective follows the last bucket, so it delays no
- * bucket. */
+/* Count on how many ranks each parameter was used, and restore the gradients that no rank used. Use a sum, as
+ * PyTorch does, although only 0 matters. This collective follows the last bucket, so it delays no bucket. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -509,7 +496,7 @@ static ddp_status sync_end(ddp_reducer *reducer)
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
-/* Free a reducer. No other function frees a reducer. The backend owns the shared memory. */
+/* Free a reducer, but not its shared blocks. */
 static void reducer_release(ddp_reducer *reducer)
 {
     ddp_work_free(reducer->last);
@@ -559,8 +546,8 @@ static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params
     return DDP_OK;
 }
 
-/* Return true if every rank of the host can have a second core. Otherwise the thread only takes time from the
- * backward pass. */
+/* Return true if buckets should be reduced on a thread. By default this needs a second core for every rank of the
+ * host. Otherwise the thread would slow the backward pass down. */
 static bool wants_thread(const ddp_reducer *reducer)
 {
     const ddp_ctx *ctx = reducer->group->ctx;
@@ -569,8 +556,8 @@ static bool wants_thread(const ddp_reducer *reducer)
     return ddp_world_size(ctx) > 1 && cores_allowed() >= 2 * ddp_local_world_size(ctx);
 }
 
-/* Start the communication thread if the backend blocks. If the program did not request the thread, ignore a failure
- * to start the thread, because the reducer works without a thread. */
+/* Start the communication thread if it is wanted. With DDP_OVERLAP_AUTO ignore a failure, because the reducer also
+ * works without a thread. */
 static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
@@ -602,7 +589,7 @@ static ddp_status reducer_build(ddp_reducer *reducer, const ddp_param *params, s
     return status == DDP_OK ? reducer_start_thread(reducer, err) : status;
 }
 
-/* Allocate the buffers' block in shared memory, where a broadcast is one copy. */
+/* Allocate the block for the buffers in shared memory, where a broadcast is only one copy. */
 static ddp_status alloc_packed(ddp_reducer *reducer)
 {
     size_t bytes = 0;
@@ -625,8 +612,8 @@ static ddp_status free_shared(ddp_reducer *reducer)
     return status == DDP_OK ? ddp_shared_free(reducer->group, reducer->arena) : status;
 }
 
-/* Allocate shared memory for the gradients and the buffers. All ranks learn whether every rank succeeded. So after an
- * error all ranks free their blocks. Keep the text of that error. */
+/* Allocate the shared blocks. Every shared_alloc fails on all ranks or on no rank. So all ranks free the blocks
+ * after a failure, and report the text of that failure. */
 static ddp_status alloc_shared(ddp_reducer *reducer)
 {
     void *arena = NULL;
@@ -645,7 +632,7 @@ static ddp_status alloc_shared(ddp_reducer *reducer)
     return last_error_keep(&why);
 }
 
-/* Do the collective part of create: compare the models, send rank 0's values, allocate the gradients. */
+/* Do the collective part of create: compare the models, send rank 0's values, allocate the shared blocks. */
 static ddp_status reducer_unite(ddp_reducer *reducer)
 {
     int world = ddp_world_size(reducer->group->ctx);
@@ -686,8 +673,7 @@ ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t 
     return DDP_OK;
 }
 
-/* Free the reducer. The call is collective, because freeing shared memory is collective: a rank that frees alone
- * waits for the other ranks. */
+/* Free the reducer; collective, because freeing shared memory is collective. */
 ddp_status ddp_reducer_free(ddp_reducer *reducer)
 {
     if (reducer == NULL)
@@ -700,15 +686,14 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/* A rank with a batch answers the roll call in ddp_reducer_forward and then computes. A rank without a batch answers
- * in ddp_reducer_join, then runs the step's collectives with zeros as gradients. The rank without a batch repeats
- * this until no rank has a batch.
+/* A rank with a batch answers the roll call in ddp_reducer_forward and then computes. A rank without a batch
+ * answers the roll call in ddp_reducer_join, and then runs the step's collectives with zeros as gradients.
+ * ddp_reducer_join repeats this until no rank has a batch.
  *
- * Every rank receives all answers, so the ranks need to exchange nothing else. The answers determine whether the step
- * has sync, which rank broadcasts buffers (the first rank that still has a batch), the divisor, and which order of
- * readiness is used. */
+ * Every rank receives all answers. The answers determine whether the step has sync, which rank broadcasts buffers
+ * (the first rank with a batch), the divisor, and whose order of readiness all ranks use. */
 
-/* Exchange one number of each rank, with the smallest collective, because every forward includes this call. */
+/* Exchange one number of each rank. This is the smallest collective, because every forward includes it. */
 static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
 {
     int32_t mine = (int32_t)answer;
@@ -722,7 +707,7 @@ static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
     if (roll.active == 0)
-        roll.last = reducer->roll.last; /* the ranks of the last step arrived last */
+        roll.last = reducer->roll.last; /* the step before had the last batches */
     reducer->roll = roll;
     return DDP_OK;
 }
@@ -732,7 +717,7 @@ static ddp_status join_answer(ddp_reducer *reducer)
     return call_roll(reducer, reducer->step.sync ? ROLL_SYNC : ROLL_LOCAL);
 }
 
-/* Take part in a step without a batch, with the same collectives in the same order: rebuild, buffers, buckets, used
+/* Take part in a step without a batch. Run the same collectives in the same order: rebuild, buffers, buckets, used
  * parameters. */
 static ddp_status shadow_step(ddp_reducer *reducer)
 {
@@ -750,8 +735,8 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that join is allowed before the roll call, because after the roll call the other ranks would rely on this
- * rank. */
+/* Check that join is allowed. Call this before the roll call, because afterwards the other ranks expect this rank
+ * in the step. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
@@ -764,8 +749,8 @@ static ddp_status check_join(const ddp_reducer *reducer)
     return reducer_fail(reducer, &err);
 }
 
-/* Take part in the steps of the other ranks until no rank has a batch. The loop ends, because batches are finite and
- * each wait for another rank has the step's timeout. */
+/* Take part in the steps of the other ranks until no rank has a batch. Then all ranks get the model of the last
+ * rank that had a batch. */
 ddp_status ddp_reducer_join(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -794,8 +779,8 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
     reducer->step.next_sync = on != 0;
 }
 
-/* Begin a step. Check for misuse before the roll call, because after the roll call the other ranks would wait for a
- * step that never happens. */
+/* Begin a step. Check for misuse before the roll call, because afterwards the other ranks expect this rank in the
+ * step. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -837,7 +822,7 @@ ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
     return bucket_launch(reducer);
 }
 
-/* End a step. Unmarked parameters are marked as unused one after the other, so that their buckets are launched. */
+/* End a step. First mark the remaining parameters as unused, so that their buckets are launched. */
 ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);

@@ -1,9 +1,8 @@
 /* step.c -- see step.h.
  *
- * Buckets are launched only in the plan's order. Gradients may become ready in different orders on different ranks,
- * but all ranks must call collectives in the same order. So a full bucket 3 still waits for bucket 2, and the number
- * of launched buckets is the whole state. An error lists up to eight parameters by name, which is enough to identify
- * the layer. */
+ * Gradients may become ready in different orders on different ranks, but all ranks must call collectives in the
+ * same order. So buckets are launched only in the plan's order: bucket 3 waits for bucket 2, even if bucket 3 is
+ * ready. */
 #include "reducer/step.h"
 
 #include <stdio.h>
@@ -19,8 +18,8 @@ static ddp_status misuse_no_such_param(const struct reducer_step *step, size_t i
     return ddp_fail(err, DDP_ERR_ARG, "reducer: parameter %zu: must be between 0 and %zu", i, step->n - 1);
 }
 
-/* Report a parameter that is marked twice, because a second reduction could read a half-written bucket. Usually the
- * previous step was not finished. */
+/* Report a parameter that is marked ready twice in one step. A second mark would change a bucket that may already
+ * be in reduction. */
 static ddp_status misuse_ready_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(
@@ -58,7 +57,8 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Report a mark (a call of ready or unused) without a step. Only steps with uneven inputs must begin with forward. */
+/* Report that ready or unused was called, although no step has begun. Only steps with uneven inputs must begin with
+ * forward. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -67,7 +67,7 @@ static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, s
                     i, step->params[i].name);
 }
 
-/* Report unready parameters. Usually a layer took no part in the loss. */
+/* Report unready parameters. Usually the loss did not depend on the output of a layer. */
 static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -76,8 +76,7 @@ static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err
                     missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Report a forward in an unfinished step. The other ranks wait in a bucket that this rank has not launched, so
- * continuing would only cause an error elsewhere. */
+/* Report a forward in an unfinished step. The other ranks wait for a bucket that this rank has not launched. */
 static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -92,7 +91,7 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
                     missing > LISTED ? ", and others" : "");
 }
 
-/* Report a finish without a step. Without this error every parameter would seem to be unused. */
+/* Report a finish without a step. Otherwise every parameter would count as unused. */
 static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -124,8 +123,8 @@ void step_close(struct reducer_step *step)
     free(step->order);
 }
 
-/* Begin a step in which no parameter is ready and no bucket is launched. Copy next_sync here, because a change in the
- * middle of a step would let only some ranks reduce a bucket. */
+/* Begin a step in which no parameter is ready and no bucket is launched. Copy next_sync here, because sync must not
+ * change within a step. */
 static void begin_step(struct reducer_step *step, enum step_phase phase)
 {
     memset(step->ready, 0, step->n * sizeof(*step->ready));
@@ -136,15 +135,14 @@ static void begin_step(struct reducer_step *step, enum step_phase phase)
     step->phase = phase;
 }
 
-/* Return true if forward is allowed. Evaluation repeats forward without a backward pass. With uneven inputs a
- * repeated forward is not allowed, because each forward begins a step on the ranks without a batch. */
+/* Return true if forward is allowed. Without uneven inputs the program may repeat forward, for example in
+ * evaluation. With uneven inputs each forward begins a step on all ranks, so the program must not repeat it. */
 static bool may_forward(const struct reducer_step *step)
 {
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
 }
 
-/* Begin a step with forward. Buffers are due only if the previous step had sync, because after a step without sync
- * the ranks' buffers differ on purpose, as in PyTorch. */
+/* Begin a step with forward. Request a broadcast of the buffers only if the previous step had sync, as in PyTorch. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
 {
     if (!may_forward(step))
@@ -157,16 +155,17 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
     return DDP_OK;
 }
 
-/* Record the order of readiness. Record only one step, because later steps may have other orders, and each new order
- * would move the gradients. */
+/* Record the order of readiness in the first step with sync. Later orders are ignored, because each new order would
+ * move the gradients. */
 static void record_order(struct reducer_step *step, size_t i)
 {
     if (!step->recorded)
         step->order[step->ordered++] = i;
 }
 
-/* Mark parameter i as ready. A step without sync may run several backward passes, so a repeated mark is allowed
- * there. With uneven inputs a step must begin with forward, because the other ranks wait for this rank's answer. */
+/* Mark parameter i as ready. In a step without sync a parameter may be marked several times, because such a step
+ * may have several backward passes. With uneven inputs the step must have begun with forward, because the other
+ * ranks wait in the roll call. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -204,8 +203,8 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Mark all parameters ready in the order of the list. This order is recorded but not used, because a rank with a
- * batch provides the order. */
+/* Mark all parameters ready in the order of the list. No rank uses this recorded order, because order_root has a
+ * batch. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;
@@ -218,8 +217,8 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Return true and the next bucket to launch in *bucket. Return false between steps, because then `pending` does not
- * belong to a step in progress. */
+/* Return true if the next bucket in the plan's order is ready, and set *bucket. Return false between steps, when
+ * `pending` is invalid. */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;
@@ -237,8 +236,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that the step may end. A finish between steps is an error. With find_unused such a finish would launch a
- * whole step of zeros. */
+/* Check that the step may end. With find_unused, a finish between steps would mark all parameters as unused and
+ * launch all buckets. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -255,7 +254,7 @@ void step_cancel(struct reducer_step *step)
     step->buffers_due = step->buffers_were_due;
 }
 
-/* End the step. A parameter stays marked as used until a step with sync has reduced its gradient. */
+/* End the step. After a step without sync keep `used`, because the gradients are not reduced yet. */
 void step_end(struct reducer_step *step)
 {
     step->phase = STEP_IDLE;
@@ -285,7 +284,8 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
 
 /* --- the roll call --------------------------------------------------------------------------------------- */
 
-/* Return the first rank with a batch whose answer differs from rank `first`'s, or -1 if there is none. */
+/* Return the first rank with a batch whose answer differs from the answer of rank `first`. Return -1 if there is
+ * none. */
 static int other_mind(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)
@@ -302,7 +302,7 @@ static int first_without(const int32_t *answers, int world)
     return r;
 }
 
-/* Name both ranks, because it is unknown which one is wrong. */
+/* Report the two ranks whose answers differ. */
 static ddp_status sync_differs(const struct roll *roll, int other, struct ddp_err *err)
 {
     int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;

@@ -1,8 +1,8 @@
 /* syncbn.c -- see ddp/syncbn.h: the exchange between ranks; batchnorm.c has the arithmetic.
  *
- * The forward pass uses an all-gather instead of an all-reduce, because counts differ, and sums of squares from
- * different means cannot be added. Each rank sends a few hundred numbers. All ranks merge the numbers in the order of
- * ranks, so all ranks get the same bits. */
+ * The forward pass uses an all-gather instead of an all-reduce, because each rank's sums of squares use that rank's
+ * own mean and cannot be added. All ranks merge the statistics in the order of ranks, so all ranks get the same
+ * bits. */
 #include "ddp/syncbn.h"
 
 #include "reducer/batchnorm.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keep the error for ddp_last_error(). Without a group there is no rank number to print in front of the text. */
+/* Store the error for ddp_last_error(). `group` may be NULL; then the text has no rank number. */
 static ddp_status syncbn_fail(ddp_group *group, struct ddp_err *err)
 {
     return group != NULL ? ctx_fail(group->ctx, err) : last_error_keep(err);
@@ -42,7 +42,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
     return DDP_OK;
 }
 
-/* Check the arrays for training; evaluation needs no `saved`. */
+/* Check the arrays for training. `saved` is needed only for training. */
 static ddp_status check_training(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
                                  struct ddp_err *err)
 {
@@ -54,8 +54,7 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
     return status;
 }
 
-/* Allocate `n` doubles for each of `ranks` ranks. The caller frees the block. If memory is short, set *err and return
- * NULL. */
+/* Return `n` doubles for each of `ranks` ranks, or NULL with *err. The caller frees the block. */
 static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
@@ -65,8 +64,7 @@ static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
     return room;
 }
 
-/* Gather and merge the statistics of all ranks. `batches` has room for the statistics of all ranks. Afterwards the
- * first entry is the merged batch. */
+/* Gather and merge the statistics of all ranks in `batches`. Leave the result in the first entry. */
 static ddp_status merge_batches(ddp_group *group, double *batches, size_t channels)
 {
     const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
@@ -79,7 +77,7 @@ static ddp_status merge_batches(ddp_group *group, double *batches, size_t channe
     return status;
 }
 
-/* Check the number of values. All ranks have the same count, so all ranks fail together. */
+/* Check the number of values in a channel. All ranks have the same count, so all ranks fail together. */
 static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK
@@ -89,7 +87,7 @@ static ddp_status check_count(double count, struct ddp_err *err)
                                  "use a larger batch");
 }
 
-/* Run the forward pass. *bn changes only after all ranks have agreed that the batch is valid. */
+/* Run the forward pass. Change *bn only after all checks, so that it is unchanged after an error. */
 ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);
@@ -124,8 +122,8 @@ static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dwe
     }
 }
 
-/* Run the backward pass. The gradients of weight and bias are computed from this rank's sums, before the all-reduce,
- * because the reducer averages them later. */
+/* Run the backward pass. Compute the gradients of weight and bias from this rank's sums, before the all-reduce,
+ * because the reducer averages these gradients later. */
 ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
                                size_t n, float *dx, float *dweight, float *dbias)
 {
@@ -148,8 +146,8 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
     return status;
 }
 
-/* Normalise with the running statistics, without other ranks: in evaluation a sample's result must not depend on its
- * batch. */
+/* Normalize with the running statistics, without other ranks. In evaluation the result of a sample must not depend
+ * on other samples. */
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);

@@ -1,4 +1,5 @@
-/* values.c -- see reduce.h. Plain loops that the compiler vectorizes (half.h has no branches). */
+/* values.c -- see reduce.h. The compiler vectorizes these loops, because the conversions in half.h have no
+ * branches. */
 #include "reducer/reduce.h"
 
 #include "core/half.h"
@@ -8,8 +9,8 @@ int values_are_real(ddp_dtype dtype)
     return dtype == DDP_F32 || dtype == DDP_F64 || dtype == DDP_F16 || dtype == DDP_BF16;
 }
 
-/* Scale values in double, so that the factor keeps its digits and only the result is rounded. Each type has its own
- * loop, because a loop with a choice inside would not be vectorized. */
+/* Scale values in double, so that only the result is rounded. Each type has its own loop, because the compiler
+ * would not vectorize a loop with a branch on the type. */
 #define SCALE(type, load, store)                                \
     do {                                                        \
         type *v = values;                                       \
@@ -24,8 +25,7 @@ static void scale_f64(double *v, size_t n, double factor)
         v[i] *= factor;
 }
 
-/* Scale values of a real type. Integers never reach this function, because the reducer rejects options that need
- * fractions of integers. */
+/* Scale values of a real type. The reducer rejects options that would scale integers. */
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
 {
     if (factor == 1)
@@ -40,8 +40,7 @@ void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
         scale_f64(values, n, factor);
 }
 
-/* Narrow values. Apply the factor first: a division before the conversion keeps large gradients in the range of
- * f16. */
+/* Convert f32 to 16 bits. Multiply first, so that a factor below 1 keeps large gradients in the range of f16. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor)
 {
     if (wire == DDP_F16)

@@ -1,16 +1,16 @@
 /* verify.c -- see verify.h.
  *
- * Usually one all_gather of a count and a hash shows that all models are equal. Only if the models differ, the ranks
- * compare their lists with rank 0's list, card by card. A card describes one parameter, buffer or option. Cards have
- * a fixed size, so no rank allocates memory by a number from a peer.
+ * Usually one all_gather of counts and a hash shows that all models are equal. Only if models differ, all ranks
+ * compare their cards with rank 0's cards. A card describes one parameter, buffer or option. Cards have a fixed
+ * size, so no rank allocates memory for a number from a peer.
  *
  *     all_gather  (counts, hash)          equal everywhere: done, the usual case
- *     broadcast   card 0, 1, 2 ...        rank 0's parameters, buffers, options; each rank keeps its first difference
+ *     broadcast   card 0, 1, 2 ...        parameters, buffers, options; each rank records its first difference
  *     all_gather  that card               the lowest rank with a difference is reported
- *     broadcast   rank 0's card for it    so that all ranks can name both sides
+ *     broadcast   rank 0's card for it    so that all ranks report the same text
  *
- * All ranks take the same path, because all ranks have the same summaries. A check that only some ranks make would
- * hang the other ranks. */
+ * All ranks have the same summaries, so all ranks make the same calls. A collective that only some ranks call would
+ * hang. */
 #include "reducer/verify.h"
 
 #include "base/buf.h"
@@ -25,7 +25,7 @@
 
 /* --- options ------------------------------------------------------------------------------------------ */
 
-/* Options that must be equal on all ranks. Each row: name, value as a number */
+/* Options that must be equal on all ranks: name, value as an integer */
 #define REDUCER_COMPARED(X)                               \
     X(first_bucket_bytes, (int64_t)o->first_bucket_bytes) \
     X(bucket_cap_bytes, (int64_t)o->bucket_cap_bytes)     \
@@ -44,8 +44,8 @@ enum {
         COMPARED_OPTIONS
 };
 
-/* PyTorch's defaults. A small first bucket is full early, so its reduction can begin early. With 25 MiB, the fixed
- * cost of a call is negligible. */
+/* PyTorch's default bucket sizes. A small first bucket is ready early, so its reduction begins early. With 25 MiB
+ * the fixed cost of a call is negligible. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {
@@ -69,7 +69,7 @@ static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
     return which < COMPARED_OPTIONS ? values[which] : 0;
 }
 
-/* Check the options' values. A value from a cast or an uninitialised struct is an error, not a default. */
+/* Check the values of the options. A wrong value is an error and not a default. */
 static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err)
 {
     if (o->overlap < DDP_OVERLAP_AUTO || o->overlap > DDP_OVERLAP_ON)
@@ -88,8 +88,8 @@ static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Read the options. `size` is the size of the struct in the caller's header. A program built with an older header
- * keeps working, because newer options get their defaults. */
+/* Read the options. `size` is the size of the struct in the caller's header. With an older header the newer options
+ * get their defaults. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err)
 {
@@ -110,8 +110,8 @@ ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_op
 static ddp_status wrong_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: %s %zu \"%.100s\" has %zu elements, which is not the product of its shape",
-                    what, i, p->name, p->count);
+                    "reducer: %s %zu \"%.100s\" has %zu elements, but its shape has another product", what, i,
+                    p->name, p->count);
 }
 
 static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
@@ -129,7 +129,7 @@ static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, st
     return product == p->count ? DDP_OK : wrong_shape(what, p, i, err);
 }
 
-/* Check a list. Buffers are checked like parameters, because both are broadcast in place. */
+/* Check a list of parameters or buffers. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err)
 {
     if (list == NULL && n > 0)
@@ -144,7 +144,7 @@ ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n,
     return DDP_OK;
 }
 
-/* Check that the options do not need the processor to compute on device memory. */
+/* Reject options for which the processor would have to compute on device memory. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err)
 {
     const char *what = options->compress                      ? "compress"
@@ -182,26 +182,24 @@ struct summary {
 
 struct card {
     char name[200];
-    int64_t index; /* index in its list; NONE: the rank has no difference */
-    int64_t count; /* elements, or an option's value; NONE if the rank has no such entry */
+    int64_t index; /* index in its list; NONE if the rank has no difference */
+    int64_t count; /* number of elements, or value of an option; NONE if there is no such entry */
     int64_t shape[DDP_MAX_DIMS];
     int32_t dims, dtype;
-    int32_t list; /* number of the list; OPTIONS follows the model's lists */
+    int32_t list; /* 0 = parameters, 1 = buffers, OPTIONS = options */
 };
 
 enum { NONE = -1, OPTIONS = MODEL_LISTS };
 
 static const char *const list_names[] = { "parameter", "buffer", "option" };
 
-/* Return the number of entries. Every rank has the same options by name, so only the model's lists may differ in
- * length. */
+/* Return the number of entries in a list. Only the model's lists may have different lengths on different ranks. */
 static size_t length_of(const struct model *model, int list)
 {
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* Describe a parameter. A long name is cut, in the same way on all ranks. reducer_check_list() has limited `dims`,
- * but the loop checks the limit again. */
+/* Describe a parameter. Cut a long name. Limit `dims` again, although reducer_check_list() has checked it. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);
@@ -212,8 +210,8 @@ static void describe_param(struct card *card, const ddp_param *param)
         card->shape[d] = (int64_t)param->shape[d];
 }
 
-/* Fill a card, even for an index that this rank does not have. Zero the padding too, because cards are compared and
- * hashed as bytes. */
+/* Fill the card of entry i. The entry may be missing on this rank. Set the padding to zero, because cards are
+ * compared and hashed as bytes. */
 static void card_of(struct card *card, const struct model *model, int list, size_t i)
 {
     memset(card, 0, sizeof(*card));
@@ -230,7 +228,7 @@ static void card_of(struct card *card, const struct model *model, int list, size
     }
 }
 
-/* Hash this rank's cards, because these cards are compared if the hashes differ. */
+/* Hash all cards of this rank. */
 static struct summary summarise(const struct model *model)
 {
     uint64_t hash = HASH_START;
@@ -254,7 +252,7 @@ static bool same_card(const struct card *a, const struct card *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* Write "f32 10x30" or "f32 x 300". A peer's numbers are only printed, and dims is limited. */
+/* Write "f32 10x30" or "f32 x 300". The card may come from a peer, so limit dims. */
 static void shape_text(char *text, size_t room, const struct card *card)
 {
     int dims = card->dims < 0 || card->dims > DDP_MAX_DIMS ? 0 : card->dims;
@@ -282,8 +280,8 @@ static const char *card_text(char text[TEXT], const struct card *card)
     return text;
 }
 
-/* Compare this rank's cards with rank 0's cards; collective. *mine becomes this rank's first difference, or a card
- * with index NONE. */
+/* Compare this rank's cards with rank 0's cards; collective. Set *mine to this rank's first difference. If there is
+ * none, *mine keeps index NONE. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {
@@ -302,8 +300,8 @@ static ddp_status compare_cards(ddp_group *group, const struct model *model, int
     return DDP_OK;
 }
 
-/* Compare the lists one after the other. Use the lengths of rank 0's lists, so that all ranks take part in the same
- * broadcasts. */
+/* Compare all lists with rank 0's lists. All ranks use the lengths of rank 0's lists, because all ranks must call
+ * the same broadcasts. */
 static ddp_status find_difference(ddp_group *group, const struct model *model, const struct summary *root,
                                   struct card *mine)
 {
@@ -317,7 +315,7 @@ static ddp_status find_difference(ddp_group *group, const struct model *model, c
     return status;
 }
 
-/* Write an error about, for example, "parameter 3" or "option find_unused". */
+/* Report the difference between rank 0 and rank `who`: "parameter 3 differs" or "option find_unused differs". */
 static void word_difference(struct ddp_err *err, const struct card *root, const struct card *other, int who)
 {
     char ours[TEXT], roots[TEXT], number[24];
@@ -328,7 +326,7 @@ static void word_difference(struct ddp_err *err, const struct card *root, const 
              card_text(roots, root), who, card_text(ours, other));
 }
 
-/* Report the first rank that differs, with the same text on all ranks. `all`: a card for each rank. */
+/* Report the first rank that differs, with the same text on all ranks. `all` has room for a card of each rank. */
 static ddp_status name_difference(ddp_group *group, const struct model *model, const struct card *mine,
                                   struct card *all)
 {
@@ -351,8 +349,7 @@ static ddp_status name_difference(ddp_group *group, const struct model *model, c
     return ctx_fail(group->ctx, &err);
 }
 
-/* Find and report the difference. All ranks call this function together, because all ranks have the same
- * summaries. */
+/* Find and report the difference; collective. */
 static ddp_status find_and_name(ddp_group *group, const struct model *model, const struct summary *root)
 {
     struct card mine, *all = calloc((size_t)ddp_world_size(group->ctx), sizeof(*all));
@@ -393,9 +390,8 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 
 /* --- optimisers of all ranks -------------------------------------------------------------------------- */
 
-/* A rank with another learning rate would update its share with that rate. No other rank could detect the mistake,
- * because the parameters stay equal. So gather the numbers of all ranks once. Then all ranks find the same
- * difference. */
+/* If a rank had another learning rate, its share of the parameters would be updated differently, and no rank would
+ * notice. So all ranks gather the numbers of all ranks once and find the same difference. */
 
 /* field, and the rules that use it */
 #define OPTIM_FIELDS(X)           \
@@ -423,7 +419,7 @@ static const char *const field_names[] = {
 #undef X
 };
 
-/* Fill `numbers`. Numbers that the rule does not use become 0. */
+/* Fill `numbers`. Set the numbers that the rule does not use to 0. */
 static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 {
     const ddp_rule rule = optim->rule;
@@ -432,8 +428,8 @@ static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 #undef X
 }
 
-/* Compare the numbers of all ranks. `all` has a row for each rank. ddp_optim_check has passed on each rank, so no
- * number is a NaN. */
+/* Compare the numbers of all ranks. `all` has a row for each rank. No number is a NaN, because ddp_optim_check has
+ * passed on each rank. */
 static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
 {
     for (size_t k = FIELDS; k < world * FIELDS; k++) {
@@ -465,7 +461,7 @@ ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim)
 
 /* --- parameters with weight decay --------------------------------------------------------------------- */
 
-/* Compare the decay flags of all ranks. `all` has n flags of each rank. */
+/* Compare the decay flags of all ranks. `all` has n flags for each rank. */
 static ddp_status compare_decay(const unsigned char *all, size_t world, const ddp_param *params, size_t n,
                                 struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
-/* verify.h -- checks that the model, the options of the reducer and the optimizer are equal on all ranks. Each rank
- * checks its own data first, so a mistake on one rank is reported before any collective. */
+/* verify.h -- checks that the model, the reducer's options and the optimizer are equal on all ranks. Each rank
+ * first checks its own data, before any collective. */
 #ifndef WORKER_REDUCER_VERIFY_H
 #define WORKER_REDUCER_VERIFY_H
 
@@ -9,16 +9,15 @@
 
 /* --- on one rank ----------------------------------------------------------------------------------------- */
 
-/* Read the options. If `given` is NULL, use the defaults. DDP_ERR_ARG names the option and its value. */
+/* Read the options. If `given` is NULL, use the defaults. The text of DDP_ERR_ARG has the option and its value. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err);
 
-/* Check the options for gradients on a device. DDP_ERR_UNSUPPORTED names an option that needs gradients on the
- * host. */
+/* Check the options for gradients on a device. DDP_ERR_UNSUPPORTED names an option that works only on the host. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err);
 
-/* Check names, data, shapes and types of a list of "parameter"s or "buffer"s, and whether the options suit the
- * list. */
+/* Check the names, data, shapes and types of a list, and whether the options suit the types. `what` is "parameter"
+ * or "buffer". */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err);
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err);
@@ -30,19 +29,19 @@ enum { MODEL_LISTS = 2 };
 struct model {
     const ddp_param *list[MODEL_LISTS]; /* parameters, buffers */
     size_t count[MODEL_LISTS];
-    const ddp_reducer_options *options; /* only the options that must be equal on all ranks are compared */
+    const ddp_reducer_options *options; /* only options that must be equal on all ranks are compared */
 };
 
-/* Compare counts, names, shapes and types with rank 0; collective. DDP_ERR_MISMATCH on all ranks names the first
- * difference and the rank that has it. */
+/* Compare counts, names, shapes and types with rank 0; collective. On all ranks DDP_ERR_MISMATCH names the first
+ * difference and its rank. */
 ddp_status reducer_verify(ddp_group *group, const struct model *model);
 
-/* Compare the optimizer's numbers; collective. DDP_ERR_MISMATCH on all ranks names the first number that differs,
+/* Compare the optimizer's numbers; collective. On all ranks DDP_ERR_MISMATCH names the first number that differs,
  * with both values. */
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 
-/* Compare the decay flags; collective. `no_decay` has a flag for each of n parameters, or is NULL if all parameters
- * decay. DDP_ERR_MISMATCH on all ranks names the first parameter that differs. */
+/* Compare the decay flags; collective. `no_decay` has one flag for each of n parameters, or is NULL if all
+ * parameters decay. On all ranks DDP_ERR_MISMATCH names the first parameter that differs. */
 ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
                             size_t n);
 

@@ -4,10 +4,10 @@
  *       reduce-scatter, in place: each rank's share of a bucket becomes the average
  *     shard of a rank          | its share of bucket 0 | of bucket 1 ...            float32: grad, master, states
  *       update, as on one flat array
- *     gradients' memory        share of each bucket <- rounded master; all-gather in place; copied into the parameters
+ *     gradients' memory        rounded master -> share of each bucket; all-gather in place; copy to parameters
  *
- * After the reduction the memory of the gradients is free, so parameters are gathered there, without a copy inside a
- * host. Padding is zero in gradients, master and states, and stays zero in an update. */
+ * After the reduction the gradients' memory is no longer needed, so the new parameters are gathered there. Padding
+ * is zero in all arrays and stays zero in an update. */
 #include "ddp/zero1.h"
 
 #include "core/context.h"
@@ -23,12 +23,12 @@
 
 /* --- the plan: which parameter lies where ---------------------------------------------------------------- */
 
-/* A bucket of `elements` = world * share is cut into `world` equal shares. Every parameter begins at a multiple of
- * NORM_LEAF elements, and the size of a share is a multiple too. So a leaf of the norm never spans two parameters or
- * two ranks. A rank's shares, bucket after bucket, are one array: its shard.
+/* A bucket is divided into one share for each rank, all of equal size. Parameters and shares begin at multiples of
+ * NORM_LEAF elements, so a leaf of the norm never spans two parameters or two ranks. The shares of a rank, bucket
+ * after bucket, are one array: its shard.
  *
- * Parameters are assigned in order, and a bucket is closed when it has reached its limit. Each type of element has
- * its own open bucket. */
+ * Parameters are assigned in order. A bucket is closed when it has reached its limit. Each type has its own open
+ * bucket. */
 struct zero1_bucket {
     ddp_dtype dtype;
     size_t elements; /* padding included */
@@ -38,10 +38,10 @@ struct zero1_bucket {
 };
 
 struct zero1_plan {
-    struct zero1_bucket *buckets; /* owned, like the arrays below, which have one element per parameter */
+    struct zero1_bucket *buckets; /* owned, like the two arrays below */
     size_t count;
     size_t *bucket_of;
-    size_t *at;    /* offset in the bucket, in elements */
+    size_t *at;    /* for each parameter: offset in its bucket, in elements */
     size_t bytes;  /* bytes of all buckets */
     size_t shard;  /* elements of one rank's shard */
     size_t widest; /* elements of the largest bucket */
@@ -54,8 +54,8 @@ static size_t rounded_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Check the parameters. After this check no sum can overflow: four float arrays of the whole model, with padding, fit
- * into the address space. */
+/* Check the parameters. After this check no sum can overflow: four float arrays of the whole model, with padding,
+ * fit into the address space. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
@@ -76,8 +76,8 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
     return DDP_OK;
 }
 
-/* Assign each parameter to a bucket. Buckets are numbered in order of opening. While buckets are filled, `elements`
- * is the sum of the parameters so far. */
+/* Assign each parameter to a bucket. Buckets are numbered in the order of opening. Here `elements` only counts the
+ * parameters; lay_out_shares adds the padding. */
 static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
 {
     long open[TYPES];
@@ -98,7 +98,7 @@ static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, siz
     }
 }
 
-/* Compute shares and offsets. Padding goes to the end of a bucket, after all parameters. */
+/* Compute shares and offsets. The padding of a bucket follows its last parameter. */
 static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
@@ -114,7 +114,7 @@ static void lay_out_shares(struct zero1_plan *plan, size_t world)
     }
 }
 
-/* Make a plan. There are never more buckets than parameters. */
+/* Make a plan. There are at most as many buckets as parameters. */
 static ddp_status zero1_plan_make(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit,
                                   int world, struct ddp_err *err)
 {
@@ -144,7 +144,8 @@ static void zero1_plan_free(struct zero1_plan *plan)
     *plan = (struct zero1_plan){ 0 };
 }
 
-/* Return the index of leaf k of bucket b in the gathered leaves, which are sorted by rank and then by shard. */
+/* Return the index of leaf k of bucket b in the gathered leaves. These are sorted by rank, then by place in the
+ * shard. */
 static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 {
     const struct zero1_bucket *bucket = &plan->buckets[b];
@@ -154,12 +155,12 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
-/* The contents of the gradients' memory. */
+/* What the gradients' memory contains. */
 enum stage { ADDING, REDUCED, STEPPED /* parameters, until zero_grad */ };
 
 struct ddp_zero1 {
     ddp_group *group;
-    ddp_param *params; /* owned copy; the caller owns names and data */
+    ddp_param *params; /* owned; names and data are borrowed */
     size_t n;
     size_t rank, world;
     struct zero1_plan plan;
@@ -167,10 +168,10 @@ struct ddp_zero1 {
     size_t bucket_bytes;
     unsigned char *no_decay; /* NULL = all parameters decay */
     char *grads;             /* shared block: all buckets */
-    float *slot[SLOTS];      /* arrays of the shard: master, states (NULL: the rule has fewer) */
-    int states;              /* number of state arrays; the program may change the rule's numbers later */
-    float *grad;             /* array of the shard, float32 */
-    double *leaves;          /* sums of squares of all ranks' leaves */
+    float *slot[SLOTS];      /* arrays of the shard: master, then states; NULL if unused */
+    int states;              /* number of state arrays that were allocated */
+    float *grad;             /* array of the shard: gradients as float32 */
+    double *leaves;          /* sums of squares of all leaves of all ranks */
     enum stage stage;
 };
 
@@ -179,21 +180,21 @@ static ddp_status zero1_fail(const ddp_zero1 *zero, struct ddp_err *err)
     return ctx_fail(zero->group->ctx, err);
 }
 
-/* Return this rank's share of bucket b in the memory of the gradients. */
+/* Return the address of this rank's share of bucket b. */
 static char *my_share(const ddp_zero1 *zero, const struct zero1_bucket *b)
 {
     return zero->grads + b->at + zero->rank * b->share * ddp_dtype_size(b->dtype);
 }
 
-/* Return the place of parameter i in the buckets: its gradient, and after a step its new value. */
+/* Return the address of parameter i in the buckets: its gradient, or after a step its new value. */
 static char *flat_of(const ddp_zero1 *zero, size_t i)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
     return zero->grads + b->at + zero->plan.at[i] * ddp_dtype_size(b->dtype);
 }
 
-/* Return how many elements of parameter i are in this rank's share. *first is the index in the parameter of the first
- * such element, and *shard_at is its index in the shard. */
+/* Return how many elements of parameter i are in this rank's share. For the first of them, set *first to its index
+ * in the parameter and *shard_at to its index in the shard. */
 static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *shard_at)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
@@ -209,7 +210,7 @@ static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *sh
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
-/* Free the optimizer. No other function frees it. The backend owns the gradients' memory. */
+/* Free the optimizer, but not its shared block. */
 static void zero1_release(ddp_zero1 *zero)
 {
     zero1_plan_free(&zero->plan);
@@ -222,7 +223,8 @@ static void zero1_release(ddp_zero1 *zero)
     free(zero);
 }
 
-/* Read the options. `size` is the size of the struct in the caller's header; newer members get their defaults. */
+/* Read the options. `size` is the size of the struct in the caller's header. With an older header the newer options
+ * get their defaults. */
 static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_options *out,
                                      struct ddp_err *err)
 {
@@ -259,7 +261,8 @@ static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const
     return DDP_OK;
 }
 
-/* Reject a group with a device: its shared blocks are in device memory, where the processor cannot add. */
+/* Reject a group with a device, because the processor cannot compute in the group's shared blocks in device
+ * memory. */
 static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
 {
     if (zero->group->comm->ops->copy == NULL)
@@ -287,7 +290,7 @@ static ddp_status zero1_build(ddp_zero1 *zero, const ddp_param *params, size_t n
     return status == DDP_OK ? zero1_allocate(zero, params, options.no_decay, err) : status;
 }
 
-/* Initialise the float32 copies from the values of rank 0. */
+/* Initialize the float32 master copy of this rank's shard from the parameters. */
 static void copy_masters(ddp_zero1 *zero)
 {
     size_t first, at;
@@ -300,8 +303,7 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* Do the collective part of create. Bucket sizes are compared too, because they determine the sizes of the
- * collectives. */
+/* Do the collective part of create. Compare bucket sizes too, because they determine the sizes of the collectives. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;
@@ -324,7 +326,7 @@ static ddp_status zero1_unite(ddp_zero1 *zero)
     return status;
 }
 
-/* Create the optimizer. Mistakes of this rank alone are reported before any collective. */
+/* Create the optimizer. Report mistakes of this rank before any collective. */
 ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                             const ddp_zero1_options *options, ddp_zero1 **out)
 {
@@ -350,7 +352,7 @@ ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
     return DDP_OK;
 }
 
-/* Free the optimizer; collective, because freeing the gradients' shared memory is collective. */
+/* Free the optimizer; collective, because freeing shared memory is collective. */
 ddp_status ddp_zero1_free(ddp_zero1 *zero)
 {
     if (zero == NULL)
@@ -372,15 +374,14 @@ ddp_optim *ddp_zero1_optim(ddp_zero1 *zero)
     return &zero->optim;
 }
 
-/* Begin the next step, and abandon a step in progress. */
+/* Begin the next step, or abandon the step in progress. */
 void ddp_zero1_zero_grad(ddp_zero1 *zero)
 {
     memset(zero->grads, 0, zero->plan.bytes);
     zero->stage = ADDING;
 }
 
-/* Check the stage. Gradients that are reduced twice would be averages of averages. Without a reduction each rank
- * would train a different model. After a step the memory contains parameters instead of gradients. */
+/* Check that the step is at `stage`. Otherwise report what the program must call first. */
 static ddp_status expect_stage(const ddp_zero1 *zero, enum stage stage, const char *call)
 {
     static const char *const is[] = {
@@ -396,7 +397,7 @@ static ddp_status expect_stage(const ddp_zero1 *zero, enum stage stage, const ch
     return zero1_fail(zero, &err);
 }
 
-/* Average the gradients. AVG sums and divides in float32 and rounds once, as in the reducer. */
+/* Average the gradients. DDP_AVG sums and divides in float32 and rounds once. */
 ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 {
     NOT_NULL(zero, NULL);
@@ -413,8 +414,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Divide the gradients by the scale. Each rank checks only its share, so the ranks combine their results. Try the
- * call on a copy of the scaler first, because a call at the wrong stage must not divide the gradients. */
+/* Divide the gradients by the scale, and share `found` with all ranks, because each rank checks only its share.
+ * Call ddp_scaler_unscaled on a copy first, so that a wrong stage is found before the division. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -434,7 +435,7 @@ ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
     return status;
 }
 
-/* Return the norm. Leaves are added in the order of ddp_grad_norm: parameter after parameter, without padding. */
+/* Return the norm. Add the leaves in the order of ddp_grad_norm: parameter after parameter, without padding. */
 static double norm_of(const ddp_zero1 *zero, const double *leaves)
 {
     struct norm_tree tree = { .leaves = 0 };
@@ -447,7 +448,7 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
     return sqrt(norm_root(&tree));
 }
 
-/* Clip the gradients. Each leaf of 256 elements sends one double, so that every rank sums the same tree. */
+/* Clip the gradients. Ranks exchange all leaves, so that every rank adds the same tree. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
     NOT_NULL(zero, NULL);
@@ -469,8 +470,8 @@ ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
     return DDP_OK;
 }
 
-/* Gather the parameters. Round before sending, because 16-bit types have half the bytes, and all ranks get the same
- * values. */
+/* Round the master copies and gather them as the new parameters. Round before sending, because 16-bit types have
+ * half the bytes. */
 static ddp_status gather_params(ddp_zero1 *zero)
 {
     ddp_status status = DDP_OK;
@@ -488,7 +489,8 @@ static ddp_status gather_params(ddp_zero1 *zero)
     return status;
 }
 
-/* Check the number of state arrays: the program may change the rule's numbers, but only create allocates arrays. */
+/* Check that there are enough state arrays, because the program may have changed the numbers of the rule since
+ * create. */
 static ddp_status check_states(const ddp_zero1 *zero)
 {
     struct ddp_err err;
@@ -502,8 +504,7 @@ static ddp_status check_states(const ddp_zero1 *zero)
     return zero1_fail(zero, &err);
 }
 
-/* Update the shard as one array, because the rule does not depend on where parameters end. With no_decay, update
- * parameter by parameter. */
+/* Update the shard as one array. With no_decay, update parameter by parameter, because the weight decay differs. */
 static void update_shard(ddp_zero1 *zero)
 {
     ddp_optim without = zero->optim;
@@ -549,7 +550,7 @@ static ddp_status check_slot(const ddp_zero1 *zero, int slot)
     return zero1_fail(zero, &err);
 }
 
-/* Export one bucket at a time, so that no rank needs memory for a second model. */
+/* Export one bucket. Exporting buckets one by one needs no memory for a whole model. */
 static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, float *room,
                                 float *const out[])
 {
@@ -581,7 +582,7 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
     return status;
 }
 
-/* Import a slot; not collective, because each rank gets the whole array and takes its share. */
+/* Import a slot; not collective. `in` has whole arrays, of which each rank copies its share. */
 ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
 {
     NOT_NULL(zero, NULL);

@@ -30,14 +30,14 @@ static const struct {
 
 enum { BLOCKS = 5 + OPTIMIZER_SLOTS, LOSSES = 2 };
 
-/* Values that are neither a fact nor an array, in the types of the file. */
+/* All other values in a checkpoint that are no arrays. */
 struct small {
     double loss[LOSSES];
     double scaler[DDP_SCALER_STATE];
 };
 
-/* Fill `block` in the order of the file, and return the number of blocks. A save reads the places in `block`, and a
- * load writes to them. */
+/* Fill `block` with the blocks of a checkpoint, in the order of the file. Return the number of blocks. A block has
+ * the address of its data, which a save reads and a load writes. */
 static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_block block[BLOCKS])
 {
     static const char *const names[OPTIMIZER_SLOTS] = { "params", "optimizer.0", "optimizer.1" };
@@ -56,7 +56,7 @@ static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_bloc
 
 /* --- saving ------------------------------------------------------------------------------------------ */
 
-/* Save a checkpoint. A failure ends the run, because a user who requests checkpoints relies on them. */
+/* Save a checkpoint. A failure ends the run, because the user has asked for checkpoints. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err)
 {
     struct checkpoint copy = *c;
@@ -85,8 +85,8 @@ ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err)
 
 /* --- the newest checkpoint ---------------------------------------------------------------------------- */
 
-/* Return true if `name` has a later step than `than`. Steps have at least eight digits, so a longer name is later,
- * and names of equal length are in order. */
+/* Return true if `name` has a later step than `than`. Steps are padded with zeros to eight digits: a longer name
+ * has a later step, and names of equal length are compared as text. */
 static bool is_later(const char *name, const char *than)
 {
     size_t len = strlen(name), than_len = strlen(than);
@@ -124,14 +124,15 @@ int checkpoint_exists(const char *dir, char newest[64])
 
 /* --- files of earlier versions ----------------------------------------------------------------------- */
 
-enum { OLD_FACTS = FACT_SAMPLES + 1 }; /* earlier versions had only float32 and Adam */
+enum { OLD_FACTS = FACT_SAMPLES + 1 }; /* the facts in files of earlier versions */
 
 static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_err *err)
 {
     struct optimizer *o = c->optimizer;
     const size_t bytes = o->model->params.count * sizeof(float);
     if (o->slots != OPTIMIZER_SLOTS)
-        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: comes from a run with --optimizer adam", path);
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "%s: written by a run with --optimizer adam; use --optimizer adam", path);
     const ddp_ckpt_block block[] = { { "facts", c->fact, OLD_FACTS * sizeof(c->fact[0]) },
                                      { "loss", &c->loss, sizeof(c->loss) },
                                      { "params", o->slot[0], bytes },
@@ -148,8 +149,8 @@ static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_er
     return status;
 }
 
-/* Convert the old file to a new checkpoint. Keep the old file for a return to the older version. Later loads find the
- * new checkpoint first. The caller then fills the optimizer's arrays from the new checkpoint. */
+/* Convert the old file to a new checkpoint, which later loads prefer. Keep the old file, so that the earlier
+ * version can still read it. */
 static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimizer *optimizer,
                                 struct ddp_err *err)
 {
@@ -165,7 +166,7 @@ static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimi
     return status == DDP_OK ? ddp_ckpts_wait(ckpts, err) : status;
 }
 
-/* Print a warning with one write, because the writing thread may print warnings too. */
+/* Print a warning with one write, because another thread may print warnings too. */
 static void warn(void *user, const char *words)
 {
     (void)user;
@@ -190,7 +191,8 @@ ddp_status checkpoint_open(const struct train_options *options, struct optimizer
 
 /* --- resuming ---------------------------------------------------------------------------------------- */
 
-/* Return a fact's value as the user would write it. The value may come from a file and be any number. */
+/* Return the value of a fact as the user would write it on the command line. The value may come from a file and may
+ * be invalid. */
 static const char *fact_words(int fact, int64_t value, char number[24])
 {
     const char *word = NULL;
@@ -202,8 +204,8 @@ static const char *fact_words(int fact, int64_t value, char number[24])
     return word != NULL ? word : number;
 }
 
-/* Check that this run has the same seed, batch and data set, because a run with other values would not continue the
- * saved run. */
+/* Check that the saved run had the same seed, batch and data set. Otherwise this run would not continue the saved
+ * run. */
 static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     char was[24], is[24];
@@ -218,14 +220,12 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
     return DDP_OK;
 }
 
-/* Explain a mismatch of blocks. A different model size or optimizer has other blocks, which are compared before the
- * facts. */
+/* Explain that the blocks of the file differ. Blocks differ if the saved run had another model size or optimizer. */
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(
-        err,
-        "made with another --model, --data or --optimizer; use the same as that run, or another --checkpoint "
-        "directory for a new run");
+        err, "made with another --model, --data or --optimizer; use the same values, or another --checkpoint "
+             "directory for a new run");
 }
 
 static ddp_status take_over(struct checkpoint *c, const struct checkpoint *theirs, const struct small *small,
@@ -263,7 +263,7 @@ ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoin
     if (status != DDP_OK || !*found)
         return status;
     c->samples = point.samples;
-    if (ckpts != NULL) /* the error of one rank is enough */
+    if (ckpts != NULL) /* if another rank has failed, only that rank reports the error */
         status = compare(dir, theirs.fact, c->fact, err);
     return status == DDP_OK ? take_over(c, &theirs, &small, err) : status;
 }

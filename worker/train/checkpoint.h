@@ -1,19 +1,19 @@
-/* checkpoint.h -- a training run as a checkpoint in a directory. The next run continues exactly where this run was,
- * also in the middle of an epoch and with another number of ranks.
+/* checkpoint.h -- saves a training run to checkpoints in a directory. Another run can continue from a checkpoint
+ * exactly, also in the middle of an epoch and with another number of ranks.
  *
  *     rank 0:     checkpoint_open -> checkpoint_save, any number of times -> checkpoint_close
  *     all ranks:  checkpoint_resume
  *
- * The saved data is the same on every rank and does not depend on the number of ranks: parameters in float32, the
- * model's buffers, the optimizer's state, the scale of the loss, and the facts below. */
+ * A checkpoint has the parameters in float32, the model's buffers, the optimizer's state, the scale of the loss,
+ * and the facts below. These data do not depend on the number of ranks. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
 #include "ddp/ckpt.h"
 #include "train/optimizer.h"
 
-/* Name, text, 1 if a resumed run must have the same value. The file has the same order and number of facts, so new
- * facts go to the end. */
+/* Name; text; 1 if a resumed run must have the same value. Files have the facts in this order, so add new facts at
+ * the end. */
 #define CHECKPOINT_FACTS(X)                                                       \
     X(EPOCHS, "epochs done", 0)                                                   \
     X(STEPS, "steps done", 0)                                                     \
@@ -36,21 +36,21 @@ enum checkpoint_fact {
 
 struct checkpoint {
     int64_t fact[FACTS];
-    double loss;       /* mean of the last whole epoch, so that a finished run can still report it */
-    double epoch_loss; /* sum over the samples of the current epoch so far, all ranks */
-    uint64_t samples;  /* samples of the current epoch so far, all ranks */
-    struct optimizer *optimizer; /* borrowed; its slots must be whole arrays */
+    double loss;                 /* mean over the last complete epoch, for the final report */
+    double epoch_loss;           /* sum over the samples of the current epoch, of all ranks */
+    uint64_t samples;            /* number of samples of the current epoch, of all ranks */
+    struct optimizer *optimizer; /* borrowed; its slots must have whole arrays */
 };
 
-/* Return 1 and the name of the newest checkpoint if `dir` has a checkpoint, otherwise 0. A checkpoint that cannot be
- * read counts too, so that no run overwrites that checkpoint. */
+/* Return 1 and the name of the newest checkpoint in `dir`, or 0 if there is none. Damaged checkpoints count too,
+ * because a new run must not overwrite them. */
 int checkpoint_exists(const char *dir, char newest[64]);
 
-/* Open `dir` on rank 0. If `dir` has only train.ckpt, which earlier versions wrote, convert that file. */
+/* Open `dir` on rank 0. If `dir` has only a train.ckpt of an earlier version, convert it. */
 ddp_status checkpoint_open(const struct train_options *options, struct optimizer *optimizer, ddp_ckpts **out,
                            struct ddp_err *err);
 
-/* Copy everything and return, while a thread writes the copy. The next call returns an error of the thread. `world`
+/* Copy the data and return; a thread writes the copy. If the thread fails, the next call returns its error. `world`
  * is saved only as information. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err);
 
@@ -58,8 +58,8 @@ ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int wor
 ddp_status checkpoint_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err);
 
-/* Load the newest undamaged checkpoint into `c` and the optimizer; collective. Rank 0 passes `ckpts`, and the other
- * ranks pass NULL. `c` must contain the facts of this run. Without a checkpoint return DDP_OK with *found = 0.
+/* Load the newest undamaged checkpoint into `c` and the optimizer; collective. Rank 0 passes `ckpts`, and all other
+ * ranks pass NULL. `c` must contain the facts of this run. Without a checkpoint, return DDP_OK and set *found to 0.
  * DDP_ERR_MISMATCH names the fact and both values. DDP_ERR_CORRUPT names path, offset and remedy. */
 ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoint *c, int *found,
                              struct ddp_err *err);

@@ -1,11 +1,10 @@
-/* compute.h -- where a model computes: the layers and their memory, on the CPU or on a GPU.
+/* compute.h -- the layers and their memory, on the CPU or on a GPU.
  *
  * Arrays of values (activations, and the weights that layers read) are `void *`: float on the CPU, the type of
- * --precision on a GPU. Everything else is float. A row of n values has room for compute_stride(c, n) values. Calls
- * queue work in order. On a GPU a call returns before its work is done. `end` reports a call that failed.
+ * --precision on a GPU. All other numbers are float. A row of n values has room for compute_stride(c, n) values. On
+ * a GPU a call only queues its work and returns. `end` reports calls that have failed.
  *
- * On the CPU the functions are those in layers/layers.h, which describes them. On a GPU they have the same meaning.
- * Pure. */
+ * layers/layers.h describes the functions of the layers. Pure. */
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 
@@ -19,13 +18,13 @@ struct linear {
     size_t rows, in, out;
 };
 
-/* Batch normalization of rows x channels x spatial values: ddp/syncbn.h. */
+/* Batch normalization (ddp/syncbn.h) of rows x channels x spatial values. */
 struct batch_norm {
     size_t channels, spatial;
     double eps, momentum;
     const void *weight, *bias;         /* arrays of values */
-    float *running_mean, *running_var; /* both NULL: no running numbers are updated */
-    double *saved; /* from forward to backward: mean, 1 / deviation, count: batch_norm_numbers numbers */
+    float *running_mean, *running_var; /* both NULL: running numbers stay unchanged */
+    double *saved;                     /* from forward to backward: means, 1 / deviations, count */
 };
 
 /* Results since the last report. */
@@ -37,8 +36,8 @@ struct compute_report {
 struct compute {
     const struct compute_ops *ops;
     size_t value_bytes;
-    size_t pack; /* rows begin at multiples of this number of values */
-    bool remote; /* the compute is a device: its memory is not the host's, and it returns losses later */
+    size_t pack;        /* each row begins at a multiple of this many values */
+    bool remote;        /* true on a device: losses are returned later */
     double peak_tflops; /* peak rate of the device; 0 = unknown */
 };
 
@@ -48,12 +47,12 @@ enum {
     COMPUTE_ROWS = 8,
 };
 
-/* Elements of some parameters, or of a part of one parameter, with their gradients and state. */
+/* A range of parameters with their gradients and state. */
 struct compute_update {
-    float *p; /* the float masters */
-    void *w;  /* the copies that layers read; NULL = layers read the masters */
+    float *p; /* float masters */
+    void *w;  /* copies that layers read; NULL = layers read the masters */
     const float *g;
-    float *m, *v; /* state of the rule */
+    float *m, *v; /* state of the optimizer */
     size_t n;
 };
 
@@ -63,11 +62,11 @@ struct compute_ops {
     void (*release)(struct compute *c, void *memory);
     void (*zero)(struct compute *c, void *at, size_t bytes);
 
-    /* Called before each forward pass. `on` becomes the batch as the layers can read it, valid until the next call.
-     * `pixels` is the number of pixels in a row, 0 for tokens. */
+    /* Called before each forward pass. Sets *on to the batch with addresses that the layers can read. *on is valid
+     * until the next call. `pixels` is the number of pixels in a row, 0 for tokens. */
     ddp_status (*begin)(struct compute *c, const struct model_batch *from, size_t pixels,
                         struct model_batch *on, struct ddp_err *err);
-    /* Called after a pass. Returns an error if a call since `begin` has failed or could not be queued. */
+    /* Called after each pass. Returns an error if any call since `begin` has failed. */
     ddp_status (*end)(struct compute *c, struct ddp_err *err);
 
     void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
@@ -86,7 +85,7 @@ struct compute_ops {
                                    const void *x, struct linear l);
     void (*linear_backward_input)(struct compute *c, void *dx, const void *dy, const void *weight,
                                   struct linear l);
-    /* scratch: compute_attention_scratch numbers */
+    /* scratch has compute_attention_scratch() numbers */
     void (*attention_forward)(struct compute *c, void *y, float *log_sum, const void *qkv, float *scratch,
                               const struct attention *a);
     void (*attention_backward)(struct compute *c, void *dqkv, const void *dy, const void *y, const void *qkv,
@@ -96,7 +95,7 @@ struct compute_ops {
     void (*activation_forward)(struct compute *c, const struct activation *f, void *y, size_t rows, size_t n);
     void (*activation_backward)(struct compute *c, const struct activation *f, void *d, const void *y,
                                 size_t rows, size_t n);
-    /* Convolution of pictures, channel by channel. scratch: conv_columns numbers */
+    /* Convolution of pictures. scratch has conv_columns() numbers. */
     void (*conv_forward)(struct compute *c, const struct conv *conv, void *y, const void *x,
                          const void *weight, size_t rows, float *scratch);
     void (*conv_backward_params)(struct compute *c, const struct conv *conv, float *dweight, const void *dy,
@@ -110,12 +109,12 @@ struct compute_ops {
                               size_t rows);
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* Sets d to the gradient of z; d may be z. Returns the sum of the losses, or 0 if a device returns the sum later
-     * (compute_report). With `wide` there are many classes, and d is z. */
+    /* Sets d to the gradient of the loss with respect to z. Returns the sum of the losses, or 0 on a device, where
+     * `report` returns the sum later. d may be z. With `wide`, for many classes, d must be z. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
-    /* For tests: returns the sum of the losses. A device waits for the sum, and *correct is the number of targets
-     * with the largest logit. */
+    /* For tests: returns the sum of the losses. On a device, waits for the sum and sets *correct to the number of
+     * correct predictions. */
     double (*examine)(struct compute *c, void *z, const struct model_batch *batch, size_t classes,
                       size_t *correct);
 
@@ -125,57 +124,56 @@ struct compute_ops {
 
     void *(*stream)(struct compute *c); /* returns the stream of all work */
 
-    /* Parts of batch normalization, between which ranks exchange numbers (normalise.h, which also serves the CPU).
-     * A record has a rank's means, its sums of squared distances from them, and its count: batch_norm_numbers
-     * doubles. */
+    /* The parts of batch normalization, between which normalise.c exchanges numbers with other ranks. A record of a
+     * rank has means, sums of squared distances from the means, and a count: batch_norm_numbers() doubles. */
     void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
                          size_t rows);
-    /* Computes n->saved and the running numbers from all ranks' records, in the order of ranks. */
+    /* Computes n->saved and the running numbers from the records of all ranks. */
     void (*norm_learn)(struct compute *c, const struct batch_norm *n, const double *records, size_t ranks);
-    /* Normalizes with n->saved; in a test with the running numbers. */
+    /* Normalizes with n->saved, or in a test with the running numbers. */
     void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test);
-    /* Computes the sums of dy, and of dy times the distance of x from its mean: 2 * channels doubles. The gradients
-     * of weight and bias contain only this rank's values. */
+    /* Computes the sums of dy, and of dy times (x - mean): 2 * channels doubles. Sets the gradients of weight and
+     * bias from this rank's rows. */
     void (*norm_sums)(struct compute *c, const struct batch_norm *n, double *sums, float *dweight,
                       float *dbias, const void *dy, const void *x, size_t rows);
     /* Computes dx from the sums of all ranks; dx may be dy. */
     void (*norm_gradient)(struct compute *c, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows);
 
-    /* Allocates masters and weights of all tensors on the device, one array of each, and fills the arrays from the
-     * host's values. Each parameter takes compute_room elements, and the total is rounded up to `multiple`. Without
-     * `masters` there are only weights. */
+    /* Allocates masters and weights of all tensors on the device, each as one array, and copies the values from the
+     * host. Each parameter uses compute_room() elements, and the total is rounded up to `multiple`. Without
+     * `masters`, allocates only weights. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, bool masters,
                         struct ddp_err *err);
     ddp_status (*send)(struct compute *c, const struct model_tensors *t,
                        struct ddp_err *err);                                              /* host to device */
     ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err); /* device to host */
-    /* Recomputes the weights from the masters, which another module has changed. */
+    /* Recomputes the weights from the masters, after another module has changed the masters. */
     void (*refresh)(struct compute *c, const struct model_tensors *t);
-    /* Copies floats to or from the device, and waits. */
+    /* Copies floats to or from the device, and waits for the copy. */
     ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
-    /* Computes the norm of n gradients times `unscale`. The updates that follow are clipped to `most`. */
+    /* Computes the norm of n gradients, times `unscale`. Later updates clip gradients to a norm of `most`. */
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);
     ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for the norm */
-    /* Compute the norm in two steps. `squares` sets leaf[k] to the sum of the squares of the k-th COMPUTE_LEAF
-     * elements of x. `join_squares` computes the norm from all leaves. */
+    /* Compute the norm in two steps. `squares` sets leaf[k] to the sum of squares of leaf k of x (COMPUTE_LEAF
+     * elements). `join_squares` computes the norm from all leaves. */
     void (*squares)(struct compute *c, double *leaf, const float *x, size_t n);
     void (*join_squares)(struct compute *c, const double *leaf, size_t leaves, double most, double unscale);
-    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS, that begin `stride` apart. The rows are added as the
-     * tree ((0+1)+(2+3))+... */
+    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS. Rows begin `stride` elements apart. They are added
+     * as the tree ((0+1)+(2+3))+... */
     void (*sum_rows)(struct compute *c, float *to, const float *rows, size_t n, size_t stride, int many);
-    /* Updates parameters; call ddp_optim_begin first. */
+    /* Updates parameters; the caller must first call ddp_optim_begin. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);
-    /* Returns the results up to the last call but one, so that the host need not wait for the device. With `now`,
+    /* Returns the results up to the last call but one, so that the host does not wait for the device. With `now`,
      * waits and returns all results. */
     ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
     void (*wait)(struct compute *c); /* waits until all queued work is done or has failed */
     void (*close)(struct compute *c);
 };
 
-/* The compute of the CPU. cuda_open, below, opens the compute of a GPU. */
+/* The compute of the CPU. */
 extern struct compute compute_cpu;
 
 static inline struct compute *compute_of(const struct model_spec *spec)
@@ -210,16 +208,17 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
     return rows > SIZE_MAX / row ? NULL : c->ops->alloc(c, rows * row);
 }
 
-/* --- cuda/cuda.c: the compute of a GPU, with kernels of this project (cuda/kernels.h) and cuBLASLt's products --- */
+/* --- cuda/cuda.c: the compute of a GPU, with the kernels of cuda/kernels.h and matrix products of cuBLASLt
+ * ------- */
 
-/* All libraries of NVIDIA are loaded at run time: libcudart, libcuda, libcublasLt. The kernels are in
- * train_kernels.TYPE.fatbin beside the program, in ../share/ddprun, or in the directory DDP_TRAIN_KERNELS. */
+/* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in
+ * train_kernels.TYPE.fatbin, in the program's folder, in ../share/ddprun, or in the folder DDP_TRAIN_KERNELS. */
 
 /* Return DDP_OK and the number of GPUs if `train` can compute on a GPU. DDP_ERR_UNSUPPORTED names what is missing.
- * This function opens no GPU. */
+ * Open no GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
-/* Open device `device` for this thread; `precision` is one of train_options.h. The caller frees *out with its `close`. */
+/* Open a GPU for this thread. `precision` is one of train_options.h. The caller frees *out with its `close`. */
 ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp_err *err);
 
 #endif

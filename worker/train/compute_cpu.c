@@ -1,4 +1,4 @@
-/* compute_cpu.c -- see compute.h: passes each call to the layers. */
+/* compute_cpu.c -- see compute.h: calls the layers of layers/layers.h. */
 #include "train/compute.h"
 
 #include "train/layers/layers.h"
@@ -97,7 +97,7 @@ static void cpu_attention_forward(struct compute *c, void *y, float *log_sum, co
     attention_forward(y, log_sum, qkv, scratch, a);
 }
 
-/* Ignore the output `y`, because the scores contain it. */
+/* The CPU does not need `y`, because softmax_backward uses the scores. */
 static void cpu_attention_backward(struct compute *c, void *dqkv, const void *dy, const void *y,
                                    const void *qkv, const float *log_sum, float *scratch,
                                    const struct attention *a)
@@ -194,7 +194,7 @@ static double cpu_examine(struct compute *c, void *z, const struct model_batch *
     return cross_entropy(NULL, z, b->target, b->weight, b->rows, b->length, classes);
 }
 
-/* Add with one rounding for each element. The factor is 1, so fused arithmetic in BLAS makes no difference. */
+/* Add with BLAS. The factor is 1, so each element is rounded only once, also with fused multiply-add. */
 static void cpu_add(struct compute *c, float *left, const float *right, size_t n)
 {
     (void)c;

@@ -1,7 +1,7 @@
-/* dataset.c -- see dataset.h: a table of formats.
+/* dataset.c -- see dataset.h: the table of file formats.
  *
- * Every rank opens the whole set, because a rank may need any sample. Pictures are read into memory (CIFAR-10 has 180
- * MB), because sending parts between ranks would be slower. Tokens stay in their files. */
+ * Every rank opens the whole set, because a rank may need any sample. Pictures are read into memory (CIFAR-10: 180
+ * MB). Tokens stay in their files. */
 #include "train/dataset.h"
 
 #include "train/data/pictures.h"
@@ -15,7 +15,7 @@ struct dataset_format {
     const char *name;
     enum model_input input;
     bool varies;
-    bool (*is_there)(const char *where); /* NULL: used if no other format is found */
+    bool (*is_there)(const char *where); /* NULL: the format to use if no other format is found */
     ddp_status (*load)(struct dataset *set, const char *where, enum dataset_part part,
                        const struct dataset_request *request, struct ddp_err *err);
     ddp_status (*read)(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
@@ -25,7 +25,7 @@ struct dataset_format {
 
 /* --- IDX --------------------------------------------------------------------------------------------------- */
 
-/* Return a file's name from the rows of DATASET_FILES. */
+/* Return the file name of a part from DATASET_FILES. */
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
 {
     static const char *const name[2][2] = {
@@ -36,7 +36,7 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* Load a file. Its path stays in `path`, for errors of later checks. */
+/* Load a file. Write its path to `path`, for errors of later checks. */
 static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part part, enum dataset_kind kind,
                             char *path, struct ddp_err *err)
 {
@@ -50,7 +50,7 @@ static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part 
     return status == DDP_OK ? idx_load(idx, path, kind == DATASET_IMAGES ? 3 : 1, err) : status;
 }
 
-/* Check the size of the pictures, because the model depends on it. The set may have any number of pictures. */
+/* Check the size of the pictures, which must match the model. */
 static ddp_status check_images(const struct idx *images, const char *path, struct ddp_err *err)
 {
     if (images->dim[1] == PICTURE_SIDE && images->dim[2] == PICTURE_SIDE)
@@ -59,7 +59,7 @@ static ddp_status check_images(const struct idx *images, const char *path, struc
                     path, images->dim[1], images->dim[2], PICTURE_SIDE, PICTURE_SIDE);
 }
 
-/* Check the labels: a label outside the classes would later be an index outside an array. */
+/* Check the labels, because a label is later used as an array index. */
 static ddp_status check_labels(const struct idx *labels, uint32_t pictures, const char *path,
                                struct ddp_err *err)
 {
@@ -80,7 +80,7 @@ static void idx_set_free(struct dataset *set)
     idx_free(&set->idx.labels);
 }
 
-/* Load the set. Load the images first, because a user who has only some of the files usually has the images. */
+/* Load the set. Load the pictures first: if some files are missing, the labels are the more likely ones. */
 static ddp_status idx_set_load(struct dataset *set, const char *dir, enum dataset_part part,
                                const struct dataset_request *request, struct ddp_err *err)
 {
@@ -101,8 +101,7 @@ static ddp_status idx_set_load(struct dataset *set, const char *dir, enum datase
     return status;
 }
 
-/* Read a sample. As in torchvision's ToTensor, divide values by 255, because a product with 1/255 would give other
- * bits. */
+/* Read a sample. Divide values by 255 as torchvision's ToTensor does. Multiplying by 1/255 would give other bits. */
 static ddp_status idx_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                int32_t *target, struct ddp_err *err)
 {
@@ -139,7 +138,7 @@ static ddp_status cifar_set_load(struct dataset *set, const char *dir, enum data
     return status;
 }
 
-/* Normalize with mean and deviation of each colour over the 50,000 training pictures, the usual constants. */
+/* Normalize with the usual constants: mean and deviation of each colour over the 50,000 training pictures. */
 static void normalise(const uint8_t *from, float *to)
 {
     static const float mean[] = { 0.4914f, 0.4822f, 0.4465f }, deviation[] = { 0.2470f, 0.2435f, 0.2616f };
@@ -150,8 +149,8 @@ static void normalise(const uint8_t *from, float *to)
     }
 }
 
-/* Read a sample. Move and mirror the picture before normalizing, so that new pixels at the edge are black, as in
- * torchvision. */
+/* Read a sample. Move and mirror the picture before normalizing, as in torchvision, so that new pixels at the edge
+ * are black. */
 static ddp_status cifar_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                  int32_t *target, struct ddp_err *err)
 {

@@ -4,8 +4,8 @@
  *     dataset_read(&set, i, luck, values, target, &err)           sample i, into one row of a batch
  *     dataset_free(&set)
  *
- * A picture is channels x height x width floats; a sample of tokens is `length` int32. Data in memory is checked
- * completely when it is loaded. Errors name file, offset and value. */
+ * A picture is channels x height x width floats. A sample of tokens is `length` int32. Pictures are checked when
+ * they are loaded, and tokens when they are read. Errors name file, offset and value. */
 #ifndef TRAIN_DATASET_H
 #define TRAIN_DATASET_H
 
@@ -30,16 +30,16 @@ enum dataset_kind { DATASET_IMAGES, DATASET_LABELS };
 
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 
-/* The needs of the model. */
+/* What the model needs. */
 struct dataset_request {
     enum model_input input;
-    size_t length, vocabulary; /* for tokens: tokens of a sample; every token is below `vocabulary` */
+    size_t length, vocabulary; /* for tokens: tokens of a sample; limit of every token */
 };
 
 struct dataset {
     const struct dataset_format *format;
     size_t n;                       /* number of samples */
-    size_t length;                  /* number of targets of a sample; 1 for a picture */
+    size_t length;                  /* targets of a sample; 1 for a picture */
     size_t classes;                 /* every target is below this number */
     size_t channels, height, width; /* size of a picture; 0 for tokens */
     union {
@@ -51,9 +51,9 @@ struct dataset {
     };
 };
 
-/* Load one part of the set in `where`: a directory, for tokens also a pattern. For pictures, load CIFAR-10's binary
- * files if they exist, otherwise IDX files. If a file is missing, the error names the program that creates a set.
- * After an error nothing needs to be freed. */
+/* Load one part of the set in `where`: a directory, or for tokens also a pattern. Load CIFAR-10's binary files if
+ * the directory has them, otherwise IDX files. If a file is missing, the error names make-data, which creates a
+ * set. After an error nothing needs to be freed. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
                         const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);
@@ -61,15 +61,14 @@ void dataset_free(struct dataset *set);
 /* Return "idx", "cifar10" or "tokens". */
 const char *dataset_format_name(const struct dataset *set);
 
-/* Return true if samples depend on `luck`. */
+/* Return true if samples depend on the random numbers from `luck`. */
 bool dataset_varies(const struct dataset *set);
 
 /* Return the bytes of one sample's values. */
 size_t dataset_row_bytes(const struct dataset *set);
 
-/* Read sample `index` (< n): float or int32 values, and `length` targets. `luck` gives the random numbers for
- * augmentation (colour pictures only). Without augmentation `luck` is NULL. Several threads may read at the same
- * time. */
+/* Read sample `index` (< n): its float or int32 values, and `length` targets. `luck` is the random generator for
+ * augmentation of colour pictures, or NULL for no augmentation. Several threads may read at the same time. */
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                         int32_t *target, struct ddp_err *err);
 

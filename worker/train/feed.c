@@ -1,7 +1,7 @@
 /* feed.c -- see feed.h.
  *
- * The loader has one stream per shard, each with its own sampler and order (4 bytes per sample). So shard s gets the
- * samples that torch gives to rank s. */
+ * The loader has one stream for each of this worker's shards, each with its own sampler. So shard s has the same
+ * samples as rank s in torch. */
 #include "train/feed.h"
 
 #include "train/library.h"
@@ -9,16 +9,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Everything here depends only on the sizes of the batch, the set and the world, so all ranks compute the same
- * results without communication. */
+/* The functions below depend only on the sizes of the batch, the set and the world. So all ranks compute the same
+ * results. */
 
 static bool is_power_of_two(int n)
 {
     return (n & (n - 1)) == 0;
 }
 
-/* Return the number of shards. The world size divides the batch. If the world size is a power of two up to
- * SPLIT_SHARDS, the world size also divides the number of shards. */
+/* Return the number of shards. The world size must divide the batch. Use SPLIT_SHARDS or fewer shards if that
+ * number of shards is a multiple of the world size, else one shard for each worker. */
 static int shards_of(uint64_t global_batch, int world_size)
 {
     if (!is_power_of_two(world_size) || world_size > SPLIT_SHARDS)
@@ -34,7 +34,7 @@ static uint64_t divided_up(uint64_t n, uint64_t by)
     return n / by + (n % by != 0);
 }
 
-/* Check that the fixed number of shards suits the batch and the world. */
+/* Check that the batch and the world size suit the fixed number of shards. */
 static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int world_size, struct ddp_err *err)
 {
     uint64_t parts = SPLIT_WORLD_SHARDS * accumulate;
@@ -50,8 +50,8 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
     return DDP_OK;
 }
 
-/* Return the number of shards. With --accumulate the user has chosen how the share of a worker is divided, so the
- * share is not divided further. */
+/* Return the number of shards. With --accumulate, do not divide a worker's share further, because the user has
+ * chosen the number of parts. */
 static ddp_status count_shards(const struct split_request *request, uint64_t global_batch, int world_size,
                                int *shards, struct ddp_err *err)
 {
@@ -94,15 +94,15 @@ ddp_status split_make(struct split *split, const struct split_request *request, 
     return DDP_OK;
 }
 
-/* Return the samples of a step. The last step of an epoch may have fewer than a batch, but at least one, because the
- * number of steps is rounded up. */
+/* Return the number of samples in a step. The last step of an epoch may have fewer samples than the global batch. */
 uint64_t split_samples(const struct split *split, uint64_t step)
 {
     uint64_t left = split->samples - step * split->global_batch;
     return left < split->global_batch ? left : split->global_batch;
 }
 
-/* Return the rows of a shard, rounded up. If shards are unequal, the sampler adds padding, whose weight is 0. */
+/* Return the rows of a shard, rounded up. If a shard has fewer samples, the sampler adds padding, whose weight is
+ * 0. */
 size_t split_rows(const struct split *split, uint64_t step)
 {
     return divided_up(split_samples(split, step), (uint64_t)split->shards);
@@ -110,7 +110,7 @@ size_t split_rows(const struct split *split, uint64_t step)
 
 enum { VALUES, TARGETS, ARRAYS };
 
-/* Read one row. May run on any thread. */
+/* Read one row for the loader. May run on any thread. */
 static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
 {
     const struct feed *feed = user;
@@ -118,7 +118,7 @@ static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
                         row->to[TARGETS], err);
 }
 
-/* Open the loader for batches of `rows`; `o` defines the streams. */
+/* Open the loader for batches of `rows` rows. `o` defines the streams. */
 static ddp_status open_loader(struct feed *feed, ddp_loader_options *o, size_t rows, struct ddp_err *err)
 {
     o->samples = feed->set->n;
@@ -137,7 +137,7 @@ static ddp_status open_loader(struct feed *feed, ddp_loader_options *o, size_t r
     return status;
 }
 
-/* Initialize. A shard is never larger than its share of the set, even if the user requests a larger batch. */
+/* Initialize. A shard has at most its share of the set, even if the user requests a larger batch. */
 ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
                      const struct feed_options *options, struct ddp_err *err)
 {
@@ -169,8 +169,8 @@ ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int worl
     return status == DDP_OK ? library(ddp_loader_start(feed->loader, 0, 0), err) : status;
 }
 
-/* Free the feed. If a thread hangs in a read, keep the loader and everything that the loader uses. The program ends
- * anyway. */
+/* Free the feed. If a thread is still in a read, do not free the loader and everything that the loader uses; the
+ * program ends anyway. */
 bool feed_free(struct feed *feed)
 {
     if (ddp_loader_free(feed->loader) != DDP_OK)
@@ -180,14 +180,13 @@ bool feed_free(struct feed *feed)
     return true;
 }
 
-/* Begin an epoch. The epoch is part of the shuffle's seed, because otherwise every epoch would have the same
- * order. */
+/* Begin an epoch. Shuffle with a seed that includes the epoch, so that each epoch has another order. */
 ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err)
 {
     return library(ddp_loader_start(feed->loader, epoch, step * feed->split->global_batch), err);
 }
 
-/* Return the loader's batch as a model's batch. The weight of padding is 0. */
+/* Return the loader's batch as a batch for the model. Rows of padding have weight 0. */
 static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, float weight)
 {
     for (size_t row = 0; row < b->rows; row++)
@@ -200,9 +199,9 @@ static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, 
                                  .weight = feed->weight };
 }
 
-/* Load a shard. Weights are sum / targets: the reducer divides the sum of all ranks by the world size, which leaves 1
- * / targets. If the world is a power of two, both operations are exact, so the result does not depend on the number
- * of workers. */
+/* Load a shard. Each weight is sum / targets, and the reducer later divides by the world size, so 1 / targets
+ * remains. If the world size is a power of two, both divisions are exact, so the result does not depend on the
+ * number of workers. */
 ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
                      struct ddp_err *err)
 {

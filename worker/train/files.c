@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Join two names. snprintf returns the length without the limit, so files_join detects a cut path. */
+/* Join two names. Return an error if the path does not fit into `to`. */
 ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err)
 {
     int len = snprintf(to, PATH_MAX, "%s/%s", dir, name);
@@ -21,8 +21,8 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
     return DDP_OK;
 }
 
-/* Create a directory and its parents, and check that it is writable: an error now is better than an error after the
- * first epoch. */
+/* Create a directory and its parents. Check that it is writable, because otherwise the run would fail only after
+ * the first epoch. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err)
 {
     char part[PATH_MAX];
@@ -45,8 +45,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return true if ddp_file_replace renames a new file to `path`, as it does for regular and missing files. Other files
- * are written in place. ddp_file_replace follows a link, so the link's own directory does not matter. */
+/* Return true if ddp_file_replace renames a new file to `path`. ddp_file_replace renames if `path` is a regular or
+ * missing file, and otherwise writes in place. A link is followed, so its own directory need not be writable. */
 static bool is_replaced(const char *path)
 {
     struct stat s;
@@ -96,7 +96,7 @@ ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *
     return DDP_OK;
 }
 
-/* Compare the length. A file that is too long is also an error, because it would fail later. */
+/* Compare the length of a file with the length in its header. A longer file is an error too. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err)
 {
     if (bytes < asked)
@@ -110,7 +110,7 @@ ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, s
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 
-/* zlib's gz functions also read plain files, so the same code reads both. */
+/* zlib's gz functions read both plain and compressed files. */
 
 enum { CHUNK = 1 << 20 }; /* bytes of one read */
 
@@ -133,7 +133,7 @@ ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_er
     return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for reading", path);
 }
 
-/* Make room for one more chunk. Double the memory, so that few reallocations are needed. */
+/* Make room for one more chunk. Double the memory, so that there are few reallocations. */
 static uint8_t *reserve(struct whole_file *f, size_t chunk)
 {
     if (f->capacity - f->len < chunk) {
@@ -147,7 +147,7 @@ static uint8_t *reserve(struct whole_file *f, size_t chunk)
     return f->bytes + f->len;
 }
 
-/* Remove the file's name from the beginning, because both zlib and the callers add the name. */
+/* Return zlib's error text without the file's name at its beginning, because the callers add the name. */
 static const char *without_name(const char *why)
 {
     const char *colon = strrchr(why, ':');
@@ -166,7 +166,7 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
         const char *why = gzerror(f->file, &code);
         if (code == Z_ERRNO)
             return ddp_fail(err, DDP_ERR_IO, "offset %zu: read: %s", f->len, strerror(errno));
-        if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the compressed stream ends too early */
+        if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the gzip stream is incomplete */
             return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or incomplete: %s",
                             f->len, without_name(why));
         if (n == 0)
@@ -182,8 +182,7 @@ void whole_file_close(struct whole_file *f)
     f->file = NULL;
 }
 
-/* Find a file. Try the plain file first, because data sets are published compressed, and users unpack them in the
- * same directory. */
+/* Find a file. Prefer the plain file, because users unpack the published compressed files in the same directory. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
 {
     static const char *const ending[] = { "", ".gz" };

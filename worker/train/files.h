@@ -8,21 +8,20 @@
 #include <stdint.h>
 #include <zlib.h>
 
-/* Create `path` and its missing parents. If `path` is not writable, the error names the directory. */
+/* Create `path` and its missing parents. The error for a `path` that is not writable names the directory. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err);
 
-/* Check early whether a file can be written under this name at the end of a long run. The error names the
- * directory. */
+/* Check at the start that a file can be written to `path` at the end of the run. The error names the directory. */
 ddp_status files_may_write(const char *path, struct ddp_err *err);
 
-/* Return the size of an open file. Return DDP_ERR_ARG for a pipe, because a pipe has no size and cannot be read
- * twice. */
+/* Return the size of an open file in *bytes. Return DDP_ERR_ARG for a pipe. */
 ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 
-/* Read `len` bytes at `offset`, or fewer at the end of the file. *got is the number of bytes read. */
+/* Read `len` bytes at `offset`, or fewer at the end of the file. Set *got to the number of bytes read. */
 ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err);
 
-/* Compare a file's `bytes` with the size that its header requires. `end` begins the error about a longer file. */
+/* Compare the size `bytes` of a file with the size `asked` that its header requires. `end` is the beginning of the
+ * error for a longer file. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
 
 /* Read 32 bits, little-endian. */
@@ -44,24 +43,24 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* All bytes of a file, plain or compressed with gzip. Offsets count uncompressed bytes.
  *
- * Memory grows only with bytes that were read. So a header that announces gigabytes, or a small gzip stream that
- * unpacks to gigabytes, uses no memory before the caller requests the bytes. */
+ * Memory grows only with the bytes that were read. So a wrong size in a header allocates no memory. Nor does a
+ * small gzip stream that unpacks to gigabytes, before the caller requests these bytes. */
 
 struct whole_file {
     gzFile file;
-    uint8_t *bytes; /* `len` bytes; the caller frees them after whole_file_close */
+    uint8_t *bytes; /* `len` bytes; whole_file_close does not free them */
     size_t len, capacity;
 };
 
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err);
 
-/* Read until there are `want` bytes or the file ends. */
+/* Read until `bytes` has `want` bytes, or the file ends. */
 ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *err);
 
 void whole_file_close(struct whole_file *f);
 
-/* Write the path of DIR/NAME or DIR/NAME.gz to `path`, which has room for PATH_MAX bytes. Return DDP_ERR_IO if
- * neither file exists. */
+/* Write the path of DIR/NAME, or else of DIR/NAME.gz, to `path`, which has room for PATH_MAX bytes. Return
+ * DDP_ERR_IO if neither file exists. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err);
 
 #endif

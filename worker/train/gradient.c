@@ -1,19 +1,20 @@
 /* gradient.c -- see gradient.h.
  *
- * The left part of every sum is computed in the memory of the result, and the right part in separate memory. So a
- * tree of depth d needs d spare gradients, and the final sum is in the reducer's buckets without a copy.
+ * The left part of a sum is computed in the buffer of the result, and the right part in another buffer. So a tree
+ * of depth d needs d buffers besides the reducer's buckets, and the final sum is in the reducer's buckets without a
+ * copy.
  *
- * The gradient of the last shard is added parameter by parameter during its backward pass. So each parameter is ready
- * while the gradient of the next parameter is being computed. */
+ * During the backward pass of the last shard, each parameter is added as soon as its gradient is complete. So the
+ * reducer can reduce this parameter while the gradients of other parameters are computed. */
 #include "train/gradient.h"
 
 #include "train/compute.h"
 
 #include <stdlib.h>
 
-/* Return the buffer in which a part is computed, and the number of its merges. On the way down from the root, each
- * step to the right uses the next buffer. A finished part also finishes all trees that end with this part: one tree
- * for each step to the right after the last step to the left. */
+/* Return the buffer of a part and the number of its merges. Going down from the root to the part, each step to the
+ * right uses the next buffer. The part completes one sum for each step to the right after the last step to the
+ * left. */
 struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -32,15 +33,15 @@ struct tree_part tree_part(int n, int part)
     return p;
 }
 
-/* Return the number of buffers. The right half is never smaller than the left half, so the last part is the
- * deepest. */
+/* Return the number of buffers. The last part needs the most, because the right half of a tree is never smaller
+ * than the left half. */
 int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;
 }
 
-/* Return the elements of a gradient, rounded up to 256 bytes, because a GPU's product writes only to such
- * addresses. */
+/* Return the elements of a gradient, rounded up to 256 bytes, because matrix products on a GPU need aligned
+ * results. */
 static size_t room_of(const struct model_tensor *t)
 {
     enum { APART = 64 };
@@ -96,7 +97,7 @@ static bool is_last(const struct gradient *g)
     return g->shard == g->feed->split->shards_here - 1;
 }
 
-/* Add parameter i of this shard to all sums that end with this shard. */
+/* Add the gradient of parameter i of this shard to all sums that this shard completes. */
 static ddp_status param_done(void *user, size_t i, struct ddp_err *err)
 {
     struct gradient *g = user;
@@ -117,7 +118,7 @@ static void begin(const struct gradient *g, enum phase phase)
         g->watch->phase(g->watch->user, phase);
 }
 
-/* Compute the gradient of one shard: data, forward, backward. */
+/* Compute the gradient of one shard: load data, forward, backward. */
 static ddp_status one_shard(struct gradient *g, uint64_t step, struct ddp_err *err)
 {
     const struct model_ready done = { param_done, g };

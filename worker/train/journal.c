@@ -1,8 +1,7 @@
 /* journal.c -- see journal.h.
  *
- * Lines go to stdout, where a user may redirect them. The progress bar goes only to a terminal (train's own, or
- * ddprun's), so a log never contains a bar. In JSON, a number that is not finite becomes null, because JSON cannot
- * express it. */
+ * Lines are printed to stdout. The progress bar is printed only to a terminal (train's own, or ddprun's), so a log
+ * file never contains a bar. A number that is not finite becomes null, because JSON has only finite numbers. */
 #include "train/journal.h"
 
 #include "ddp/ckpt.h"
@@ -16,10 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The figures come from NVIDIA's documents, which each row names. If a document only has a figure "with sparsity",
- * the table has half of that figure. */
+/* The figures come from NVIDIA's documents, which are named with each row. If a document has only a figure "with
+ * sparsity", the table has half of that figure. */
 
-/* The driver's name (* matches any ending); TFLOP/s in 16 bits; in float32. */
+/* name in the driver (* matches any ending); TFLOP/s in 16 bits; TFLOP/s in float32 */
 static const struct row {
     const char *name;
     double narrow, is_float;
@@ -70,10 +69,9 @@ double peaks_tflops(const char *name, bool is_float)
     return 0;
 }
 
-enum { BAR_CELLS = 30 }; /* width that leaves room for the numbers in 80 columns */
+enum { BAR_CELLS = 30 }; /* number of characters; the numbers then fit into 80 columns */
 
-/* Return the stream of the terminal. If the lines go to a terminal too, return the stream of the lines, so that bar
- * and lines keep their order. */
+/* Return the stream for the bar. If stdout is a terminal, use stdout, so that bar and lines keep their order. */
 static FILE *bar_stream(void)
 {
     if (isatty(STDOUT_FILENO))
@@ -81,7 +79,7 @@ static FILE *bar_stream(void)
     return isatty(STDERR_FILENO) || getenv("DDPRUN_TERMINAL") != NULL ? stderr : NULL;
 }
 
-/* Open the file with "e" (close-on-exec), because a library may start a process. */
+/* Open the journal. Open the file with "e" (close-on-exec), because a library may start a process. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
@@ -104,8 +102,8 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err)
 
 /* --- for people -------------------------------------------------------------------------------------- */
 
-/* Erase the bar. The bar leaves the cursor in the first column, so deleting up to the end of the line deletes the
- * bar. The final \r tells ddprun that there is nothing to show. */
+/* Erase the bar. The cursor is in the first column, so deleting to the end of the line deletes the bar. ddprun
+ * recognizes the final \r as an empty bar. */
 static void wipe_bar(struct journal *r)
 {
     if (r->bar_shown >= 0)
@@ -126,7 +124,7 @@ void journal_line(struct journal *r, const char *fmt, ...)
     fflush(stdout);
 }
 
-/* Draw the bar at full percents only, because a terminal is slow and a step may take a millisecond. */
+/* Draw the bar, at most once per percent, because a terminal is slow and a step may take only a millisecond. */
 void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64_t done, uint64_t total)
 {
     char cells[BAR_CELLS + 1];
@@ -145,7 +143,7 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 
 /* --- for programs ------------------------------------------------------------------------------------ */
 
-/* Return a ratio, or 0 instead of NaN if nothing was counted. */
+/* Return part / whole, or 0 if `whole` is 0. */
 static double ratio(int64_t part, int64_t whole)
 {
     return whole > 0 ? (double)part / (double)whole : 0;
@@ -158,14 +156,14 @@ static ddp_status put_line(struct journal *r, cJSON *json, struct ddp_err *err)
     cJSON_Delete(json);
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a line of metrics");
-    /* Write line by line, so that a reader finds only whole lines, even after a crash. */
+    /* flush each line, so that a reader finds whole lines, even after a crash */
     bool failed = fprintf(r->metrics, "%s\n", text) < 0 || fflush(r->metrics) != 0;
     free(text);
     return failed ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: write: %s", r->metrics_path, strerror(errno))
                   : DDP_OK;
 }
 
-/* Add 64 bits as text, because a JSON number has only 53. */
+/* Add 64 bits as text, because a JSON number has only 53 exact bits. */
 static void add_hash(cJSON *json, uint64_t hash)
 {
     char text[17];
@@ -180,7 +178,7 @@ static void add_times(cJSON *json, const uint64_t *us)
         cJSON_AddNumberToObject(ms, phase_key[i], (double)us[i] / 1e3);
 }
 
-/* Write a step's results and the times of its phases. */
+/* Write the results of a step and the times of its phases. */
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err)
 {
     if (r->metrics == NULL)
@@ -202,7 +200,7 @@ ddp_status journal_step(struct journal *r, const struct journal_step *s, struct 
     return put_line(r, json, err);
 }
 
-/* Add the test's results, if there was a test. */
+/* Add the results of the test. Add nothing if there was no test. */
 static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
 {
     if (tested == 0)
@@ -211,7 +209,7 @@ static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
     cJSON_AddNumberToObject(json, "test_loss", loss);
 }
 
-/* Print a line and write a JSON line. Programs distinguish the two kinds of JSON lines by "epoch_loss". */
+/* Print a line and write a JSON line. Only the JSON line of an epoch has "epoch_loss". */
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
 {
     char test[64] = "";

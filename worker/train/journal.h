@@ -1,6 +1,6 @@
-/* journal.h -- what rank 0 reports: lines and a progress bar for people, JSON lines and a summary for programs.
+/* journal.h -- the reports of rank 0: lines and a progress bar for people, JSON lines and a summary for programs.
  *
- * Other ranks have a silent journal, so callers need not check their rank. */
+ * On other ranks the journal prints nothing, so callers need not check their rank. */
 #ifndef WORKER_TRAIN_JOURNAL_H
 #define WORKER_TRAIN_JOURNAL_H
 
@@ -13,21 +13,22 @@
 
 /* The peak arithmetic rate of known GPUs, for the metric mfu. Pure. */
 
-/* Return the TFLOP/s of dense products of the GPU with the driver's name `name`: in 16 bits with sums in float32, or
- * in float32 without TF32. Return 0 if the GPU is not in the table, or is only a part of a GPU (MIG). */
+/* Return the peak rate of the GPU with the driver's name `name`, in TFLOP/s of dense products: in float32 without
+ * TF32 if is_float, otherwise in 16 bits with sums in float32. Return 0 if the GPU is unknown, or if it is a part
+ * of a GPU (MIG). */
 double peaks_tflops(const char *name, bool is_float);
 
 struct journal {
-    bool lines;    /* lines are printed */
+    bool lines;    /* true: print lines */
     FILE *bar;     /* stream of the progress bar; NULL = none */
-    int bar_shown; /* per mille that was drawn last; -1 = no bar is visible */
+    int bar_shown; /* last drawn position of the bar, in per mille; -1 = no bar is visible */
     FILE *metrics; /* owned; NULL = none */
     const char *metrics_path;
 };
 
 struct journal_step {
-    uint64_t step, epoch; /* numbers of the whole run, from 1 */
-    double loss;          /* mean over the global batch */
+    uint64_t step, epoch; /* of the whole run, counted from 1 */
+    double loss;          /* mean over the samples of the step */
     double lr, grad_norm, samples_per_s;
     double tokens_per_s;        /* 0 = unknown */
     double mfu;                 /* 0 = unknown */
@@ -39,7 +40,7 @@ struct journal_epoch {
     uint64_t epoch, epochs; /* from 1 */
     uint64_t step;
     double loss;             /* mean over all samples of all ranks */
-    int64_t correct, tested; /* tested = 0: no test after this epoch */
+    int64_t correct, tested; /* samples of the test; tested = 0: no test after this epoch */
     double test_loss;
     double samples_per_s;
 };
@@ -53,14 +54,14 @@ struct journal_summary {
     int64_t correct, tested;
     double test_loss;
     double samples_per_s, train_s;
-    uint64_t resumed_epochs; /* epochs of earlier runs */
+    uint64_t resumed_epochs; /* number of epochs in earlier runs */
     uint64_t param_hash;
 };
 
-/* Open the journal. `metrics` may be NULL and is borrowed. */
+/* Open the journal. `speak` is true on rank 0. `metrics` is borrowed and may be NULL. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err);
 
-/* Flush and close the journal. Return DDP_ERR_IO if the metrics could not be written. `r` may be a zeroed journal. */
+/* Flush and close the journal. Return DDP_ERR_IO if the metrics could not be written. `r` may be a zeroed struct. */
 ddp_status journal_close(struct journal *r, struct ddp_err *err);
 
 /* Print one line. */
@@ -72,7 +73,7 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err);
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err);
 
-/* Write one JSON object. The file is whole or not written at all. */
+/* Write one JSON object to `path`. The file is written whole or not at all. */
 ddp_status journal_summary(const char *path, const struct journal_summary *s, struct ddp_err *err);
 
 #endif

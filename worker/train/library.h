@@ -1,4 +1,4 @@
-/* library.h -- the text of libddp's last error, for errors of train. */
+/* library.h -- converts an error of libddp into an error of train. */
 #ifndef TRAIN_LIBRARY_H
 #define TRAIN_LIBRARY_H
 
@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-/* Return `status` of a call of libddp. After a failure *err gets libddp's text without the prefix "rank N: ", which
- * main.c adds to every error. */
+/* Return `status`, the result of a call of libddp. After a failure, set *err to libddp's text without its prefix
+ * "rank N: ", because main.c adds this prefix to every error. */
 static inline ddp_status library(ddp_status status, struct ddp_err *err)
 {
     int skip = 0;

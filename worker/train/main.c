@@ -1,8 +1,8 @@
 /* main.c -- the program train: data-parallel training on libddp.
  *
- * The order of a run: read the options, join the other ranks, open (data, model, checkpoint), train, close, leave. A
- * rank that fails prints the reason, releases the other ranks with ddp_abort and exits. The other ranks then report
- * which rank released them. */
+ * A run reads the options, joins the other ranks, opens data, model and checkpoint, trains, closes everything and
+ * leaves. A rank that fails prints the reason, calls ddp_abort and exits. ddp_abort makes all other ranks fail, and
+ * they report which rank has failed. */
 #include "train/trainer.h"
 
 #include <signal.h>
@@ -12,12 +12,12 @@
 
 enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
-/* All threads of this process flush subnormals, because threads inherit the mode. ddp_flush_subnormals runs before
- * the constructors of shared libraries, because OpenBLAS starts its threads in a constructor. */
+/* Make all threads of this process flush subnormals, because threads inherit the mode. This must happen before the
+ * constructors of shared libraries, because OpenBLAS starts its threads in a constructor. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
-/* Exit after the rank that failed first, so that an observer of the processes sees the cause before its consequences.
- * ddprun also reads the exit code, but other launchers do not. */
+/* Wait a moment if this rank failed only because another rank failed. Then a launcher sees the exit of the first
+ * failed rank first. ddprun does not need this delay, because it reads the exit code. */
 static void give_way(ddp_status status)
 {
     const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
@@ -33,7 +33,7 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
     return ddp_exit_code(err->code);
 }
 
-/* Open, train and close. An error of this rank in this function reaches the other ranks. */
+/* Open, train and close. An error of this rank makes the other ranks fail too. */
 static int train(const struct train_options *options, ddp_ctx *ctx)
 {
     struct trainer trainer;
@@ -52,11 +52,11 @@ static void say_waiting(int sig)
     static const char words[] = "train: still waiting for the other ranks, or for the store at MASTER_ADDR\n";
     (void)sig;
     if (write(STDERR_FILENO, words, sizeof(words) - 1) < 0)
-        return; /* stderr has no reader */
+        return; /* nothing to do: stderr is closed */
 }
 
-/* Join the other ranks. A missing rank is an error only after a minute, and libraries must not print. So this program
- * reports after some seconds what it is waiting for. */
+/* Join the other ranks. A missing rank is an error only after a minute. So print after PATIENCE_S seconds what this
+ * rank waits for. */
 static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
     const struct sigaction say = { .sa_handler = say_waiting, .sa_flags = SA_RESTART };
@@ -69,15 +69,15 @@ static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
     return status;
 }
 
-/* Return the number of workers that share the cores of this process, as the launcher reports it. */
+/* Return the number of workers that share this process's cores and GPUs. */
 static int workers_here(void)
 {
     const char *value = getenv("LOCAL_WORLD_SIZE");
     return value != NULL && getenv("DDPRUN_OWN_GPU") == NULL ? atoi(value) : 1;
 }
 
-/* Choose the device of the context. All workers have the same options and reach the same result. The choice `auto`
- * never shares a GPU. */
+/* Choose the device of the context. All workers have the same options and make the same choice. With --device auto,
+ * use GPUs only if each worker can have its own GPU. */
 static ddp_status choose_device(const struct train_options *options, ddp_options *context,
                                 struct ddp_err *err)
 {
@@ -92,8 +92,7 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
     return DDP_OK;
 }
 
-/* Join the other ranks, train and leave. Before the context exists, and after it is closed, other ranks cannot
- * receive an error. */
+/* Join the other ranks, train and leave. Without a context, an error cannot be reported to the other ranks. */
 static int run_training(const struct train_options *options)
 {
     ddp_options context = DDP_OPTIONS_INIT;

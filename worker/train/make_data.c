@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 struct make_options {
-    struct maker_order order; /* order.out is borrowed from argv */
+    struct maker_order order; /* `out` is borrowed from argv */
     int format;
     uint64_t seed;
     bool help, version;
@@ -26,8 +26,8 @@ static const struct option_row rows[] = {
     { ROW(out, order.out, TEXT), .value = "DIR",
       .help = "directory to write to; created if it does not exist" },
     { ROW(format, format, WORD), .value = "NAME", .preset = "idx", .words = &formats,
-      .help = "idx: digits, 28x28, Fashion-MNIST's four files; "
-              "tokens: letters of a made-up language, llm.c's files" },
+      .help = "idx: digits of 28x28 pixels in files like Fashion-MNIST's; "
+              "tokens: text of an invented language in files like llm.c's" },
     { ROW(samples, order.samples, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "pictures or tokens for training (default: 30000, 1000000)" },
     { ROW(test_samples, order.test_samples, COUNT), .value = "N", .min = 1, .max = MOST,

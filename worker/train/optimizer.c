@@ -1,9 +1,8 @@
 /* optimizer.c -- see optimizer.h.
  *
- * Equal bits for any number of ranks (--determinism world) require a sum that is not divided. A very small gradient
- * has few digits in float32, and a division would lose digits that depend on the number of ranks. So the samples have
- * the weights of the whole batch from the beginning, and the reducer's hook only adds. (ZeRO-1 only averages; except
- * for very small gradients the results differ by exact powers of two.) */
+ * With --determinism world the bits must not depend on the number of ranks. Dividing a very small gradient by the
+ * number of ranks would lose digits. So the samples have the weights of the whole batch from the beginning, and the
+ * reducer's hook only adds. ZeRO-1 always averages, so with ZeRO-1 the bits of very small gradients may differ. */
 #include "train/optimizer.h"
 
 #include "train/library.h"
@@ -14,20 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* On a device: parameters, gradients and the rule's state are in device memory, and so is the norm. The host only
- * queues the work. With fp16 the host waits for the norm once per step, because the norm decides whether the
- * optimizer makes the step. */
+/* On a device: parameters, gradients, the optimizer's state and the norm are in device memory. The host only queues
+ * the work. With fp16 the host waits for the norm in each step, because the norm decides whether the parameters are
+ * updated. */
 
 /* --- opening ------------------------------------------------------------------------------------------ */
 
-/* Return true if every rank has only its share of the state. */
+/* Return true if each rank has only its share of the state. */
 static bool is_shared_out(const struct optimizer *o)
 {
     return o->options->zero1 || (o->device != NULL && o->options->determinism == DETERMINISM_WORLD);
 }
 
-/* Place the parameters before the ranks compare them, and everything else when the parameters are equal. With shares
- * a rank has only the masters of its share, unless layers read the masters. */
+/* Place the parameters on the device, before the ranks compare them. With shares, place no masters, because
+ * shares.c has the masters of this rank's share. */
 static ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *err)
 {
     const size_t multiple = is_shared_out(o) ? shares_multiple((size_t)ddp_world_size(o->ctx)) : 1;
@@ -64,8 +63,8 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return shares_open(&o->shares, &request, err);
 }
 
-/* Fill in the values of rank 0. The comparison has written these values to the masters, or without masters to the
- * host's values. */
+/* Copy the values of rank 0, which the comparison has written to the masters, to the weights. Without masters, copy
+ * them from the host. */
 static ddp_status optimizer_fill(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -105,7 +104,7 @@ static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check the gradients by their norm: if a sum of squares is finite, all its terms are finite. */
+/* Check that all gradients are finite: they are, if the norm is finite. Set *go if the parameters may be updated. */
 static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = o->device->ops->norm_now(o->device, &o->norm, err);
@@ -116,8 +115,8 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
     return status == DDP_OK ? ddp_scaler_update(&o->scaler, err) : status;
 }
 
-/* Decide on an update, update each parameter by its rule (o->optim, or the rule without weight decay), and end the
- * update. Report failed calls, whether or not the step is made. */
+/* Compute the norm. With fp16, set *go to 0 if the parameters must not be updated. Return an error of any earlier
+ * call on the device. */
 static ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = check_norm(o, err);
@@ -155,7 +154,7 @@ static ddp_status optimizer_device_made(struct optimizer *o, struct ddp_err *err
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
-/* Copy the masters of all parameters to the host, one after the other. */
+/* Copy the masters of all parameters to the host, one after another. */
 static ddp_status fetch_masters(struct optimizer *o, float *flat, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -165,7 +164,7 @@ static ddp_status fetch_masters(struct optimizer *o, float *flat, struct ddp_err
     return status;
 }
 
-/* Gather one slot: from the masters that every rank has, or from each rank's share. */
+/* Gather one slot: from the masters that every rank has, or from the shares of all ranks. */
 static ddp_status gather_one(struct optimizer *o, int slot, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -223,14 +222,14 @@ static ddp_dtype dtype_of(const struct optimizer *o)
     return o->options->precision == PRECISION_FP16 ? DDP_F16 : DDP_BF16;
 }
 
-/* Round `from` to 16 bits and back. */
+/* Round `from` to 16 bits, and convert the result back to float32 in `to`. */
 static ddp_status round_into(struct optimizer *o, const float *from, float *to, size_t n, struct ddp_err *err)
 {
     ddp_status status = ddp_round_f32(from, o->rounded, dtype_of(o), n, err);
     return status == DDP_OK ? ddp_widen_f32(o->rounded, dtype_of(o), to, n, err) : status;
 }
 
-/* Return the number by which the sums of all ranks are divided. */
+/* Return the number by which the reducer or ZeRO-1 divides the sum over all ranks. */
 static float divisor_of(const struct optimizer *o)
 {
     return only_adds(o) ? 1 : (float)ddp_world_size(o->ctx);
@@ -243,7 +242,8 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* Round, then multiply. 16 bits have a small range, and the number of ranks must not affect which values fit. */
+/* Round first, then multiply by the divisor. Otherwise the number of ranks would determine which values exceed the
+ * range of 16 bits. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);
@@ -255,7 +255,7 @@ ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct dd
     return status;
 }
 
-/* Make the model compute with the 16-bit values of `from`, an array of all parameters. */
+/* Set the model's parameters to `from`, rounded to 16 bits. */
 static ddp_status round_model(struct optimizer *o, const float *from, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -277,7 +277,7 @@ static size_t largest(const struct model_tensors *t)
     return most;
 }
 
-/* Allocate whole arrays. Slot 0 is the model's own memory if that memory has full precision. */
+/* Allocate whole arrays. Slot 0 is the model's own memory if the model's parameters have full precision. */
 static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
 {
     size_t count = o->model->params.count;
@@ -295,8 +295,7 @@ static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return a list for libddp with the model's names and memory; the caller frees the list. On a device without masters
- * the values come later. */
+/* Return the model's parameters or buffers as a list for libddp. The caller frees the list. */
 static ddp_param *list_of(const struct model_tensors *t)
 {
     ddp_param *list = calloc(t->n + 1, sizeof(*list));
@@ -335,7 +334,7 @@ static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
     return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
 }
 
-/* Create a reducer only to compare and to send the model, because the shares reduce the gradients. */
+/* Create a reducer only to compare the models and to send rank 0's model, because shares.c reduces the gradients. */
 static ddp_status only_compare(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
 {
     ddp_status status = open_reducer(o, params, buffers);
@@ -352,8 +351,8 @@ static ddp_status open_way(struct optimizer *o, const ddp_param *params, const d
     return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
 }
 
-/* Compare the models of all ranks and overwrite them with rank 0's model. Afterwards the models are equal, and stay
- * equal, because all ranks compute the same steps. */
+/* Compare the models of all ranks and overwrite them with rank 0's model. The models stay equal, because all ranks
+ * compute the same steps. */
 static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
 {
     ddp_param *params = list_of(&o->model->params), *buffers = list_of(&o->model->buffers);
@@ -429,7 +428,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
 
 /* --- one step ----------------------------------------------------------------------------------------- */
 
-/* Send rank 0's buffers, which are one array, also on a device. */
+/* Send rank 0's buffers, which are one array on the CPU and on a device. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx)
 {
     const struct model_tensors *buffers = &model->buffers;
@@ -447,7 +446,8 @@ static float *grad_of(const struct optimizer *o, size_t i)
     return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : ddp_reducer_grad(o->reducer, i);
 }
 
-/* Begin a step. The reducer owns the gradients' memory and may have moved them. Only the reducer knows buffers. */
+/* Begin a step. Set o->grad again, because the reducer may have moved the gradients. Without a reducer, send the
+ * buffers here. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status =
@@ -473,7 +473,8 @@ ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err)
     return library(o->zero1 != NULL ? ddp_zero1_reduce(o->zero1) : ddp_reducer_finish(o->reducer), err);
 }
 
-/* Divide by the scale. All ranks have the same averages, so all ranks find the same infinities. */
+/* Divide the gradients by the scale. All ranks have the same averages, so all ranks find the same infinite
+ * gradients. */
 static ddp_status unscale(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -492,7 +493,7 @@ static void norm_and_clip(struct optimizer *o, bool clips)
                     : ddp_grad_norm((const float *const *)o->grad, o->count, n);
 }
 
-/* Limit the norm. An infinite limit only computes the norm. */
+/* Compute the norm if needed, and clip the gradients. With ZeRO-1, a limit of infinity only computes the norm. */
 static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
 {
     bool clips = o->options->clip > 0;
@@ -505,7 +506,7 @@ static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_er
     return DDP_OK;
 }
 
-/* Update every parameter. All ranks have the same gradients, state and order of operations, so nothing is sent. */
+/* Update every parameter. Nothing is sent, because all ranks have the same gradients and state. */
 static void update_each(struct optimizer *o,
                         void (*update)(struct optimizer *, const ddp_optim *rule, size_t i))
 {
@@ -524,7 +525,7 @@ static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
-/* Make the step. ZeRO-1 gathers the parameters into the model in full precision, and keeps its own float32 copies. */
+/* Update the parameters. ZeRO-1 keeps float32 masters of its own and gathers the new parameters into the model. */
 static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -537,7 +538,7 @@ static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
     return round_model(o, o->zero1 != NULL ? o->model->params.values : o->slot[0], err);
 }
 
-/* Decide whether a step with a scaled loss is made. */
+/* Unscale and clip the gradients. With fp16, set *go to 0 if the parameters must not be updated. */
 static ddp_status check_scale(struct optimizer *o, bool wants_norm, int *go, struct ddp_err *err)
 {
     bool scales = o->options->precision == PRECISION_FP16;
@@ -590,7 +591,7 @@ ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
     return make_slots(o, err);
 }
 
-/* Return an array of pointers to each parameter in slot `slot`. The caller frees the array. */
+/* Return an array of pointers to the parameters in slot `slot`. The caller frees the array. */
 static float **views_of(struct optimizer *o, int slot)
 {
     float **view = calloc(o->model->params.n, sizeof(*view));
@@ -630,8 +631,7 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
     return status;
 }
 
-/* Free the whole arrays if the state is divided among the ranks, because users choose ZeRO-1 to avoid whole
- * arrays. */
+/* Free the whole arrays if each rank has only its share of the state, because ZeRO-1 should save this memory. */
 void optimizer_forget(struct optimizer *o)
 {
     if (!is_shared_out(o))

@@ -3,12 +3,13 @@
  *     optimizer_open -> each step: optimizer_begin, gradients into o->grad, optimizer_ready for each gradient (while
  *     the backward pass still runs), optimizer_average, optimizer_update -> optimizer_close
  *
- * There are two ways. Without --zero1 the reducer averages all gradients, and every rank updates all parameters, to
- * the same bits. With --zero1 each rank gets the averages of its share, updates this share, and gathers the other
- * shares. On a device shares.h implements the second way, and also --determinism world.
+ * Without --zero1 the reducer averages all gradients, and every rank updates all parameters, with the same result.
+ * With --zero1 each rank gets the averages of its share, updates this share, and gathers the other shares. On a
+ * device shares.c implements --zero1 and --determinism world.
  *
- * With 16 bits (--precision) the model's parameters are rounded copies of a float32 master. Gradients are rounded as
- * 16-bit kernels would leave them, and for fp16 the loss is scaled. All sums are float32. */
+ * With --precision bf16 or fp16, the model's parameters are rounded copies of float32 masters. On the CPU,
+ * gradients are rounded too, like the results of 16-bit kernels. With fp16 the loss is scaled. All sums are
+ * float32. */
 #ifndef WORKER_TRAIN_OPTIMIZER_H
 #define WORKER_TRAIN_OPTIMIZER_H
 
@@ -20,32 +21,32 @@
 
 #include <stdint.h>
 
-enum { OPTIMIZER_SLOTS = 3 }; /* float32 arrays as long as the model: its parameters, the rule's states */
+enum { OPTIMIZER_SLOTS = 3 }; /* arrays of all parameters: the masters, and up to two states */
 
 struct optimizer {
-    const struct train_options *options; /* borrowed, like the next two */
+    const struct train_options *options; /* borrowed, like `model` and `ctx` */
     struct model *model;
     ddp_ctx *ctx;
-    ddp_optim optim; /* with --zero1 only before opening; use optimizer_rule */
+    ddp_optim optim; /* before opening; then use optimizer_rule */
     ddp_scaler scaler;
-    ddp_reducer *reducer; /* one of these three is used */
+    ddp_reducer *reducer; /* one of reducer, zero1 and shares is used */
     ddp_zero1 *zero1;
     struct shares *shares;
-    float **grad;                 /* for each parameter, where this step's gradient is written */
+    float **grad;                 /* for each parameter, the address of its gradient in this step */
     size_t *count;                /* for each parameter, its number of elements */
     struct compute *device;       /* the model's device; NULL = the CPU */
-    float *state[2];              /* states of the rule, whole arrays in device memory; not with --zero1 */
+    float *state[2];              /* states in device memory; not used with shares */
     unsigned char *no_decay;      /* for each parameter: 1 = no weight decay */
-    float *memory;                /* owned: memory of the next members */
-    float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only while a checkpoint is written or read */
+    float *memory;                /* owned: memory of `slot` */
+    float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only during a checkpoint */
     int slots;
-    uint16_t *rounded; /* room for the largest parameter in 16 bits; NULL with fp32 */
-    double norm;       /* norm of the last step's gradients, before clipping; NAN: not requested */
-    uint64_t skipped;  /* number of steps that were skipped, because gradients were not finite */
+    uint16_t *rounded; /* room for one parameter in 16 bits; NULL with fp32 */
+    double norm;       /* norm of the last step's gradients before clipping; NAN = not computed */
+    uint64_t skipped;  /* number of steps without an update, because a gradient was not finite */
 };
 
-/* Compare the ranks' models and overwrite them with rank 0's model; collective. After an error optimizer_close is
- * still required. */
+/* Compare the ranks' models and overwrite them with rank 0's model; collective. The caller must close *o also after
+ * an error. */
 ddp_status optimizer_open(struct optimizer *o, const struct train_options *options, struct model *model,
                           ddp_ctx *ctx, struct ddp_err *err);
 /* Free everything; collective. `o` may be a zeroed struct. */
@@ -54,36 +55,37 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err);
 /* Begin a step and set o->grad; collective if the model has buffers. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 
-/* Set all buffers to rank 0's; collective if the model has buffers. */
+/* Overwrite the buffers with rank 0's buffers; collective if the model has buffers. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
 
-/* Return the sum that the weights of all samples of a step must have, over all ranks. This sum cancels a later
- * division, and includes the scale of the loss. */
+/* Return the number to which the weights of all samples of a step must add up, over all ranks. It includes the
+ * scale of the loss, and the factor by which the reducer or ZeRO-1 divides later. */
 float optimizer_weight(const struct optimizer *o);
 
-/* Round the gradient of parameter i of one shard to the precision that --precision's kernels have, before it is added
- * to the gradients of other shards. */
+/* With 16-bit precision on the CPU, round the gradient of parameter i of one shard. Call this before the gradient
+ * is added to the gradients of other shards. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err);
 
-/* Note that the gradient of parameter i is complete. */
+/* Record that the gradient of parameter i is complete. */
 ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err);
 
-/* Wait until all gradients are averages (with --zero1: each rank's share); collective. */
+/* Wait until all gradients (with --zero1: those of this rank's share) are averages; collective. */
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err);
 
-/* Clip, update and round; collective with --zero1. If `wants_norm`, which is equal on all ranks, set o->norm. */
+/* Clip the gradients and update the parameters; collective with --zero1. If wants_norm, set o->norm. wants_norm
+ * must be equal on all ranks. */
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err);
 
-/* Return the rule, its numbers and its number of updates; for checkpoints. */
+/* Return the optimizer's rule with its numbers and its step count, for checkpoints. */
 ddp_optim *optimizer_rule(struct optimizer *o);
 
-/* Fill o->slot[0 .. o->slots - 1] with whole arrays on rank 0, for a checkpoint; collective with --zero1. */
+/* Fill in o->slot on rank 0 with whole arrays, for a checkpoint; collective with --zero1. */
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 
-/* optimizer_room makes room in o->slot, which the caller fills from a checkpoint. optimizer_restore then continues
- * with these values. */
+/* optimizer_room allocates o->slot, into which the caller reads a checkpoint. optimizer_restore then continues with
+ * these values. */
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
-void optimizer_forget(struct optimizer *o); /* frees the room, if there is no checkpoint */
+void optimizer_forget(struct optimizer *o); /* frees o->slot, if no checkpoint follows */
 
 #endif

@@ -1,7 +1,7 @@
 /* profile.c -- see profile.h.
  *
- * Ranks send their pieces to rank 0 after each step, because ranks communicate at that point anyway. So one file
- * shows which rank waits for which, and the file is readable after a crash. */
+ * Ranks send the pieces of their phases to rank 0 after each step. So one file shows which rank waits for which
+ * other rank, and the file is readable even after a crash. */
 #include "train/profile.h"
 
 #include "base/clock.h"
@@ -42,7 +42,7 @@ void phases_begin(struct phases *p, enum phase phase, uint64_t now_us)
     p->depth++;
 }
 
-/* End a phase. If the clock goes backwards, the phase's duration is zero. */
+/* End the current phase. If the clock went backwards, count no time. */
 void phases_end(struct phases *p, uint64_t now_us)
 {
     assert(p->depth > 0);
@@ -61,7 +61,8 @@ void phases_end(struct phases *p, uint64_t now_us)
 
 const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
-/* Check the length of a line. Names come from this program's tables, so they need no escapes and fit. */
+/* Return the length of a line, limited to the buffer. Names come from tables of this program, so they need no
+ * escapes and fit. */
 static size_t fits(int len)
 {
     return len < 0 ? 0 : len < TRACE_LINE ? (size_t)len : TRACE_LINE - 1;
@@ -131,7 +132,7 @@ static void write_rank(struct profile *p, int rank, uint64_t step)
     }
 }
 
-/* Gather structs as bytes, because all ranks run the same program. */
+/* Gather structs as bytes. All ranks run the same program, so they have the same layout. */
 static ddp_status gather(struct profile *p, const void *mine, void *all, size_t bytes, struct ddp_err *err)
 {
     return library(ddp_gather(ddp_world(p->ctx), mine, all, bytes, DDP_U8, 0, NULL, NULL), err);

@@ -8,18 +8,18 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The time that each phase of a step took. Pure: the time is an argument.
+/* The time of each phase of a step. Pure.
  *
  *     phases_start(&p)                                  a new step
  *     phases_begin(&p, PHASE_BACKWARD, now)
- *         phases_begin(&p, PHASE_EXPOSED, now)          nested: does not count as backward
+ *         phases_begin(&p, PHASE_EXPOSED, now)          nested: not counted as backward
  *         phases_end(&p, now)
  *     phases_end(&p, now)
  *
- * Sums are exact, however often a phase occurs. Single pieces are kept for a trace while there is room. Nested pieces
- * shorter than PHASES_SHORT_US are not kept, because a trace would not show them. */
+ * us[] has the exact sum for each phase. For the trace, single pieces are stored too while there is room, except
+ * nested pieces shorter than PHASES_SHORT_US. */
 
-/* name, in a trace, in metrics. EXPOSED: the program waits for communication and computes nothing meanwhile. */
+/* name, name in a trace, name in metrics. In EXPOSED the program waits for communication and computes nothing. */
 #define PHASE_LIST(X)                              \
     X(DATA, "data", "data")                        \
     X(FORWARD, "forward", "fwd")                   \
@@ -59,22 +59,24 @@ void phases_end(struct phases *p, uint64_t now_us);
 
 /* --- trace ------------------------------------------------------------------------------------------------ */
 
-/* The format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), one JSON object per line. Pure.
+/* The trace file: the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), one JSON object per
+ * line. Pure.
  *
  *     [
  *     {"name":"process_name","ph":"M","pid":0,"args":{"name":"rank 0"}},
  *     {"name":"forward","ph":"X","pid":0,"tid":0,"ts":12,"dur":340,"args":{"step":1}},
  *
- * The viewers accept a list that is not closed, so the file of a killed run can be viewed too. */
+ * The viewers accept a list without its end, so the file of a killed run can be viewed too. */
 
 enum { TRACE_LINE = 256 }; /* bytes of the longest line */
 
-/* Write a line with its newline and NUL into `to`. Return the line's length without the NUL. */
+/* Write a line with newline and NUL to `to`. Return its length without the NUL. */
 size_t trace_rank(char to[TRACE_LINE], int rank);
 size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
                    uint64_t step);
 
-/* Text before the first line and after the last line. The last line ends with a comma, so an object must follow. */
+/* Text before the first line and after the last line. Lines end with a comma, so trace_end begins with an empty
+ * object. */
 extern const char trace_begin[], trace_end[];
 
 struct profile {
@@ -83,15 +85,14 @@ struct profile {
     FILE *file;               /* on rank 0 */
     struct phases_piece *all; /* on rank 0: room for the pieces of all ranks */
     uint64_t *count;
-    int64_t
-        shift_us; /* added to this machine's monotonic clock to get the time of day, which is common to all hosts */
+    int64_t shift_us; /* time of day minus this machine's monotonic clock */
 };
 
-/* Open the profile. `path` is borrowed and may be NULL. After an error profile_close is still required. */
+/* Open the profile. `path` is borrowed and may be NULL. The caller must close *p also after an error. */
 ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struct ddp_err *err);
 ddp_status profile_close(struct profile *p, struct ddp_err *err);
 
-/* Write step `step` of all ranks; collective. */
+/* Write the phases of step `step` of all ranks; collective. */
 ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t step, struct ddp_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* schedule.c -- see schedule.h.
  *
- * The warm-up is llm.c's: step 0 has lr / warmup, because a rate of 0 would waste the step, and step warmup - 1 has
- * lr. */
+ * The warm-up equals llm.c's: the rate is lr / warmup in step 0 and reaches lr in step warmup - 1. Step 0 does not
+ * have rate 0, because that step would be wasted. */
 #include "train/schedule.h"
 
 #include <math.h>

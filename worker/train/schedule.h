@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* name, in words. With x from 0 (end of the warm-up) to 1 (end of the run):
+/* name, name in options. x is the position from 0 (end of the warm-up) to 1 (end of the run):
  *   CONSTANT  lr        COSINE  final + (lr - final) (1 + cos(pi x)) / 2        LINEAR  lr + (final - lr) x */
 #define SCHEDULE_LIST(X)    \
     X(CONSTANT, "constant") \
@@ -23,11 +23,11 @@ extern const char *const schedule_name[SCHEDULES + 1]; /* ends with NULL */
 struct schedule {
     enum schedule_kind kind;
     double lr, final_lr;
-    uint64_t warmup; /* steps in which the rate grows linearly up to lr */
+    uint64_t warmup; /* number of steps in which the rate grows up to lr */
     uint64_t steps;  /* steps of the whole run */
 };
 
-/* Return the rate of step `step`, from 0. After the end of the run the rate stays constant. */
+/* Return the learning rate of step `step`, counted from 0. After the end of the run the rate stays constant. */
 double schedule_lr(const struct schedule *s, uint64_t step);
 
 #endif

@@ -8,9 +8,9 @@
  *     slots             my shares, one after the other   masters (only with 16 bits), m, v
  *     weights           flat, what layers read           my shares updated, all_gather in place
  *
- * All work is in the order of the device's stream. A collective runs on a stream of the library, after the work that
- * was on the device's stream at the time of the call. The device's stream waits for the collective before the result
- * is read. There are two blocks of rows: a collective fills one block while sum_rows adds up the other block. */
+ * A collective runs on libddp's stream, after the work that was on the device's stream at the time of the call. The
+ * device's stream waits for the collective before the result is read. There are two blocks of rows: a collective
+ * fills one block while sum_rows adds the rows of the other block. */
 #include "train/shares.h"
 
 #include "train/compute.h"
@@ -75,7 +75,7 @@ size_t shares_mine(const struct shares_plan *p, size_t b)
     return shares_begin(p, b) + p->rank * shares_of_rank(p, b);
 }
 
-/* Return the place in the shard. All buckets before bucket `b` are full. */
+/* Return the offset in the shard. All buckets before bucket `b` have the full size. */
 size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - shares_mine(p, b);
@@ -97,20 +97,20 @@ enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20 /* elements of a bucket */, R
 struct flight {
     ddp_work *work; /* NULL = none */
     size_t bucket;
-    float *rows; /* on the device: the bucket of each rank */
+    float *rows; /* on the device: the bucket's gradients of each rank */
 };
 
 struct shares {
     struct shares_request request;
     struct shares_plan plan;
-    float *grads;              /* on the device, like the next two */
+    float *grads;              /* on the device, like `slot` and `leaves` */
     float *slot[SHARES_SLOTS]; /* this rank's shard of each slot */
     double *leaves;            /* leaves of the norm */
-    float *room;               /* on the device: room for a bucket while a checkpoint is written */
-    size_t *waits;             /* for each bucket, the number of parameters that are not ready */
+    float *room;               /* on the device: one bucket, while a checkpoint is written */
+    size_t *waits;             /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* the last call; calls run one after the other */
+    ddp_work *last; /* the last call; calls are executed in order */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ static bool alone(const struct shares *s)
     return s->request.world == 1;
 }
 
-/* Return true if there are masters apart from the weights. Otherwise layers read the masters. */
+/* Return true if there are masters besides the weights. Otherwise layers read the masters. */
 static bool has_masters(const struct shares *s)
 {
     return s->request.device->value_bytes != sizeof(float);
@@ -171,7 +171,7 @@ ddp_status shares_open(struct shares **out, const struct shares_request *request
                     request->params->count);
 }
 
-/* Wait for a call before its memory is freed. If the group is broken, its calls are already over. */
+/* Wait for a call before its memory is freed. Ignore errors, because the calls of a broken group are over. */
 static void end(ddp_work *work)
 {
     if (work == NULL)
@@ -203,8 +203,7 @@ float *shares_grad(const struct shares *s, size_t i)
 
 /* --- sums over the ranks ------------------------------------------------------------------------------ */
 
-/* Keep the last call. Calls of one group run one after the other, so waiting for the last call waits for all
- * calls. */
+/* Keep only the last call. Calls of one group are executed in order, so waiting for the last call is enough. */
 static void keep(struct shares *s, ddp_work *work)
 {
     if (s->last != NULL)
@@ -212,7 +211,7 @@ static void keep(struct shares *s, ddp_work *work)
     s->last = work;
 }
 
-/* Make the stream wait for the call. The host does not wait. */
+/* Make the stream wait for a call. The host does not wait. */
 static ddp_status follow(ddp_work **work, struct ddp_err *err)
 {
     ddp_status status = *work != NULL ? ddp_work_wait(*work) : DDP_OK;
@@ -222,8 +221,8 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* Replace this rank's share of the flight's bucket by the sum of all ranks. The stream first waits for the gradients
- * of all ranks. */
+/* Make the stream wait for the flight's collective. Then replace this rank's share of the bucket by the sum over
+ * all ranks. */
 static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err)
 {
     const struct shares_plan *p = &s->plan;
@@ -238,7 +237,7 @@ static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Send a bucket. The flight's memory for rows is free after the sum of the previous bucket in that memory. */
+/* Gather a bucket from all ranks into the memory of a flight. First finish the previous bucket of that flight. */
 static ddp_status send_rows(struct shares *s, size_t b, struct ddp_err *err)
 {
     struct flight *f = &s->flight[s->launched++ % ROWS];
@@ -284,8 +283,8 @@ void shares_start(struct shares *s)
     }
 }
 
-/* Note that a gradient is ready. The backward pass has the same order on all ranks, so the collectives have the same
- * order too. */
+/* Record that a gradient is ready, and launch each bucket that is complete. All ranks launch buckets in the same
+ * order, because the backward pass has the same order on all ranks. */
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -306,8 +305,8 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------- */
 
-/* Compute the norm. One rank computes each leaf, and the leaf is zero on all other ranks, so the sum over the ranks
- * is exact in any order. */
+/* Compute the norm. Each leaf is computed on one rank and is zero on all other ranks, so its sum over the ranks is
+ * exact. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;
@@ -325,7 +324,7 @@ ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp
     return library(status, err);
 }
 
-/* Return the address of element `at` of the flat array of weights that layers read. */
+/* Return the address of element `at` in the flat array of weights. */
 static char *weights(const struct shares *s, size_t at)
 {
     return (char *)(uintptr_t)s->request.params->each[0].at + at * s->request.device->value_bytes;
@@ -372,7 +371,7 @@ ddp_status shares_send(struct shares *s, struct ddp_err *err)
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
-/* Copy a bucket from the device's room to its parameters' places on the host. */
+/* Copy a bucket from the device to its place in the flat array on the host. */
 static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, float *flat, struct ddp_err *err)
 {
     const size_t begin = shares_begin(&s->plan, b);
@@ -386,7 +385,7 @@ static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, flo
     return status;
 }
 
-/* Export one bucket, so that no device needs room for a second model. */
+/* Export one bucket. Exporting buckets one by one needs no device memory for a whole model. */
 static ddp_status export_bucket(struct shares *s, int slot, size_t b, float *flat, struct ddp_err *err)
 {
     const float *mine = s->slot[slot] + shares_in_shard(&s->plan, b, shares_mine(&s->plan, b));

@@ -1,7 +1,7 @@
 /* train_options.c -- see train_options.h.
  *
- * An option is a row here and a field in the struct. An option has the name that PyTorch programs use, if such a name
- * exists. */
+ * Each option is a row in this file and a field of struct train_options. If PyTorch programs have such an option,
+ * its name is the same. */
 #include "train/train_options.h"
 
 #include "train/models/llmc.h"
@@ -13,7 +13,7 @@
 
 /* The option and its field have the same name. */
 #define ROW(field, kind) .name = #field, .type = OPTION_##kind, .at = offsetof(struct train_options, field)
-enum { MOST = 1 << 30 }; /* limit of every number, so that the product of two fits in 64 bits */
+enum { MOST = 1 << 30 }; /* limit of most numbers: the product of two fits in 64 bits */
 
 #define RULE_NAME(name, word, states) word,
 #define PRECISION_NAME(name, word)    word,
@@ -26,7 +26,7 @@ static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu"
 
 static const struct option_row rows[] = {
     { ROW(data, TEXT), .value = "DIR", .preset = "data",
-      .help = "directory of Fashion-MNIST's four files, CIFAR-10's binary files (both plain or .gz) or "
+      .help = "directory with Fashion-MNIST's files, CIFAR-10's binary files (both plain or .gz) or "
               "llm.c's tokens; or a "
               "pattern" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
@@ -85,13 +85,13 @@ static const struct option_row rows[] = {
       .help = "number of BLAS threads per worker (default: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
     { ROW(checkpoint, TEXT), .value = "DIR", .help = "save DIR/step-N after each epoch and at the end" },
     { ROW(checkpoint_every, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "save a checkpoint every N steps too" },
+      .help = "also save a checkpoint every N steps" },
     { ROW(keep_last, COUNT), .value = "N", .preset = "3", .min = 1, .max = MOST,
       .help = "remove all but the newest N checkpoints" },
     { ROW(keep_every, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "with --keep_last, also keep checkpoints whose step is a multiple of N" },
     { ROW(resume, FLAG), .help = "continue from the newest checkpoint" },
-    { ROW(grow, FLAG), .help = "after each epoch's checkpoint, restart with the nodes that are waiting" },
+    { ROW(grow, FLAG), .help = "after each epoch's checkpoint, restart the job if other nodes wait to join" },
     { ROW(eval, FLAG), .help = "test the newest checkpoint and do not train" },
     { ROW(eval_every, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST,
       .help = "test every N epochs and after the last one" },
@@ -125,8 +125,8 @@ const char *train_options_word(const char *name, int64_t value)
     return NULL;
 }
 
-/* Return true for options that need not be equal on all workers: options that change no parameter, options that only
- * rank 0 uses, and options that another function compares. */
+/* Return true if an option may differ between workers. Some of these options change no parameter, some are used
+ * only on rank 0, and some are compared elsewhere. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "data",    "loader_threads", "init_from", "export",         "device",
@@ -138,8 +138,7 @@ static bool is_own(const char *name)
     return false;
 }
 
-/* Return a row's value as a number that can be compared between processes. For a text the number only tells whether
- * the text was given. */
+/* Return the value of an option as a number that ranks can compare. For a text, return 1 if the option was given. */
 static uint64_t option_fact(const struct option_row *row, const void *from)
 {
     const void *field = (const char *)from + row->at;
@@ -171,8 +170,8 @@ static const char *choice_word(const struct option_row *row, uint64_t value)
                                                                                      : "unknown";
 }
 
-/* Print a number of option_fact as text: "0.01", "adamw", "given". A number outside the row's range means that the
- * option was not given. */
+/* Print the result of option_fact as text: "0.01", "adamw", "given". A number outside the range of the option means
+ * "not given". */
 static void print_fact(const struct option_row *row, uint64_t fact, char to[32])
 {
     const bool is_given = (row->type == OPTION_FLAG || row->type == OPTION_TEXT) && fact != 0;
@@ -266,7 +265,7 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Reject options that the model ignores. */
+/* Reject options that the model does not support. */
 static ddp_status check_model(const struct train_options *o, struct ddp_err *err)
 {
     const struct model_kind *kind = &models[o->model];
@@ -281,7 +280,7 @@ static ddp_status check_model(const struct train_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Return an option in use that only the CPU supports, or NULL. */
+/* Return the name of an option that was given and works only on the CPU, or NULL. */
 static const char *only_on_cpu(const struct train_options *o)
 {
     return o->dump_gradients != NULL ? "--dump_gradients" : NULL;
@@ -300,7 +299,7 @@ static ddp_status check_device(const struct train_options *o, struct ddp_err *er
                     only_on_cpu(o));
 }
 
-/* Parse the options, and check rules of several rows: options that exclude or need each other. */
+/* Parse the options. Check also which options exclude or need each other. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err)
 {
     *o = (struct train_options){ .weight_decay = -1 };
@@ -318,10 +317,10 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
     if (o->batch != 0 && o->global_batch != 0)
         return ddp_fail(err, DDP_ERR_ARG, "--batch and --global_batch exclude each other; use one of them");
     if (o->grow && (!o->resume || o->global_batch == 0))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--grow needs --checkpoint DIR and --resume, to continue after the restart, and "
-                        "--global_batch N, because with "
-                        "--batch the batch size would change with the number of workers");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--grow needs --resume with --checkpoint DIR, and --global_batch N; with --batch the global "
+            "batch would change with the number of workers");
     if (o->batch == 0 && o->global_batch == 0)
         o->batch = 100;
     return DDP_OK;

@@ -26,15 +26,15 @@ enum determinism { DETERMINISM_RUN, DETERMINISM_WORLD };
 enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 
 struct train_options {
-    int model; /* number of a row of models.h */
+    int model; /* index of a row in `models` */
     const char *data;
     uint64_t batch, global_batch; /* one of the two is 0 */
     uint64_t accumulate;
     uint64_t epochs;
     uint64_t seed;
     int optimizer, schedule, precision, determinism,
-        device;                                  /* values of enum ddp_rule, schedule_kind and so on */
-    double lr, final_lr, clip;                   /* clip: 0 = off */
+        device;                /* values of enum ddp_rule, enum schedule_kind and other enums */
+    double lr, final_lr, clip; /* clip: 0 = off */
     double momentum, weight_decay, beta1, beta2; /* weight_decay: -1 = not given */
     uint64_t warmup;
     bool nesterov, zero1, sync_bn;
@@ -58,18 +58,19 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
 /* Return the text of choice `value` of option `name`, or NULL. */
 const char *train_options_word(const char *name, int64_t value);
 
-/* The options that must be equal on all workers, as numbers to compare. */
-enum { TRAIN_FACTS = 64 }; /* maximum number; unused facts are 0 */
+/* Maximum number of options that must be equal on all workers. Ranks compare them as numbers. */
+enum { TRAIN_FACTS = 64 }; /* unused facts are 0 */
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
 
-/* Compare with rank 0. DDP_ERR_ARG names the first option in which `rank` differs, and both values. */
+/* Compare the facts of `rank` with those of rank 0. DDP_ERR_ARG names the first option that differs, and both
+ * values. */
 ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t theirs[TRAIN_FACTS], int rank,
                               struct ddp_err *err);
 
 /* Return the optimizer that the options describe, before its first step. */
 ddp_optim train_options_optim(const struct train_options *o);
 
-/* Return true if a GPU may be used and supports all options that were given. */
+/* Return true if a GPU may be used and all given options work on a GPU. */
 bool train_options_may_use_gpu(const struct train_options *o);
 
 void train_options_help(FILE *to);

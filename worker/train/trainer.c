@@ -1,11 +1,11 @@
 /* trainer.c -- see trainer.h.
  *
- * Losses are summed and divided by the number of samples at the end. Parts of a batch may differ in size, so an
- * average of averages would depend on the number of ranks.
+ * Losses are summed over all samples and divided only at the end. Ranks may have different numbers of samples, so
+ * an average of averages would depend on the number of ranks.
  *
  * Every number that controls the run (the loss, the limit of steps) is equal on all ranks. If ranks decided
- * differently, some ranks would wait in a collective forever. An error of one rank, such as a full disk on rank 0,
- * ends that rank, and main.c releases the other ranks with ddp_abort. */
+ * differently, some ranks would wait in a collective forever. If one rank fails, for example because of a full
+ * disk, main.c makes the other ranks fail with ddp_abort. */
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -21,19 +21,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A test uses no padding. Padding would count some samples twice, and the accuracy would depend on the number of
- * workers. So the ranks' numbers of samples may differ by one. The counts are integers, so their sums have no
- * rounding. */
+/* A test uses no padding, because padding would count some samples twice. So the ranks may have different numbers
+ * of samples. */
 
 enum { EVALUATE_TARGETS = 256 };
 
-/* Return the number of samples that are tested at once. The model must have room for these samples. */
+/* Return the number of samples that are tested at once. */
 static size_t evaluate_rows(const struct dataset *set)
 {
     return set->length < EVALUATE_TARGETS ? EVALUATE_TARGETS / set->length : 1;
 }
 
-/* Test one batch and add the results to `to`. *more becomes false at the end. */
+/* Test one batch and add the results to *to. Set *more to false after the last batch. */
 static ddp_status count_batch(struct model *model, struct feed *feed, struct accuracy *to, bool *more,
                               struct ddp_err *err)
 {
@@ -52,7 +51,7 @@ static ddp_status count_batch(struct model *model, struct feed *feed, struct acc
     return DDP_OK;
 }
 
-/* Sum the counts over all ranks. Check the number of samples, because a percentage would not show a sample that was
+/* Sum the counts over all ranks. Check the number of samples, because a percentage would not show that a sample was
  * left out or tested twice. */
 static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
 {
@@ -69,8 +68,7 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
     return DDP_OK;
 }
 
-/* Test the model. All ranks use rank 0's running numbers. A training step sends the running numbers at its beginning.
- * This function sends the numbers of the last step. */
+/* Test the model. First send rank 0's running numbers, so that all ranks test the same model. */
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err)
 {
@@ -89,10 +87,10 @@ ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx
     return status;
 }
 
-/* One step, on every rank at the same time.
+/* One step, on all ranks together:
  *
  *     forward and backward on this rank's part of the batch   gradient.c, into memory of the reducer (or ZeRO-1)
- *     averages of all gradients                               optimizer.c; the first while the last are computed
+ *     average of the gradients                                optimizer.c, already during the backward pass
  *     clip and update                                         every rank alone, with the same bits */
 
 /* --- what happens during the backward pass ------------------------------------------------------------- */
@@ -103,8 +101,8 @@ static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *e
     return optimizer_round(&t->optimizer, i, grad, err);
 }
 
-/* Note that a gradient is complete. Without a core for the communication thread, this call waits for the other ranks
- * whenever a bucket is full. */
+/* Report that a gradient is complete. Without a communication thread this call waits for the other ranks if a
+ * bucket is full. */
 static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
 {
     struct trainer *t = user;
@@ -126,7 +124,7 @@ static void phase_begins(void *user, enum phase phase)
 
 /* --- files for comparisons of runs ----------------------------------------------------------------------- */
 
-/* Write the gradients, tensor after tensor as in the model. */
+/* Write the gradients, tensor after tensor. */
 static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 {
     bool failed = false;
@@ -143,7 +141,8 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 
 /* --- reports ----------------------------------------------------------------------------------------- */
 
-/* Return the used share of the devices' peak rate, or 0 if that rate or the work is unknown. */
+/* Return the share of the devices' peak rate that was used, or 0 if the peak rate or the number of operations is
+ * unknown. */
 static double mfu(const struct trainer *t, double samples_per_s)
 {
     double peak = t->options->peak_tflops;
@@ -171,7 +170,7 @@ static ddp_status write_metrics(struct trainer *t, const struct late *of, double
     return journal_step(&t->journal, &line, err);
 }
 
-/* Report a step. The mean loss of a step needs a separate all-reduce, so compute the mean loss only on request. */
+/* Report a step. The mean loss of a step needs another all-reduce, so compute it only for metrics. */
 static ddp_status tell_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
                             struct ddp_err *err)
 {
@@ -184,8 +183,8 @@ static ddp_status tell_step(struct trainer *t, const struct late *of, double los
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* Report the step in t->late with the loss and norm that the device returns. If `now`, wait until the device has
- * finished that step. The time of a step is the time between two such reports. */
+/* Report the step in t->late, with the loss and norm from the device. With `now`, wait until the device has
+ * finished that step. The duration of a step is the time between two of these reports. */
 static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -201,8 +200,8 @@ static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
     return tell_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
-/* Report a step on a device. With --hash_steps, wait for the device, because the hash must cover the parameters of
- * this step. */
+/* Report a step on a device. With --hash_steps, wait for the device, because the hash must be that of the
+ * parameters after this step. */
 static ddp_status tell_of_device(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const uint64_t begun_us = t->late.begun_us;
@@ -250,7 +249,7 @@ static ddp_status average(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? dump_gradient(t, err) : status;
 }
 
-/* Update the parameters. The norm is computed only for metrics and clipping. */
+/* Update the parameters. Request the norm only for metrics. */
 static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
 {
     phase_begins(t, PHASE_OPTIMIZER);
@@ -259,7 +258,7 @@ static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
     return status;
 }
 
-/* Run step `step` of the epoch; collective. Adds this rank's losses to t->loss_here. */
+/* Run step `step` of the epoch; collective. Add this rank's losses to t->loss_here. */
 static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err)
 {
     double loss, lr = schedule_lr(&t->schedule, t->steps_done);
@@ -275,12 +274,12 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     t->loss_here += loss;
     t->steps_done++;
     t->steps_here++;
-    ddp_progress(t->ctx, t->steps_done); /* an error of the launcher's store must not stop the training */
+    ddp_progress(t->ctx, t->steps_done); /* ignore errors: the store must not stop the training */
     status = note_step(t, step, loss, lr, start, err);
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
-/* Add this rank's losses since the last call to t->epoch_loss, the sum of all ranks; collective. */
+/* Sum this rank's losses since the last call over all ranks, and add the sum to t->epoch_loss; collective. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = t->device != NULL ? tell_late(t, true, err) : DDP_OK;
@@ -296,7 +295,7 @@ static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 
 /* --- the run as a checkpoint, and back ------------------------------------------------------------------- */
 
-/* Return the facts that identify this run, and its progress. */
+/* Return this run as a checkpoint: its facts, losses and progress. */
 static struct checkpoint describe(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -319,8 +318,8 @@ static struct checkpoint describe(struct trainer *t)
     };
 }
 
-/* Save a checkpoint; collective. Does nothing without --checkpoint, or if this step has been saved. The other ranks
- * continue at once and wait for rank 0 in the next all-reduce. */
+/* Save a checkpoint; collective. Do nothing without --checkpoint, or if this step is already saved. Only rank 0
+ * saves. The other ranks continue and wait for rank 0 in the next collective. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {
     if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
@@ -355,8 +354,8 @@ static void take_over(struct trainer *t, const struct checkpoint *c)
     t->epoch_loss = c->epoch_loss;
 }
 
-/* Load a checkpoint on rank 0 and send it to all ranks. So a slow or shared disk has one reader, and all ranks
- * continue from the same step. */
+/* Load a checkpoint on rank 0 and send it to all ranks. So all ranks continue from the same step, and only one rank
+ * reads a shared disk. */
 static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
 {
     struct checkpoint c = describe(t);
@@ -374,7 +373,7 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Continue from the newest checkpoint, if one exists; collective. */
+/* Continue from the newest checkpoint, if there is one; collective. */
 static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -386,13 +385,12 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 
 /* --- what a run needs ------------------------------------------------------------------------------------- */
 
-/* The beginning and the end of a run: what it needs, in the order in which failures are cheap.
+/* Opening a run. Steps that fail often or fast come first.
  *
- * Files that a user may have misspelt come first, then the data, then memory. Steps that need all ranks come last:
- * the reducer, and the checkpoint that rank 0 reads for all ranks. */
+ * First come files with names from the user, then the data, then memory. Steps that need all ranks come last: the
+ * reducer, and the checkpoint that rank 0 reads for all ranks. */
 
-/* Set the number of BLAS threads. If every core has a worker, more than one thread per worker is slower, but the user
- * may choose another number. */
+/* Set the number of BLAS threads. The default is one, because usually every core has a worker. */
 static void set_threads(uint64_t wanted)
 {
     if (wanted > 0)
@@ -401,14 +399,14 @@ static void set_threads(uint64_t wanted)
         openblas_set_num_threads(1);
 }
 
-/* Open the checkpoints. A user who forgot --resume gets an error before old checkpoints are removed. Otherwise steps
- * of two runs in one directory would look like one run. */
+/* Open the checkpoints. Fail if the directory has checkpoints but --resume is missing. Otherwise one directory
+ * would have checkpoints of two runs, and old checkpoints would be removed. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];
     if (o->checkpoint == NULL)
         return DDP_OK;
-    if (o->eval) /* --eval creates no directory and writes nothing */
+    if (o->eval) /* --eval writes nothing */
         return checkpoint_exists(o->checkpoint, newest)
                    ? DDP_OK
                    : ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", o->checkpoint);
@@ -423,7 +421,7 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
         o->checkpoint, newest);
 }
 
-/* Check early that files can be written, because otherwise the error would come after the last epoch. */
+/* Check that output files can be written. Otherwise the error would come only after the last epoch. */
 static ddp_status may_write_at_the_end(const struct train_options *o, struct ddp_err *err)
 {
     if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
@@ -433,8 +431,7 @@ static ddp_status may_write_at_the_end(const struct train_options *o, struct ddp
     return DDP_OK;
 }
 
-/* Open the output files on rank 0. The other ranks have nothing to open and wait for rank 0 in the first
- * collective. */
+/* Open the output files, only on rank 0. The other ranks wait for rank 0 in the first collective. */
 static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -453,7 +450,7 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
                                       strerror(errno));
 }
 
-/* Open the data. Every rank reads all data, because each epoch distributes the samples in a new way. */
+/* Open the data. Every rank opens all data, because each epoch distributes the samples anew. */
 static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -477,7 +474,7 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 
 /* --- comparison of the ranks' runs ------------------------------------------------------------------- */
 
-/* The facts that the ranks compare. */
+/* What the ranks compare. */
 struct run_facts {
     int64_t options[TRAIN_FACTS], samples[2];
 };
@@ -495,7 +492,7 @@ static ddp_status compare_samples(const int64_t first[2], const int64_t theirs[2
                     first[0], first[1], rank, theirs[0], theirs[1]);
 }
 
-/* Compare every rank with rank 0. All ranks make this comparison, so that all ranks print the same text. */
+/* Compare every rank with rank 0. All ranks do this, so that all ranks print the same text. */
 static ddp_status compare_runs(const struct run_facts *all, int world, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -507,8 +504,8 @@ static ddp_status compare_runs(const struct run_facts *all, int world, struct dd
     return status;
 }
 
-/* Compare the options first: a rank with other options would call other collectives, or train another model
- * unnoticed. */
+/* Compare the options before anything else, because ranks with different options would call different collectives
+ * or train different models. */
 static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 {
     const int world = ddp_world_size(t->ctx);
@@ -527,7 +524,7 @@ static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 
 /* --- model ------------------------------------------------------------------------------------------- */
 
-/* Load the initial parameters on rank 0. The other ranks get these parameters in optimizer_open. */
+/* Load the initial parameters on rank 0. optimizer_open sends them to the other ranks. */
 static ddp_status init_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -540,8 +537,8 @@ static ddp_status init_model(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Create the model. All ranks begin with the same parameters, because all ranks use the same seed. optimizer_open
- * also overwrites them with rank 0's parameters. */
+/* Create the model. All ranks use the same seed, so they begin with the same parameters. optimizer_open sends rank
+ * 0's parameters anyway. */
 static ddp_status open_model(struct trainer *t, struct ddp_err *err)
 {
     size_t rows = split_rows(&t->split, 0);
@@ -569,7 +566,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
 }
 
-/* Open the device. main.c has given the context a device if train computes on a device. */
+/* Open the device, if main.c has chosen one for the context. */
 static ddp_status open_device(struct trainer *t, struct ddp_err *err)
 {
     if (ddp_device(t->ctx) < 0)
@@ -615,7 +612,7 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     return status;
 }
 
-/* Close the dump. fclose reports a full disk for bytes that were still in memory. */
+/* Close the dump. fclose reports a full disk for bytes that were still in a buffer. */
 static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 {
     if (t->dump == NULL || fclose(t->dump) == 0)
@@ -624,8 +621,8 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     strerror(errno));
 }
 
-/* Close everything, even after a failure, and return the first error. Wait for the device first, because the device
- * may still use memory that this function frees. */
+/* Close everything, even after a failure, and return the first error. First wait for the device, which may still
+ * use memory that is freed here. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
     enum { CLOSED = 5 };
@@ -651,7 +648,8 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 
 /* --- comparison of the parameters -------------------------------------------------------------------- */
 
-/* Compare the hashes of all ranks. A difference means faulty memory, machines of different kinds, or a race. */
+/* Compare the hashes of all ranks. They differ after a memory error or a race, or between different kinds of
+ * machines. */
 static ddp_status compare(const struct trainer *t, const int64_t *hash, struct ddp_err *err)
 {
     for (int rank = 1; rank < t->split.world_size; rank++) {
@@ -683,8 +681,7 @@ static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_er
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
-/* Return true if the limit of steps is reached. Only steps of this run count, and not the steps of the runs that this
- * run continues. */
+/* Return true if --limit_steps is reached. Only the steps of this run count, not those of resumed runs. */
 static bool limit_reached(const struct trainer *t)
 {
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;
@@ -695,8 +692,8 @@ static bool is_due(const struct trainer *t, uint64_t every)
     return every != 0 && t->steps_done % every == 0;
 }
 
-/* Compare and save after a step. The comparison comes first, so that wrong parameters are never saved. This function
- * saves in the middle of an epoch. The end of an epoch always saves. */
+/* Compare the parameters and save a checkpoint, if due after this step. Compare first, so that wrong parameters are
+ * never saved. */
 static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 {
     uint64_t hash;
@@ -706,7 +703,7 @@ static ddp_status after_step(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Run the remaining steps of the epoch, or fewer if the limit is reached. Sets t->loss. */
+/* Run the remaining steps of the epoch, up to --limit_steps, and set t->loss. */
 static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = feed_start_epoch(&t->feed, t->epochs_done, t->epoch_step, err);
@@ -723,7 +720,7 @@ static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Report an epoch. All ranks have the same loss, so all ranks stop if the loss is not finite. */
+/* Report an epoch. Stop if the loss is not finite. All ranks have the same loss, so all ranks stop. */
 static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, struct ddp_err *err)
 {
     struct journal_epoch line = {
@@ -742,8 +739,8 @@ static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, s
     return journal_epoch(&t->journal, &line, err);
 }
 
-/* Agree that waiting nodes may join, after rank 0 has written a checkpoint. Rank 0 asks the store how many nodes
- * wait, and sends the number to the other ranks. Training continues until the launcher stops this attempt. */
+/* Agree that waiting nodes may join, after rank 0 has written a checkpoint. Rank 0 asks the store for the number of
+ * waiting nodes and sends this number to the other ranks. Training continues until the launcher restarts the job. */
 static ddp_status let_in(struct trainer *t, struct ddp_err *err)
 {
     int32_t nodes = 0;
@@ -760,11 +757,11 @@ static ddp_status let_in(struct trainer *t, struct ddp_err *err)
         return status;
     journal_line(&t->journal, "%d node%s can join; continuing with them from epoch %" PRIu64, (int)nodes,
                  nodes == 1 ? "" : "s", t->epochs_done);
-    ddp_grow_agree(t->ctx); /* if the store does not answer, the job keeps its size */
+    ddp_grow_agree(t->ctx); /* ignore errors: without an answer the job keeps its size */
     return DDP_OK;
 }
 
-/* Return true if a test is due: every N epochs, after the last epoch, and when a limit ends the run. */
+/* Return true if a test is due: every N epochs, after the last epoch, and at --limit_steps. */
 static bool is_test_due(const struct trainer *t)
 {
     return (t->epochs_done + 1) % t->options->eval_every == 0 || t->epochs_done + 1 == t->options->epochs ||
@@ -805,7 +802,7 @@ static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 
 /* --- the end ----------------------------------------------------------------------------------------- */
 
-/* Report the end of the run: a line, and the summary's file. */
+/* Report the end of the run: print a line, and write the summary. */
 static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *err)
 {
     double seconds = (double)t->train_us / 1e6;
@@ -832,7 +829,7 @@ static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *er
                                                               : DDP_OK;
 }
 
-/* Test without training: --eval, or a resumed run that was already complete. */
+/* Test without training, for --eval or for a resumed run that is already complete. */
 static ddp_status only_test(struct trainer *t, struct ddp_err *err)
 {
     if (!t->options->eval)
@@ -845,8 +842,7 @@ static ddp_status only_test(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Export the parameters with all their bits; with 16-bit precision the exported values are the optimizer's
- * masters. */
+/* Export the parameters in float32. With 16-bit precision these are the optimizer's masters. */
 static ddp_status export_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

@@ -2,7 +2,7 @@
  *
  *     trainer_open -> trainer_run -> trainer_close
  *
- * All ranks do the same, with two exceptions: each rank has its own samples, and rank 0 prints and writes files. */
+ * All ranks do the same, except that each rank has its own samples, and only rank 0 prints and writes files. */
 #ifndef WORKER_TRAIN_TRAINER_H
 #define WORKER_TRAIN_TRAINER_H
 
@@ -19,22 +19,22 @@
 #include "train/schedule.h"
 #include "train/train_options.h"
 
-/* Accuracy on the test set, measured by all ranks together, with every sample exactly once. */
+/* Results of a test over all ranks. */
 
 struct accuracy {
-    int64_t correct, samples; /* for tokens: numbers of tokens */
+    int64_t correct, samples; /* number of samples; for tokens, number of tokens */
     double loss;              /* mean loss */
 };
 
-/* Test the model; collective. Fails if the ranks together have not tested each sample exactly once. */
+/* Test the model; collective. Fail if the ranks have not tested each sample exactly once. */
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err);
 
-/* A device returns the loss of a step while the next step is computed. Until the loss arrives, this struct keeps the
- * other values of the report. */
+/* The values of a step's report that are known before its loss. A device returns the loss only while it computes
+ * the next step. */
 struct late {
     bool waits;
-    uint64_t step, epoch; /* as in journal.h */
+    uint64_t step, epoch; /* see journal.h */
     double samples, lr;
     uint64_t begun_us, us[PHASES];
 };
@@ -48,26 +48,25 @@ struct trainer {
     struct feed feed;
     struct compute *device; /* owned; NULL = the CPU */
     struct model *model;
-    size_t length; /* tokens of a sample; 0 = the model is not for tokens */
+    size_t length; /* tokens per sample; 0 for pictures */
     struct gradient gradient;
     struct optimizer optimizer;
     struct schedule schedule;
 
     struct phases phases; /* phases of the current step */
-    struct late late;     /* used with a device */
+    struct late late;     /* only with a device */
     struct profile profile;
     struct journal journal;
-    FILE *dump;       /* file for gradients; NULL = none */
+    FILE *dump;       /* file for --dump_gradients, or NULL */
     ddp_ckpts *ckpts; /* on rank 0; NULL = no checkpoints */
 
-    uint64_t epochs_done, resumed_epochs; /* epochs of all runs; of earlier runs */
-    uint64_t epoch_step;                  /* steps of the current epoch so far */
-    uint64_t steps_done, steps_here;      /* steps of all runs; of this run */
+    uint64_t epochs_done, resumed_epochs; /* number of epochs: of all runs; of earlier runs */
+    uint64_t epoch_step;                  /* number of steps in the current epoch so far */
+    uint64_t steps_done, steps_here;      /* number of steps: of all runs; of this run */
     uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 = none yet */
-    uint64_t samples_here, train_us;      /* of this run: samples of all ranks, microseconds without tests */
+    uint64_t samples_here, train_us;      /* of this run: samples of all ranks; time without tests */
     double loss;                          /* mean loss of the last epoch */
-    double epoch_loss,
-        loss_here; /* sums over the current epoch: of all ranks; of this rank since the last sum */
+    double epoch_loss, loss_here;         /* of the current epoch: all ranks; this rank since the last sum */
     struct accuracy accuracy;
 };
 
@@ -83,22 +82,22 @@ static inline ddp_status trainer_fetch(const struct trainer *t, struct ddp_err *
     return t->device != NULL ? t->device->ops->fetch(t->device, &t->model->params, err) : DDP_OK;
 }
 
-/* Return the samples in the first t->epoch_step steps of the epoch. */
+/* Return the number of samples in the first t->epoch_step steps of the epoch. */
 static inline uint64_t trainer_epoch_samples(const struct trainer *t)
 {
     const uint64_t samples = t->epoch_step * t->split.global_batch;
     return samples < t->split.samples ? samples : t->split.samples;
 }
 
-/* Open everything; collective. After an error trainer_close is still required. */
+/* Open everything; collective. The caller must close *t also after an error. */
 ddp_status trainer_open(struct trainer *t, const struct train_options *options, ddp_ctx *ctx,
                         struct ddp_err *err);
 
 /* Run all epochs and write the summary; collective. */
 ddp_status trainer_run(struct trainer *t, struct ddp_err *err);
 
-/* Free everything. Collective, unless the context is broken or aborted. The result is the first failure of the end,
- * such as a file that could not be flushed or a missing rank. */
+/* Free everything; collective, unless the context is broken or aborted. Return the first error, for example of a
+ * file that could not be flushed. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err);
 
 #endif

@@ -177,7 +177,7 @@ Test(llmc, a_file_of_another_length_changes_nothing)
     put(file, bytes - 1);
     expect_refused("the file ends here, but its header requires");
     put(file, bytes + 1);
-    expect_refused("by the header the parameters must end here, but the file is longer");
+    expect_refused("according to the header the parameters end here, but the file is longer");
     free(file);
 }
 

@@ -143,7 +143,7 @@ Test(tokens, cut_at_every_byte_it_is_refused_where_it_ends)
         expect_refused(says);
     }
     put_bytes("train.bin", len + 1);
-    expect_refused("offset 1064: by the header the data must end here, but the file is longer");
+    expect_refused("offset 1064: according to the header the data end here, but the file is longer");
 }
 
 static void change(size_t at, const char *hex4)
@@ -171,7 +171,7 @@ Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
     change(8, "ffffff7f");
     expect_refused("offset 1064: the file ends here, but its header requires 4294968318 bytes");
     put("train.bin", 0, 8);
-    expect_refused("offset 8: 8 tokens are too few for a sample, which needs 8 and one more");
+    expect_refused("offset 8: 8 tokens are too few for a sample, which needs 8 + 1 tokens");
 }
 
 /* Detected when it is read, in any file. */
@@ -199,8 +199,8 @@ Test(tokens, a_file_that_becomes_shorter_is_noticed)
     cr_assert_eq(truncate(in_dir("train.bin"), TOKENS_HEADER + 20), 0);
     cr_expect_eq(dataset_read(&set, 0, NULL, token, target, &err), DDP_OK);
     cr_expect_eq(dataset_read(&set, 1, NULL, token, target, &err), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, "offset 1044: the file ends here; another process has shortened it"), "%s",
-              err.msg);
+    cr_expect(strstr(err.msg, "offset 1044: the file ends here; another process has shortened the file"),
+              "%s", err.msg);
     dataset_free(&set);
 }
 

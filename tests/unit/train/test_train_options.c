@@ -100,7 +100,7 @@ Test(train_options, what_is_wrong_is_named)
         { { "--length=8" }, "--length needs a model for tokens; --model mlp is for pictures" },
         { { "--length=8", "--model=resnet20" }, "--model resnet20 is for pictures" },
         { { "--zero1", "--dump_gradients=x" }, "--dump_gradients writes the reducer's averages" },
-        { { "--grow" }, "--grow needs --checkpoint DIR and --resume" },
+        { { "--grow" }, "--grow needs --resume with --checkpoint DIR" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         cr_expect_eq(PARSE(cases[i].word[0], cases[i].word[1], cases[i].word[2]), DDP_ERR_ARG, "%s",

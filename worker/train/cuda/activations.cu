@@ -1,8 +1,7 @@
-/* activations.cu -- activations element by element (layers/activation.c) and casts. A thread processes PACK
- * elements. */
+/* activations.cu -- activations (layers/activation.c) and conversions. A thread processes PACK elements. */
 
-/* Executes STATEMENT for i from this thread's first element. x.each[k] is element i + k; elements after the last
- * whole pack are processed one by one. */
+/* Executes STATEMENT for each i of this thread. x.each[k] is element i + k. Elements after the last whole pack are
+ * processed one by one. */
 #define EACH_PACK(n, STATEMENT)                                           \
     const size_t at = thread_number() * PACK;                             \
     const int many = at >= (n) ? 0 : (n) - at < PACK ? (int)((n) - at) : PACK; \
@@ -84,7 +83,7 @@ KERNEL(sigmoid_backward, activation)
     EACH_PACK(a.rows * a.n, d[i] = put(get(d[i]) * (get(y[i]) * (1 - get(y[i])))))
 }
 
-/* Processes one row per warp. */
+/* One warp processes one row. */
 KERNEL(log_softmax_forward, activation)
 {
     value *y = (value *)a.to + grid_warp() * a.n;

@@ -1,13 +1,14 @@
 /* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2. A block of four warps
- * processes 64 queries (or keys) of a head, 16 per warp. The block goes through the keys (or queries) 64 at a time,
- * and keeps the largest score and the sum so far.
+ * processes 64 queries of a head, 16 per warp. The block reads the keys 64 at a time, and keeps the largest score
+ * and the sum so far. For the gradients of keys and values, a block processes 64 keys and reads the queries.
  *
- * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, with the
- * summed index last. If memory has the summed index first, the tile is transposed while it is loaded. A result
- * becomes the left side of the next product without leaving its lanes, because both have the same layout.
+ * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, each
+ * with the summed index last. If the summed index is first in memory, loading transposes the tile. A result and a
+ * left operand have the same layout in registers, so a result can be the left operand of the next product.
  *
- * Gradients of queries and gradients of keys and values come from two kernels, each of which computes the scores
- * again. In one kernel, blocks would have to add to the same memory, in a different order in every run. */
+ * One kernel computes the gradients of queries, and another the gradients of keys and values; both compute the
+ * scores again. In a single kernel, several blocks would add to the same memory, in a different order in every
+ * run. */
 
 #ifdef VALUE_F32 /* without tensor cores the host uses the kernels of attention.cu */
 KERNEL(attention_forward_tiles, attention) { (void)a; }
@@ -17,7 +18,7 @@ KERNEL(attention_backward_key_tiles, attention_back) { (void)a; }
 
 enum {
     TILE = KERNEL_TILE,
-    TILE_WORDS = TILE / 2 + 4, /* two values in a word; the extra words make rows begin in different banks */
+    TILE_WORDS = TILE / 2 + 4, /* two values per word; 4 extra words move each row to other banks */
     STEPS = TILE / 16,         /* steps of 16 along the summed index */
     BANDS = TILE / 8,          /* bands of 8 columns of a result */
 };
@@ -26,14 +27,14 @@ typedef unsigned tile[TILE][TILE_WORDS];
 typedef unsigned left_rows[STEPS][4];
 typedef float result[BANDS][4];
 
-/* Return the place of element e of band b in a result; a warp has 16 rows. */
+/* Returns the row of element e of a result; a warp has 16 rows. */
 __device__ inline int row_of(int e) { return warp_number() * 16 + lane_number() / 4 + 8 * (e / 2); }
 __device__ inline int column_of(int b, int e) { return b * 8 + lane_number() % 4 * 2 + e % 2; }
 
 __device__ inline unsigned two(float low, float high) { return put(low) | (unsigned)put(high) << 16; }
 
 /* Loads rows first, first + 1 ... of `from` into `to`, and transposed into `turned`. `to` or `turned` may be NULL.
- * Elements beyond `rows` or `width` become 0. */
+ * Sets elements outside rows x width to 0. */
 __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_WORDS], const value *from, size_t stride,
                             size_t first, size_t rows, size_t width)
 {
@@ -103,7 +104,7 @@ __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Writes the rows of a result, each times its factor; `first` is the tile's first row. */
+/* Writes the rows of a result, each multiplied by its factor. `first` is the tile's first row. */
 __device__ inline void write_result(value *to, size_t stride, result x, const float factor[2], size_t first, size_t rows,
                                     size_t width)
 {
@@ -117,7 +118,7 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
     }
 }
 
-/* The tile of a block. The last tiles have the most work, so blocks process them first. */
+/* The tile of a block. The last tiles have the most work, so the first blocks process them. */
 struct work {
     struct head h;
     size_t number, tiles, tile; /* number of the head */
@@ -133,8 +134,8 @@ __device__ inline struct work work_of(const void *qkv, size_t length, size_t hea
     return w;
 }
 
-/* Adds a tile of scores. The scores become probabilities relative to the largest score so far, and earlier results
- * are scaled down. */
+/* Adds a tile of scores to the softmax. Turns the scores into probabilities relative to the largest score so far,
+ * and scales the earlier results down if that score has grown. */
 __device__ inline void soften(result s, result y, float top[2], float sum[2], size_t first_query, size_t first_key, size_t length,
                               float scale)
 {
@@ -197,8 +198,8 @@ KERNEL(attention_forward_tiles, attention)
     }
 }
 
-/* Computes the gradient of the score: s becomes the probability, ds (the gradient of the probability) becomes the
- * gradient of the score. `log_sum` and `dots` belong to the query. */
+/* Turns s from a score into its probability, and ds from the gradient of the probability into the gradient of the
+ * score. `log_sum` and `dot` are those of the query. */
 __device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
 {
     *s = seen ? exp_of(*s * scale - log_sum) : 0;
@@ -248,13 +249,13 @@ KERNEL(attention_backward_query_tiles, attention_back)
     write_result((value *)a.dqkv + (w.h.q - (const value *)a.qkv), w.h.stride, dq, one, first, a.length, w.h.width);
 }
 
-/* Rows are keys here and columns are queries, so all products use the transposed scores. */
+/* Here rows are keys and columns are queries, so all scores are transposed. */
 KERNEL(attention_backward_key_tiles, attention_back)
 {
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;
     __shared__ float log_sum[TILE], dots[TILE];
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
-    const size_t first = (w.tiles - 1 - w.tile) * TILE; /* the first keys are seen by the most queries */
+    const size_t first = (w.tiles - 1 - w.tile) * TILE; /* the first keys are used by the most queries */
     const value *dy = (const value *)a.dy + w.h.row * a.length * a.width + w.h.head * w.h.width;
     const float one[2] = { 1, 1 };
     left_rows k, v;

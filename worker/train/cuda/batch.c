@@ -1,14 +1,14 @@
-/* batch.c -- see device.h: sends a batch to the device. The batch is copied into one of two pieces of pinned memory,
- * from which the device reads it while the host continues. The host waits only until the device has read the batch
- * before the previous batch.
+/* batch.c -- see device.h: sends a batch to the device. The host copies the batch into one of two slots of pinned
+ * memory and continues, while the device reads the slot. The host waits only if the device still reads that slot,
+ * which has the batch before the previous batch.
  *
- * Tokens are sorted here, on the host, so that each token's gradient is added in a fixed order (embedding.cu). */
+ * The host sorts the tokens, so that embedding.cu adds each token's gradients in a fixed order. */
 #include "train/cuda/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Offset of each array in bytes; `end` is the total. */
+/* Offset of each array in the slot, in bytes; `end` is the size of the slot. */
 struct layout {
     size_t input, target, weight, order, first, end;
 };
@@ -30,7 +30,7 @@ static struct layout layout_of(const struct model_batch *b, size_t pixels)
     return l;
 }
 
-/* Wait until the next slot of pinned memory may be overwritten, and return this slot. */
+/* Wait until the next slot may be overwritten, and return the slot. */
 static char *take_slot(struct cuda *c, size_t bytes)
 {
     const unsigned i = c->batches % SLOTS;
@@ -71,8 +71,8 @@ static int32_t *counts(struct cuda *c, size_t n)
     return memset(c->sorted.memory, 0, n * sizeof(int32_t));
 }
 
-/* Sort positions by token. Positions of the same token keep their order. `first` has the beginning of each token that
- * occurs, then the end. */
+/* Sort the positions by token. Positions of the same token keep their order. `first` gets the index in `order` at
+ * which each token begins, then the end. */
 static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order, int32_t *first)
 {
     const size_t tokens = (size_t)largest(token, n) + 1;
@@ -117,7 +117,7 @@ static void send(struct cuda *c, const char *from, char *to, size_t bytes)
     cuda_check(c, error, "cannot send a batch");
 }
 
-/* Return the pictures as values of the kernels' type. The pictures arrive as float. */
+/* Return the pictures, converted from float to the values' type. */
 static const void *pictures(struct cuda *c, const char *at, size_t n)
 {
     if (c->base.value_bytes == sizeof(float))

@@ -1,12 +1,13 @@
-/* batch_norm.cu -- worker/reducer/batchnorm.c for values of rows x channels x spatial. A block sums a channel over a
- * strip of rows. A second kernel joins the strips of each channel in order. Means come first, then squares of
- * distances from the overall mean: the difference of two large sums of squares would be only rounding errors. Threads
- * add floats, and joined sums are double. */
+/* batch_norm.cu -- worker/reducer/batchnorm.c for values of rows x channels x spatial. A block sums one channel
+ * over a strip of rows. A second kernel joins the strips of each channel in order. A strip's mean is computed
+ * first, then the squares of the distances from that mean, because the difference of two large sums would lose most
+ * digits. Threads add floats, and joined sums are double. */
 
-/* How a thread goes through a strip of a channel: elements threadIdx.x, threadIdx.x + 256 ... of all its rows. */
+/* How a thread walks through a strip of a channel: elements threadIdx.x, threadIdx.x + 256 ... of all rows of the
+ * strip. */
 struct walk {
     size_t row;
-    int at, rows_more, more; /* a step of 256 elements is this many rows and this many elements */
+    int at, rows_more, more; /* 256 elements are `rows_more` rows and `more` elements */
 };
 
 __device__ inline struct walk walk_of(int spatial)
@@ -29,8 +30,8 @@ __device__ inline void walk_on(struct walk *w, int spatial)
     }
 }
 
-/* The rows of this block's strip. Row 0 of channel blockIdx.x begins at element `first`; rows are `apart` elements
- * from each other. */
+/* The rows of this block's strip, for channel blockIdx.x. Row 0 begins at element `first`, and rows are `apart`
+ * elements apart. */
 struct strip {
     size_t rows, first, apart;
 };
@@ -59,7 +60,7 @@ KERNEL(norm_measure, norm)
         const float off = get(x[w.row * s.apart + (size_t)w.at]) - (float)mean;
         squares += off * off;
     }
-    /* The mean as a float is not exact. Subtract the error that the rounding adds to the squares. */
+    /* Subtract the error in the squares that comes from rounding the mean to float. */
     const double beside = mean - (double)(float)mean;
     const double all = block_sum((double)squares) - count * beside * beside;
     if (threadIdx.x == 0) {
@@ -89,7 +90,7 @@ __device__ inline void learn(const struct norm_args *a, size_t c, double mean, d
     }
 }
 
-/* Joins records. Records without values have weight 0 in all sums. */
+/* Joins the records of all strips or ranks. A record without values changes no sum. */
 KERNEL(norm_join, norm)
 {
     const size_t c = thread_number(), channels = (size_t)a.channels, words = 2 * channels + 1;
@@ -115,7 +116,7 @@ KERNEL(norm_join, norm)
         learn(&a, c, mean, squares, count);
 }
 
-/* --- value by value: a thread takes a pack, which may reach into the next channel --------------------- */
+/* --- value by value: a thread processes a pack, which may span two channels ------------------------------- */
 
 struct in_channel {
     int channel, at;
@@ -129,7 +130,7 @@ __device__ inline struct in_channel channel_of(size_t i, int channels, int spati
     return p;
 }
 
-/* Returns true if the next value belongs to another channel. */
+/* Moves to the next value. Returns true if that value belongs to another channel. */
 __device__ inline bool channel_ends(struct in_channel *p, int channels, int spatial)
 {
     if (++p->at < spatial)
@@ -206,7 +207,7 @@ KERNEL(norm_join_sums, norm)
     a.dweight[c] = (float)(products * a.saved[channels + c]);
 }
 
-/* The derivative of (x - mean) / deviation, where both depend on all x. */
+/* The derivative of (x - mean) / deviation, where the mean and the deviation also depend on all x. */
 struct slope {
     float mean, mean_dy, slope, factor;
 };

@@ -1,8 +1,8 @@
-/* cross_entropy.cu -- the loss, as in layers/attention.c. A block processes the logits of a target: once for the sum
- * of exp and the largest logit, and once more for the gradient. */
+/* cross_entropy.cu -- the loss (layers/attention.c). A block reads the logits of one target twice: first for the
+ * sum of exp and the largest logit, then for the gradient. */
 
-/* A running sum of exp(z - top). `top` begins with the lowest finite number: with -inf, a logit of -inf (possible in
- * fp16) would give -inf - -inf, which is NaN. */
+/* A running sum of exp(z - top). `top` begins with the lowest finite number. With -inf instead, a logit of -inf
+ * (possible in fp16) would give -inf - -inf, which is NaN. */
 #define LOWEST -3.402823466e38f
 struct exp_sum {
     float top, sum;
@@ -17,7 +17,7 @@ __device__ inline void exp_sum_add(struct exp_sum *s, float z)
     s->sum += exp_of(z - s->top);
 }
 
-/* Returns the log of the block's sum. A NaN stays a NaN. */
+/* Returns the log of the block's sum. If a logit is a NaN, the result is a NaN. */
 __device__ inline float log_sum_exp(struct exp_sum s)
 {
     const float top = block_max(s.top);
@@ -31,7 +31,7 @@ KERNEL(cross_entropy, cross_entropy)
     const size_t target = (size_t)a.target[at];
     const float of_target = get(z[target]), weight = a.weight[at / a.length];
     struct exp_sum sum = { LOWEST, 0 };
-    int above = 0; /* among classes before the target, an equal logit wins */
+    int above = 0; /* of equal logits the first class wins */
     for (size_t k = threadIdx.x; k < a.n; k += blockDim.x) {
         const float x = get(z[k]);
         exp_sum_add(&sum, x);

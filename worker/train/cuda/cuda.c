@@ -1,4 +1,4 @@
-/* cuda.c -- see compute.h: opens and closes the compute on a GPU. */
+/* cuda.c -- see compute.h: opens and closes a GPU. */
 #include "train/cuda/device.h"
 #include "train/journal.h"
 #include "train/train_options.h"
@@ -10,7 +10,7 @@ static void *cuda_stream(struct compute *base)
     return cuda_of(base)->stream;
 }
 
-/* Free a device, even if opening failed halfway. No other function frees it. */
+/* Free a device, also one whose opening failed halfway. */
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
@@ -38,7 +38,7 @@ static void cuda_close(struct compute *base)
     free(c);
 }
 
-/* Load the kernels. Their module stays loaded as long as the process uses the device. */
+/* Load the module of kernels, which stays loaded until the process ends. */
 static ddp_status load_kernels(struct cuda *c, struct ddp_err *err)
 {
     struct CUmod_st *module = NULL;
@@ -70,8 +70,8 @@ static ddp_status make_streams(struct cuda *c, struct ddp_err *err)
     return gpu_check(&c->gpu, error, "cannot create a stream", err);
 }
 
-/* Return the device's peak rate. The runtime and the driver use the same device numbers. If the driver does not
- * return a name, the rate is unknown. */
+/* Return the device's peak rate, or 0 if the driver does not return a name. Runtime and driver number the devices
+ * equally. */
 static double peak_of(struct cuda *c, int number)
 {
     char name[256] = "";
@@ -81,8 +81,8 @@ static double peak_of(struct cuda *c, int number)
     return peaks_tflops(name, c->precision == PRECISION_FP32);
 }
 
-/* Open the device. gpu_alloc makes the runtime's context current for the thread, because loading kernels requires a
- * current context. */
+/* Open the device. First allocate a little memory, because loading kernels requires that the runtime has made its
+ * context current for this thread. */
 static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_err *err)
 {
     void *total = NULL;

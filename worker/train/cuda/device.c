@@ -1,4 +1,4 @@
-/* device.c -- see device.h: libraries, kernels, calls and memory for the other files of this folder. */
+/* device.c -- see device.h: opens libraries, reads kernels, starts kernels and allocates memory. */
 #include "train/cuda/device.h"
 
 #include "cuda/gpu.h"
@@ -12,7 +12,7 @@
 
 static const char *const driver_places[] = { "libcuda.so.1", NULL };
 static const struct lib_kind driver_kind = { "the CUDA driver (libcuda)", "DDP_CUDA_DRIVER_LIBRARY",
-                                             driver_places, "It comes with NVIDIA's driver" };
+                                             driver_places, "install NVIDIA's driver" };
 static const struct lib_symbol driver_symbols[] = {
 #define X(member, symbol, result, parameters) { #symbol, true, offsetof(struct driver, member) },
     DRIVER_FUNCTION_LIST(X)
@@ -23,7 +23,7 @@ static const char *const lt_places[] = { "libcublasLt.so.13", "libcublasLt.so.12
                                          "/usr/local/cuda/lib64/libcublasLt.so", NULL };
 static const struct lib_kind lt_kind = {
     "cuBLASLt (libcublasLt)", "DDP_CUBLASLT_LIBRARY", lt_places,
-    "Install the CUDA toolkit, or `pip install nvidia-cublas`: its file is "
+    "install the CUDA toolkit, or `pip install nvidia-cublas`: its file is "
     "site-packages/nvidia/cu13/lib/libcublasLt.so.13"
 };
 static const struct lib_symbol lt_symbols[] = {
@@ -46,7 +46,7 @@ static ddp_status load_symbols(const struct lib_kind *kind, size_t place, const 
     return status == DDP_OK ? lib_symbols(kind, handle, symbols, n, table, err) : status;
 }
 
-/* Return the first place of lt_places with the runtime's version, which the driver supports. */
+/* Return the index in lt_places of the cuBLASLt that has the runtime's version. */
 static size_t place_of(const struct gpu *gpu)
 {
     int version = 0;
@@ -54,7 +54,7 @@ static size_t place_of(const struct gpu *gpu)
     return version >= 13000 ? 0 : version >= 12000 ? 1 : 2;
 }
 
-/* Open the libraries. The driver comes first: without a driver there is no GPU, whatever else is missing. */
+/* Open the libraries. Open the driver first, because its error is the clearest if the machine has no GPU. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err)
 {
     ddp_status status = load_symbols(&driver_kind, 0, driver_symbols,
@@ -75,7 +75,7 @@ static const char *const types[] = {
     [PRECISION_FP32] = "f32", [PRECISION_BF16] = "bf16", [PRECISION_FP16] = "f16"
 };
 
-/* Paths from the program's folder: in build/, and installed. */
+/* Folders of kernels, relative to the program's folder: in build/, and installed. */
 static const char *const beside[] = { "", "../../share/ddprun/" };
 
 static FILE *open_in(const char *directory, const char *below, const char *type, char path[PATH_ROOM])
@@ -206,7 +206,7 @@ void *cuda_alloc(struct compute *base, size_t bytes)
     return memory;
 }
 
-/* Free memory after all work is done, because queued kernels may still use it. */
+/* Free memory. First wait for all work, because queued kernels may still use the memory. */
 void cuda_release(struct compute *base, void *memory)
 {
     struct cuda *c = cuda_of(base);

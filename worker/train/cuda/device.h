@@ -1,6 +1,6 @@
-/* device.h -- for the files in worker/train/cuda/: a GPU as train uses it. All work is on one stream, in the order of
- * the calls. The host is at most one step ahead of the device. A failure is kept in `failed`, and the end of a pass
- * returns it. */
+/* device.h -- a GPU, private to the files in worker/train/cuda/. All work is on one stream, in the order of the
+ * calls. The host is at most one step ahead of the device. `failed` keeps the first error, which the end of a pass
+ * returns. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
 #define WORKER_TRAIN_CUDA_DEVICE_H
 
@@ -21,14 +21,14 @@ struct cublaslt {
 #undef X
 };
 
-/* How two matrices are multiplied. gemm.c chooses an algorithm once for each kind of product. */
+/* A kind of matrix product. gemm.c chooses an algorithm once for each kind. */
 struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
-    uint64_t batch;                    /* number of products in a batch; 0 = one */
-    int64_t apart_a, apart_b, apart_d; /* elements between matrices of the batch; 0 = the same matrix */
+    uint64_t batch;                    /* number of products in a batch; 0 means one product */
+    int64_t apart_a, apart_b, apart_d; /* elements between two matrices of a batch; 0 = the same matrix */
     bool transpose_a, transpose_b;
-    bool to_float; /* the result is float, not values */
+    bool to_float; /* true if the result is float instead of values */
     bool bias;
 };
 struct plan {
@@ -38,15 +38,15 @@ struct plan {
     lt_algorithm algorithm;
 };
 
-/* Memory that is reallocated when more is needed. */
+/* Memory that grows when a call needs more. */
 struct room {
     void *memory;
     size_t bytes;
 };
 
-enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and hits, for training and for a test */ };
+enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* loss and hits, in training and in a test */ };
 
-/* Results since the last report, in host memory that the device writes to. */
+/* Results since the last report. In host memory; the device writes them. */
 struct told {
     double total[TOTALS];
     float norm[2];
@@ -71,21 +71,21 @@ struct cuda {
     void *master, *weights;                                      /* arrays of all parameters */
     struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
-    struct room slot[SLOTS]; /* host memory for batches that are being sent */
+    struct room slot[SLOTS]; /* pinned host memory for the batches being sent */
     struct CUevent_st *sent[SLOTS];
     unsigned batches;
-    struct room sorted; /* host memory for counts of tokens */
+    struct room sorted; /* host memory to count tokens while sorting */
     const int *order, *first;
-    size_t distinct; /* number of different tokens in the batch */
+    size_t distinct; /* number of distinct tokens in the batch */
 
     double *total;     /* on the device: TOTALS numbers, then norm[2] */
-    struct told *told; /* on the host: SLOTS of them */
+    struct told *told; /* on the host: an array of SLOTS */
     struct CUevent_st *written[SLOTS];
     unsigned reports;
     bool unread[SLOTS];
 };
 
-/* Keep the error, unless an earlier error is kept. */
+/* Set `failed`, unless `failed` already has an error. */
 void cuda_failed(struct cuda *c, ddp_status status, const struct ddp_err *err);
 bool cuda_check(struct cuda *c, cuda_error error, const char *doing);
 ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *doing, const char *what,
@@ -93,13 +93,13 @@ ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *d
 
 extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 
-/* Start a kernel; `args` is its struct. A grid of size 0 does nothing. */
+/* Start a kernel; `args` is the struct of its arguments. Do nothing if `x` or `y` is 0. */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
-/* Return memory of at least `bytes` bytes with undefined contents, or NULL after a failure. */
+/* Return at least `bytes` bytes of memory with undefined contents, or NULL after a failure. */
 void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
 
-/* layers.c: add `parts` rows of `stride` numbers, of which n are used. */
+/* layers.c: set `to` to the sum of `parts` rows. Each row has n numbers, and rows are `stride` numbers apart. */
 void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride);
 
 /* gemm.c: compute d = a b (+ before) (+ bias), with column-major matrices as in BLAS. */
@@ -108,7 +108,7 @@ void cuda_gemm(struct cuda *c, const struct gemm *gemm, const void *a, const voi
 bool cuda_gemm_open(struct cuda *c);
 void cuda_gemm_close(struct cuda *c);
 
-/* Members of compute_ops, in device.c, batch.c, layers.c, pictures.c and parameters.c. */
+/* Members of compute_ops, defined in device.c, batch.c, layers.c, pictures.c and parameters.c. */
 void *cuda_alloc(struct compute *base, size_t bytes);
 void cuda_release(struct compute *base, void *memory);
 void cuda_zero(struct compute *base, void *at, size_t bytes);
@@ -135,7 +135,7 @@ static inline size_t cuda_blocks(size_t n, size_t each)
     return (n + each - 1) / each;
 }
 
-/* Blocks of kernels in which a thread processes a pack or an element, or a warp a row. */
+/* Threads of a block in which a thread processes a pack or an element, or a warp processes a row. */
 enum { CUDA_THREADS = 256 };
 
 static inline size_t cuda_by_packs(const struct cuda *c, size_t n)

@@ -1,5 +1,6 @@
-/* gemm.c -- see device.h: products of matrices by cuBLASLt. make_plan chooses the algorithm for each product once, so
- * that every step computes the same bits. Sums are float, also for 16-bit values. Float values do not use TF32. */
+/* gemm.c -- see device.h: matrix products with cuBLASLt. make_plan chooses the algorithm once for each kind of
+ * product, so that every step computes the same bits. Sums are float, also for 16-bit values. Float values do not
+ * use TF32. */
 #include "train/cuda/device.h"
 #include "train/train_options.h"
 
@@ -82,7 +83,7 @@ static lt_status describe(struct cuda *c, struct plan *p)
                                 : status;
 }
 
-/* Describe a matrix: rows x columns before transposition. */
+/* Describe a matrix that has rows x columns before transposition. */
 static lt_status lay_out_one(struct cuda *c, const struct gemm *g, lt_layout *out, lt_type type,
                              bool transposed, uint64_t rows, uint64_t columns, int64_t stride, int64_t apart)
 {
@@ -106,7 +107,7 @@ static lt_status lay_out(struct cuda *c, struct plan *p)
                                 : status;
 }
 
-/* Make a plan. The heuristic needs to know whether there is a bias, not its address. */
+/* Make a plan. The heuristic uses only whether `bias` is NULL. */
 static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, struct plan *p)
 {
     lt_choice choice = { .state = LT_NOT_SUPPORTED };
@@ -137,8 +138,8 @@ static bool same(const struct gemm *x, const struct gemm *y)
            x->to_float == y->to_float && x->bias == y->bias;
 }
 
-/* Return the plan of a product. A model has about a dozen kinds of products. If smaller batches at the end of an
- * epoch add too many kinds, make all plans again. */
+/* Return the plan for a kind of product. A model has about a dozen kinds. If the table is full, because smaller
+ * batches have added kinds, empty it and make all plans again. */
 static struct plan *plan_for(struct cuda *c, const struct gemm *g, const void *bias)
 {
     for (int i = 0; i < c->plans; i++) {

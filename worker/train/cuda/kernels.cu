@@ -1,9 +1,9 @@
-/* kernels.cu -- all kernels of kernels.h, as one module. The compiler's command line selects the type of values:
- * -DVALUE_F32, -DVALUE_BF16 or -DVALUE_F16.
+/* kernels.cu -- all kernels of kernels.h, in one module. The compiler option -DVALUE_F32, -DVALUE_BF16 or
+ * -DVALUE_F16 selects the type of values.
  *
  * The kernels use only the common part of CUDA and C. So tests/fake/ compiles the same files for the CPU, where the
- * threads of a block are fibers (tests/fake/shim.h). Machines without a GPU can then compare every kernel with its
- * layer in worker/train/layers/. */
+ * threads of a block are fibers (tests/fake/shim.h). With these, tests on machines without a GPU compare every
+ * kernel with its layer in worker/train/layers/. */
 #include "train/cuda/kernels.h"
 
 #include "value.cu"

@@ -1,16 +1,15 @@
-/* kernels.h -- the GPU's kernels as the host sees them: names, threads of a block, arguments. The kernels are in the
- * .cu files of this folder. Each kernel takes one struct by value, so host and device cannot disagree about the order
- * of arguments.
+/* kernels.h -- the kernels in the .cu files of this folder: names, threads of a block, arguments. Each kernel has
+ * one struct as its argument, which host and device share.
  *
- * A module is compiled for one type of values (float, bf16 or fp16): activations and the weights that kernels read.
- * Statistics, losses, gradients of parameters and the optimizer's state are always float. Sums have a fixed order, so
- * a repeated kernel gives the same bits. Pure. */
+ * "Values" are activations, and the weights that kernels read. A module is compiled for one type of values: float,
+ * bf16 or fp16. Statistics, losses, gradients of parameters and the optimizer's state are always float. Sums have a
+ * fixed order, so a repeated kernel gives the same bits. Pure. */
 #ifndef TRAIN_CUDA_KERNELS_H
 #define TRAIN_CUDA_KERNELS_H
 
 #include <stddef.h>
 
-/* name, threads of a block, arguments: struct NAME_args */
+/* name; threads of a block; prefix of the struct with the arguments (NAME_args) */
 #define KERNEL_LIST(X)                                           \
     X(add, 256, add)                                             \
     X(narrow, 256, narrow)                                       \
@@ -65,12 +64,12 @@ enum kernel {
 };
 
 enum {
-    KERNEL_PACK = 8,        /* rows that are read 16 bytes at a time have a multiple of this length */
-    KERNEL_WARPS = 8,       /* rows of a block of 256 threads if a warp processes one row */
-    KERNEL_COLUMNS = 32,    /* columns that a block sums */
-    KERNEL_TILE = 64,       /* queries or keys of a block of attention; also the widest head there */
-    KERNEL_HEAD = 128,      /* widest head of attention without tiles */
-    KERNEL_SQUARES = 16384, /* elements whose squares a block sums */
+    KERNEL_PACK = 8,        /* kernels read 8 values at a time, so rows have a multiple of 8 values */
+    KERNEL_WARPS = 8,       /* rows of a block of 256 threads if one warp processes one row */
+    KERNEL_COLUMNS = 32,    /* columns that one block sums */
+    KERNEL_TILE = 64,       /* queries or keys of a block of attention_tiles.cu; also its widest head */
+    KERNEL_HEAD = 128,      /* widest head of attention.cu */
+    KERNEL_SQUARES = 16384, /* elements whose squares one block sums */
     KERNEL_ROWS = 8,        /* maximum number of rows of sum_rows */
 };
 
@@ -87,8 +86,8 @@ struct narrow_args {
     size_t n;
 };
 
-/* gelu forward computes y = f(x) from x. All other kernels work in place and know x only through y. Backward turns d
- * into the gradient of x. */
+/* gelu_forward computes `to` from x. All other activations work in place, and backward turns the gradient in `to`
+ * into the gradient of forward's input. */
 struct gelu_args {
     void *to;
     const void *x;
@@ -100,29 +99,29 @@ struct activation_args {
     size_t rows, n;
 };
 
-/* Backward adds to dx. The gradients of weight and bias are summed in parts: block blockIdx.y of layer_norm_sums sums
- * `strip` rows into row blockIdx.y of `part`, which has 2 n numbers. */
+/* Backward adds to dx. The gradients of weight and bias are summed in parts: block blockIdx.y of layer_norm_sums
+ * adds `strip` rows and writes the sums to row blockIdx.y of `part`. A row of `part` has 2 n numbers. */
 struct layer_norm_args {
-    void *y; /* in backward, dx */
+    void *y; /* dx in backward */
     const void *dy, *x, *weight, *bias;
     float *mean, *scale, *part;
     size_t rows, n, strip;
 };
-/* Sums the columns of dy, as layer_norm_sums does; a row of `part` has n numbers. */
+/* Sums the columns of dy in parts, as layer_norm_sums does. A row of `part` has n numbers. */
 struct column_sums_args {
     float *part;
     const void *dy;
     size_t rows, n, strip;
 };
-/* to[i] = the sum of part[k * stride + i] over k */
+/* Sets to[i] to the sum of part[k * stride + i] over all k. */
 struct join_sums_args {
     float *to;
     const float *part;
     size_t n, parts, stride;
 };
 
-/* One block per target. If `gradient` is set, z becomes its gradient. `loss` and `hit` are 0 if the row's weight is
- * 0. */
+/* One block per target. If `gradient` is set, z becomes the gradient of the loss. `loss` and `hit` are 0 if the
+ * row's weight is 0. */
 struct cross_entropy_args {
     void *z;
     const int *target;
@@ -131,7 +130,7 @@ struct cross_entropy_args {
     size_t length, n, stride;
     int gradient;
 };
-/* One block. Adds the losses to total[0] and the hits to total[1]. */
+/* One block. Adds the losses to total[0], and the hits (correct predictions) to total[1]. */
 struct join_losses_args {
     double *total;
     const float *loss, *hit;
@@ -144,8 +143,8 @@ struct embedding_forward_args {
     const void *tokens, *places;
     size_t count, length, n;
 };
-/* One block for each token that occurs. `order` has the positions sorted by token. Block b has the positions from
- * order[first[b]] up to, but without, order[first[b + 1]]. Adds to dtokens. */
+/* One block for each distinct token. Block b adds dy at positions order[first[b]] to order[first[b + 1] - 1] to
+ * dtokens. `order` has the positions sorted by token. */
 struct embedding_backward_tokens_args {
     float *dtokens;
     const void *dy;
@@ -158,9 +157,8 @@ struct embedding_backward_places_args {
     size_t rows, length, max_length, n;
 };
 
-/* As in layers/layers.h. `dots` has the products of y and dy, one for each log_sum. A warp processes one query or key
- * of a head. In kernels called tiles, a block processes KERNEL_TILE queries or keys with tensor cores (16 bits
- * only). */
+/* See layers/layers.h. `dots` has the product of y and dy for each query and head. A warp processes one query or
+ * key of a head. In attention_tiles.cu a block processes KERNEL_TILE queries or keys. */
 struct attention_args {
     void *y;
     float *log_sum;
@@ -175,7 +173,7 @@ struct attention_back_args {
     size_t rows, length, heads, width;
 };
 
-/* to[i] = the sum of rows[k * stride + i] for k < many, added as the tree ((0+1)+(2+3))+... */
+/* Sets to[i] to the sum of rows[k * stride + i] for k < many, added as the tree ((0+1)+(2+3))+... */
 struct sum_rows_args {
     float *to;
     const float *rows;
@@ -183,10 +181,10 @@ struct sum_rows_args {
     int many;
 };
 
-/* The columns of pictures: for each picture of `from` a matrix with a row of `pitch` values for each channel and tap
- * (k, l). Place (line, column) of a row has the value of `from` at line (line * step - before + k) / apart, and at
- * the column computed in the same way. The value is 0 if the computed line or column is not a whole number or is
- * outside the picture. n: values of `to`. */
+/* Makes the columns of pictures: for each picture in `from`, a matrix with a row of `pitch` values for each channel
+ * and tap (k, l). Place (line, column) of a row has the pixel in line (line * step - before + k) / apart of the
+ * picture; its column follows the same formula with l. The value is 0 if that line or column is outside the picture
+ * or is no whole number. n is the number of values in `to`. */
 struct columns_args {
     void *to;
     const void *from;
@@ -194,7 +192,7 @@ struct columns_args {
     int channels, side, to_side, kernel;
     int step, before, apart;
 };
-/* to[i][o][tap] = weight[o][i][the tap counted from the last one] */
+/* Sets to[i][o][tap] to weight[o][i][taps - 1 - tap]. */
 struct turn_weight_args {
     void *to;
     const void *weight;
@@ -203,53 +201,52 @@ struct turn_weight_args {
 
 /* Batch normalization of rows x channels x spatial values.
  *
- * In norm_measure and norm_sums, blockIdx.x is the channel; block blockIdx.y processes `strip` rows and writes record
- * blockIdx.y of `part`. A record of norm_measure is mean[channels], squares[channels] (of distances from the mean)
- * and count. A record of norm_sums has the sums of dy and of dy (x - mean). In norm_join and norm_join_sums, a thread
- * joins the records of one channel. `saved` is mean, 1 / deviation, count. */
+ * In norm_measure and norm_sums, block (c, s) sums channel c over strip s, which has `strip` rows, and writes to
+ * record s of `part`. A record of norm_measure has the means, the squared distances from the means, and a count. A
+ * record of norm_sums has the sums of dy and of dy (x - mean). In norm_join and norm_join_sums, a thread joins the
+ * records of one channel. `saved` has the means, 1 / deviations and a count. */
 struct norm_args {
-    void *y; /* in backward, dx */
+    void *y; /* dx in backward */
     const void *x, *dy, *weight, *bias;
-    double *part,
-        *all;      /* records of `parts` strips or ranks; the joined record, which may be NULL in norm_join */
-    double *saved; /* NULL: norm_join does not learn, norm_apply uses the running numbers */
-    float *running_mean, *running_var; /* NULL: no running numbers are updated */
+    double *part, *all;                /* records of `parts` strips or ranks; the joined record, or NULL */
+    double *saved;                     /* NULL: use the running numbers */
+    float *running_mean, *running_var; /* NULL: do not update */
     float *dweight, *dbias;
     size_t rows, strip, parts;
     int channels, spatial;
     double eps, momentum;
 };
 
-/* As in layers/layers.h. n: values of y, or of dx. */
+/* See layers/layers.h. n is the number of values in `to`. */
 struct shortcut_args {
     void *to;
     const void *from;
     size_t n;
     int in, out, side, out_side, stride;
 };
-/* `planes` planes of n values; y or dy has one value for each plane */
+/* Pictures are `planes` planes of n values. y and dy have one value for each plane. */
 struct pool_args {
     void *to;
     const void *from;
     size_t planes, n;
 };
 
-/* part[block] = the sum of the squares of KERNEL_SQUARES elements of x */
+/* Sets part[block] to the sum of squares of KERNEL_SQUARES elements of x. */
 struct squares_args {
     double *part;
     const float *x;
     size_t n;
 };
-/* One block. norm[0] = unscale x the root of the sum; norm[1] = unscale x the factor that limits the norm to
- * `most`. */
+/* One block. Sets norm[0] to unscale times the norm. Sets norm[1] to unscale times the factor that clips the norm
+ * to `most`. */
 struct join_squares_args {
     float *norm;
     const double *part;
     size_t parts;
     float most, unscale;
 };
-/* p is the float master, w the copy that kernels read (NULL: none). g is multiplied by *factor. The numbers have the
- * meaning of worker/reducer/optim.c. */
+/* p is the float master. w is the copy that other kernels read, or NULL. g is multiplied by *factor.
+ * worker/reducer/optim.c explains the numbers. */
 struct update_adam_args {
     float *p, *m, *v;
     void *w;
@@ -257,7 +254,7 @@ struct update_adam_args {
     size_t n;
     float step_size, root_bias2, weight1, beta2, weight2, eps, decay, shrink;
 };
-/* m may be NULL */
+/* m is NULL without momentum. */
 struct update_sgd_args {
     float *p, *m;
     void *w;

@@ -1,7 +1,7 @@
-/* layer_norm.cu -- layers/layer_norm.c, which has the formula. A warp processes a row. The second reading of a row
- * comes from the cache. */
+/* layer_norm.cu -- see layers/layer_norm.c for the formula. A warp processes a row and reads the row twice, the
+ * second time from the cache. */
 
-/* Executes STATEMENT for this lane's packs of a row; i is the first element of a pack. */
+/* Executes STATEMENT for each pack of this lane in a row. i is the first element of the pack. */
 #define LANE_PACKS(n, STATEMENT)                                                        \
     for (size_t i = (size_t)lane_number() * PACK; i < (n); i += (size_t)WARP * PACK) { \
         STATEMENT;                                                                      \
@@ -49,7 +49,7 @@ KERNEL(layer_norm_forward, layer_norm)
     }
 }
 
-/* Adds to the sums of g and g h, where g = dy weight and h is the normalized x. */
+/* Adds a pack to the sums of g and g h, where g = dy weight, and h is the normalized x. */
 __device__ inline void add_g(float *g, float *gh, struct pack dy, struct pack weight, struct pack x, float mean, float scale)
 {
     for (int k = 0; k < PACK; k++) {

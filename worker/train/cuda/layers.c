@@ -31,7 +31,7 @@ void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size
     cuda_launch(c, KERNEL_join_sums, cuda_by_elements(n), 1, &args);
 }
 
-/* Sum the columns of dy, whose rows have `stride` values. */
+/* Sum the columns of dy, whose rows are `stride` values apart. */
 static void column_sums(struct cuda *c, float *to, const void *dy, size_t rows, size_t stride, size_t n)
 {
     const size_t strip = cuda_blocks(rows, STRIPS), strips = cuda_blocks(rows, strip);
@@ -68,7 +68,7 @@ static void start_layer_norm_backward(struct compute *base, void *dx, float *dwe
     cuda_launch(c, KERNEL_layer_norm_backward, cuda_by_rows(rows), 1, &args);
 }
 
-/* --- linear: a row here is a column in BLAS ----------------------------------------------------------- */
+/* --- linear: cuBLASLt's matrices are column-major, so a row here is a column there ----------------------- */
 
 static void start_linear_forward(struct compute *base, void *y, const void *before, const void *x,
                                  const void *weight, const void *bias, struct linear l)
@@ -96,7 +96,7 @@ static void start_linear_backward_params(struct compute *base, float *dweight, f
                             .ldd = (int64_t)l.in,
                             .transpose_b = true,
                             .to_float = true };
-    if (l.rows == 0) { /* a batch that is only padding */
+    if (l.rows == 0) { /* all rows of the batch are padding */
         base->ops->zero(base, dweight, l.in * l.out * sizeof(float));
         if (dbias != NULL)
             base->ops->zero(base, dbias, l.out * sizeof(float));
@@ -121,7 +121,7 @@ static void start_linear_backward_input(struct compute *base, void *dx, const vo
 
 /* --- attention ---------------------------------------------------------------------------------------- */
 
-/* Return true if tensor cores can be used. Tensor cores need 16-bit values and rows of whole packs. */
+/* Return true if tensor cores can compute this attention: with 16-bit values, and rows of whole packs. */
 static bool in_tiles(const struct cuda *c, const struct attention *a)
 {
     const size_t width = a->width / a->heads;
@@ -134,8 +134,9 @@ static bool head_fits(struct cuda *c, const struct attention *a)
     if (a->width / a->heads <= KERNEL_HEAD)
         return true;
     cuda_failed(c,
-                ddp_fail(&err, DDP_ERR_UNSUPPORTED, "heads of %zu numbers: must be at most %d on a GPU",
-                         a->width / a->heads, KERNEL_HEAD),
+                ddp_fail(&err, DDP_ERR_UNSUPPORTED,
+                         "attention heads of %zu numbers: must be at most %d on a GPU", a->width / a->heads,
+                         KERNEL_HEAD),
                 &err);
     return false;
 }
@@ -219,7 +220,7 @@ static void activation_backward(struct compute *base, const struct activation *f
 
 /* --- losses ------------------------------------------------------------------------------------------- */
 
-/* Add losses and hits to total[0] and total[1]. */
+/* Compute the losses of all targets. Add them to total[0], and the hits to total[1]. */
 static void losses(struct cuda *c, void *z, const struct model_batch *batch, size_t classes, bool gradient,
                    double *total)
 {

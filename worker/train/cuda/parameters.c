@@ -1,7 +1,7 @@
-/* parameters.c -- see compute.h: parameters on the device, their updates, and results for the host.
+/* parameters.c -- see compute.h: parameters on the device, updates, and results for the host.
  *
- * Each parameter begins at a multiple of 256 bytes, both in the array of float masters and in the array of copies
- * that kernels read. With float values both are the same array. */
+ * Each parameter begins at a multiple of 256 bytes, in the array of float masters and in the array of weights that
+ * kernels read. With float values the masters are the weights. */
 #include "train/cuda/device.h"
 
 #include "train/train_options.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 
 _Static_assert((int)KERNEL_SQUARES == (int)COMPUTE_LEAF && (int)KERNEL_ROWS == (int)COMPUTE_ROWS,
-               "kernels.h and compute.h must agree");
+               "kernels.h and compute.h have different constants");
 
-/* Allocate masters and weights. If values are float, the masters are also the weights. */
+/* Allocate masters and weights. With float values the masters are the weights. */
 static bool get_memory(struct cuda *c, size_t count, bool masters)
 {
     struct compute *base = &c->base;
@@ -71,7 +71,7 @@ static void wait_quietly(struct compute *base)
     c->gpu.call.stream_sync(c->stream);
 }
 
-/* --- weights of 16 bits, which the host narrows and widens -------------------------------------------- */
+/* --- weights of 16 bits, which the host converts --------------------------------------------------------- */
 
 static ddp_dtype type_of(const struct cuda *c)
 {
@@ -114,7 +114,7 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
 
 /* --- the host's values -------------------------------------------------------------------------------- */
 
-/* Send the values and wait, because the host may overwrite its memory afterwards. */
+/* Send the values and wait for the copy, because the host may then overwrite its memory. */
 static ddp_status send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
@@ -144,7 +144,7 @@ static ddp_status copy(struct compute *base, float *to, const float *from, size_
 
 /* --- updates ------------------------------------------------------------------------------------------ */
 
-/* Return where join_squares writes the norm: after the totals. */
+/* Return the place of the norm in device memory, after the totals. */
 static float *norm_slot(struct cuda *c)
 {
     return (float *)(void *)(c->total + TOTALS);
@@ -209,7 +209,7 @@ static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_
     cuda_launch(c, KERNEL_update_sgd, cuda_by_elements(u->n), 1, &args);
 }
 
-/* Update parameters. Factors are computed in double, as in worker/reducer/optim.c. */
+/* Update parameters. Compute the factors in double, as in worker/reducer/optim.c. */
 static void update(struct compute *base, const ddp_optim *o, const struct compute_update *u)
 {
     struct cuda *c = cuda_of(base);
@@ -238,7 +238,7 @@ static void update(struct compute *base, const ddp_optim *o, const struct comput
 
 /* --- results for the host ----------------------------------------------------------------------------- */
 
-/* Add the results that have not been read. */
+/* Add results from slot `slot` to *out. Wait for the device if needed. */
 static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
 {
     const struct told *told = &c->told[slot];
@@ -251,8 +251,7 @@ static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report
     return DDP_OK;
 }
 
-/* Queue the copy of the totals to the host. The totals restart at 0 after each report, so a NaN loss affects only one
- * step. */
+/* Queue the copy of the totals to the host, then set them to 0. So a loss of NaN affects only one report. */
 static cuda_error tell(struct cuda *c, unsigned slot)
 {
     cuda_error error =

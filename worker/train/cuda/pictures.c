@@ -1,11 +1,11 @@
 /* pictures.c -- see compute.h: starts the kernels of the layers for pictures. */
 #include "train/cuda/device.h"
 
-/* Approximate number of blocks of a sum. The number is a constant and does not depend on the GPU's size, so that all
+/* Approximate number of blocks that compute parts of a sum. This number must not depend on the GPU, so that all
  * GPUs give the same bits. */
 enum { BLOCKS = 512 };
 
-/* Check the sizes, because kernels count elements of a picture and of a weight with int. */
+/* Check the sizes, because kernels count the elements of a picture and of a weight with int. */
 static bool fits(struct cuda *c, size_t channels, size_t side)
 {
     struct ddp_err err = { 0 };
@@ -27,11 +27,11 @@ static bool conv_fits(struct cuda *c, const struct conv *conv)
 
 /* --- convolution -------------------------------------------------------------------------------------- */
 
-/* A convolution is a product of cuBLASLt: the columns of a picture (kernels.h) times the weight. Columns are kernel x
- * kernel times as large as the pictures, so a kernel makes the columns of a group of pictures at a time. The products
- * of a group are one batch. */
+/* A convolution is a matrix product in cuBLASLt: weight times columns. The columns of a picture (kernels.h) have
+ * kernel x kernel times as many values as the picture. So only a group of pictures has its columns in memory at the
+ * same time. The products of a group are one batch. */
 
-enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* largest group: bytes of columns, number of pictures */
+enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* of a group: bytes of columns, number of pictures */
 
 /* Describe the columns of x. */
 static struct columns_args view_of_x(const struct conv *conv)
@@ -45,8 +45,8 @@ static struct columns_args view_of_x(const struct conv *conv)
                                   .apart = 1 };
 }
 
-/* Describe the columns of dy. The pixels of dy are a stride apart. The kernel that goes over dy is turned by 180
- * degrees, and overlaps the edge where the kernel of x does not. */
+/* Describe the columns of dy, for the gradient of x. The pixels of dy are `stride` apart. The kernel is turned by
+ * 180 degrees, and its padding is kernel - 1 - padding. */
 static struct columns_args view_of_dy(const struct conv *conv)
 {
     return (struct columns_args){ .channels = (int)conv->out,
@@ -63,13 +63,13 @@ static size_t square(int side)
     return (size_t)side * (size_t)side;
 }
 
-/* Return the number of rows in a picture's columns. */
+/* Return the number of rows in the columns of a picture: one for each channel and tap. */
 static size_t seen_of(const struct columns_args *v)
 {
     return (size_t)v->channels * square(v->kernel);
 }
 
-/* Return the number of pictures that fit into a group, and set the pitch. */
+/* Return the number of pictures in a group, and set the pitch of the columns. */
 static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
 {
     v->pitch = cuda_blocks(square(v->to_side), KERNEL_PACK) * KERNEL_PACK;
@@ -132,8 +132,7 @@ static void conv_back(struct compute *base, const struct conv *conv, void *dx, c
     convolve(c, view_of_dy(conv), dx, dy, turn.to, conv->in, rows, add);
 }
 
-/* Compute the weight's gradient. Each picture of a group has its own sum, to which later groups add. At the end the
- * sums are joined in order. */
+/* Compute the weight's gradient. Picture k of each group adds to sum k. At the end these sums are added in order. */
 static void conv_back_params(struct compute *base, const struct conv *conv, float *dweight, const void *dy,
                              const void *x, size_t rows, float *scratch)
 {
@@ -169,8 +168,8 @@ static void conv_back_params(struct compute *base, const struct conv *conv, floa
 
 enum { STRIPS = 64, LEAST = 2048 };
 
-/* Return the rows of a strip. More than STRIPS strips would take long to join. A block with fewer than LEAST values
- * would not be worth its start. */
+/* Return the number of rows in a strip. More than STRIPS strips would take long to join. A block with fewer than
+ * LEAST values would cost more to start than to run. */
 static size_t rows_of_strip(const struct batch_norm *n, size_t rows)
 {
     const size_t strips = n->channels < BLOCKS ? BLOCKS / n->channels : 1;
@@ -195,7 +194,7 @@ static struct norm_args norm_of(const struct batch_norm *n, size_t rows)
                                .momentum = n->momentum };
 }
 
-/* Start a kernel with one thread for each channel, or for each pack of values. */
+/* Start a kernel with one thread for each channel. */
 static void by_channels(struct compute *base, enum kernel kernel, struct norm_args *args)
 {
     cuda_launch(cuda_of(base), kernel, cuda_by_elements((size_t)args->channels), 1, args);

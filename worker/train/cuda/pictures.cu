@@ -1,7 +1,7 @@
-/* pictures.cu -- layers/activation.c and layers/conv.c. */
+/* pictures.cu -- the shortcut (layers/activation.c), and columns and pooling (layers/conv.c). */
 
-/* Returns the value at (line, column) of a picture whose pixels are `apart` from each other. Returns 0 between pixels
- * and outside the picture. */
+/* Returns the pixel at (line, column) of a picture whose pixels are `apart` from each other. Returns 0 between
+ * pixels and outside the picture. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -13,7 +13,7 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
 }
 
-/* A thread processes a pack of places of one row. The planes of a channel follow each other through all pictures. */
+/* A thread computes a pack of places in one row. Each row has the planes of one channel, of all pictures. */
 KERNEL(columns, columns)
 {
     const size_t at = thread_number() * PACK, row = at / a.pitch;
@@ -41,8 +41,7 @@ KERNEL(turn_weight, turn_weight)
         ((value *)a.to)[at] = ((const value *)a.weight)[(o * a.in + i + 1) * a.taps - 1 - tap];
 }
 
-/* Returns true if a block of the network adds its input unchanged, because the block neither halves the picture nor
- * has more channels. */
+/* Returns true if the shortcut is the unchanged input: the block neither halves the picture nor adds channels. */
 __device__ inline bool is_same(const struct shortcut_args *a)
 {
     return a->stride == 1 && a->in == a->out;
@@ -94,7 +93,7 @@ KERNEL(shortcut_backward, shortcut)
     pack_to_within((value *)a.to, at, a.n, dx);
 }
 
-/* A warp processes a plane. */
+/* One warp processes one plane. */
 KERNEL(pool_forward, pool)
 {
     const size_t plane = grid_warp();

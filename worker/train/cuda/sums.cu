@@ -1,8 +1,8 @@
-/* sums.cu -- sums over many rows, in two steps: strips of rows into parts, then the parts. Both steps add in
- * order. */
+/* sums.cu -- sums over many rows. The first step sums strips of rows into parts, and the second step sums the
+ * parts. Both steps add in a fixed order. */
 
-/* Adds the sums of a block's warps, each of which has every KERNEL_WARPS-th row. Returns true for the threads that
- * hold a result. */
+/* Adds the sums of a block's warps; each warp has summed every KERNEL_WARPS-th row. Returns true for the threads
+ * that have a result. */
 __device__ inline bool join_warps(float *sum)
 {
     __shared__ float of_warp[KERNEL_WARPS][KERNEL_COLUMNS];
@@ -59,7 +59,7 @@ KERNEL(join_sums, join_sums)
         a.to[i] = sum;
 }
 
-/* All bounds are constants, so that x stays in registers. */
+/* All bounds are constants, so that the compiler keeps x in registers. */
 KERNEL(sum_rows, sum_rows)
 {
     const size_t i = thread_number();
@@ -89,7 +89,7 @@ KERNEL(squares, squares)
         a.part[blockIdx.x] = sum;
 }
 
-/* The factor is the one of norm_clip_factor in worker/reducer/optim.c. The comparison keeps a NaN. */
+/* The factor is norm_clip_factor() in worker/reducer/optim.c. A NaN passes the comparison. */
 KERNEL(join_squares, join_squares)
 {
     double sum = 0;

@@ -1,5 +1,4 @@
-/* value.cu -- values of the module's type, 16 bytes of them at once, and sums over a warp or a block in a fixed
- * order. */
+/* value.cu -- values of the module's type, packs of 16 bytes, and sums over a warp or a block in a fixed order. */
 
 #ifdef __CUDACC__
 #define KERNEL(name, args) extern "C" __global__ void name(const struct args##_args a)
@@ -31,9 +30,9 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* d += a b for a warp: 16x16 times 16x8, distributed over the lanes as the PTX manual describes for m16n8k16. The
- * statement is volatile, because all lanes must execute it: the compiler must not move the statement into a
- * condition. */
+/* d += a b for a warp: a is 16x16 and b is 16x8, distributed over the lanes as the PTX manual describes for
+ * m16n8k16. The statement is volatile, so that the compiler does not move it into a condition, because all lanes
+ * must execute it. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
     asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -51,7 +50,7 @@ __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 
 enum { WARP = 32, PACK = 16 / sizeof(value) };
 
-/* PACK values, which a thread reads and writes in one piece. */
+/* A pack: PACK values that a thread reads and writes in one access. */
 struct ALIGNED16 pack {
     value each[PACK];
 };
@@ -59,8 +58,8 @@ struct ALIGNED16 pack {
 __device__ inline struct pack pack_at(const value *x) { return *(const struct pack *)x; }
 __device__ inline void pack_to(value *x, struct pack p) { *(struct pack *)x = p; }
 
-/* pack_within reads a pack from an array that may end before the pack ends. The missing elements are 0.
- * pack_to_within writes only elements below n. */
+/* pack_within reads a pack from an array of n values, which may end inside the pack, and sets the missing values to
+ * 0. pack_to_within writes only the values below n. */
 __device__ inline struct pack pack_within(const value *x, size_t at, size_t n)
 {
     struct pack p;
@@ -86,12 +85,12 @@ __device__ inline void pack_to_within(value *x, size_t at, size_t n, struct pack
 __device__ inline size_t thread_number(void) { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline int lane_number(void) { return (int)(threadIdx.x % WARP); }
 __device__ inline int warp_number(void) { return (int)(threadIdx.x / WARP); }
-/* Returns the number of this warp in the grid. */
+/* Returns this warp's number in the grid. */
 __device__ inline size_t grid_warp(void) { return thread_number() / WARP; }
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 
-/* Returns the warp's sum, with the same bits in every lane, because a + b and b + a are equal. */
+/* Returns the sum over the warp, with the same bits in every lane, because a + b equals b + a. */
 __device__ inline float warp_sum(float x)
 {
     for (int mask = WARP / 2; mask > 0; mask /= 2)
@@ -106,7 +105,7 @@ __device__ inline float warp_max(float x)
     return x;
 }
 
-/* Returns the block's sum. The block must have 256 threads, and all threads must call this function. */
+/* Returns the sum over the block. The block must have 256 threads, and all of them must call this function. */
 __device__ inline double block_sum(double x)
 {
     __shared__ double part[256];

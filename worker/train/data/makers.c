@@ -1,4 +1,4 @@
-/* makers.c -- see makers.h. Each part of a set is made in memory, then written to its files. */
+/* makers.c -- see makers.h. Each part of a set is created in memory and then written to its files. */
 #include "train/data/makers.h"
 
 #include "ddp/ckpt.h"
@@ -22,13 +22,12 @@ static float between(ddp_random *luck, float low, float high)
 
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
 
-/* A digit consists of a few straight strokes on a grid of 4 x 6. Each sample has its own size, slant, place and pen
- * width. A pixel is darker the nearer it is to a stroke. Noise covers the whole picture, and a scratch crosses it.
- * The task is hard enough that a model must learn something, but two short epochs reach 95 %. */
+/* A digit is drawn with a few straight strokes on a grid of 4 x 6 cells. Each sample has its own size, slant, place
+ * and pen width, and also noise and a scratch. A model needs two short epochs to reach 95 %. */
 
 enum { MAX_STROKES = 7 };
 
-/* One stroke from (x0, y0) to (x1, y1). Two equal points end the list. */
+/* One stroke from (x0, y0) to (x1, y1). Two equal points end a digit's strokes. */
 struct stroke {
     float x0, y0, x1, y1;
 };
@@ -57,16 +56,16 @@ static const struct stroke digit[CLASSES][MAX_STROKES] = {
     { { 4, 2, 1, 3 }, { 1, 3, 0, 1 }, { 0, 1, 2, 0 }, { 2, 0, 4, 1 }, { 4, 1, 4, 4 }, { 4, 4, 2, 6 } },
 };
 
-/* How one sample is drawn. */
+/* How one sample is drawn: the random parameters of its digit. */
 struct hand {
-    float scale_x, scale_y; /* grid cells to pixels */
+    float scale_x, scale_y; /* pixels for each cell of the grid */
     float slant;            /* pixels to the right for each pixel upwards */
-    float left, top;        /* where the grid's corner is */
+    float left, top;        /* pixel of the grid's upper left corner */
     float pen;              /* half the width of a stroke in pixels */
     float ink;              /* darkness, 0..1 */
 };
 
-/* Draw the parameters of a sample. The grid is centred, then moved by up to two pixels in both directions. */
+/* Draw random parameters. The grid is centred, then moved by up to two pixels in each direction. */
 static struct hand take_hand(ddp_random *luck)
 {
     struct hand h;
@@ -80,7 +79,7 @@ static struct hand take_hand(ddp_random *luck)
     return h;
 }
 
-/* Convert a stroke from the grid to the picture. */
+/* Convert a stroke from grid cells to pixels. */
 static struct stroke placed(const struct hand *h, struct stroke s)
 {
     struct stroke p = { .y0 = h->top + s.y0 * h->scale_y, .y1 = h->top + s.y1 * h->scale_y };
@@ -89,8 +88,8 @@ static struct stroke placed(const struct hand *h, struct stroke s)
     return p;
 }
 
-/* Return the distance from a pixel to the nearest point of a stroke: project onto the stroke's line, then limit to
- * its ends. */
+/* Return the distance from a pixel to the nearest point of a stroke. Project the pixel onto the stroke's line, then
+ * limit the projection to the ends of the stroke. */
 static float distance(float x, float y, const struct stroke *s)
 {
     float dx = s->x1 - s->x0, dy = s->y1 - s->y0;
@@ -100,7 +99,7 @@ static float distance(float x, float y, const struct stroke *s)
     return sqrtf(ex * ex + ey * ey);
 }
 
-/* Darken every pixel by the part of it that the pen covers, with a soft edge of one pixel. */
+/* Darken each pixel by the share of the pixel that the pen covers. */
 static void draw_stroke(float *paper, const struct stroke *s, float pen, float ink)
 {
     for (int i = 0; i < PICTURE_PIXELS; i++) {
@@ -111,7 +110,7 @@ static void draw_stroke(float *paper, const struct stroke *s, float pen, float i
     }
 }
 
-/* Draw a short stroke anywhere, so that one dark pixel does not identify a class. */
+/* Draw a short stroke at a random place, so that no single dark pixel identifies a class. */
 static void scratch(ddp_random *luck, float *paper)
 {
     struct stroke s = { between(luck, 0, 27), between(luck, 0, 27), 0, 0 };
@@ -120,15 +119,14 @@ static void scratch(ddp_random *luck, float *paper)
     draw_stroke(paper, &s, 0.6f, between(luck, 0.3f, 0.9f));
 }
 
-/* Return the noise of a pixel. Few pixels have noise, but these are much too dark or too light. Many pixels with
- * faint noise would not make the task harder, but would raise the mean of all pixels. One step of Adam at 0.01 would
- * then saturate a sigmoid with 784 inputs. */
+/* Return the noise of a pixel: strong noise in 2 % of the pixels. Weak noise in all pixels would raise the mean of
+ * the picture, and one step of Adam at 0.01 would then saturate a sigmoid with 784 inputs. */
 static float speck(ddp_random *luck)
 {
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
 }
 
-/* Draw one digit with its scratch on PICTURE_PIXELS numbers: 0 is paper, 1 is ink. */
+/* Draw one digit with its noise and scratch into PICTURE_PIXELS numbers: 0 is paper, 1 is ink. */
 static void glyph_draw(ddp_random *luck, int label, float *paper)
 {
     struct hand hand = take_hand(luck);
@@ -154,7 +152,7 @@ static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
     }
 }
 
-/* Fill in the labels: every class equally often (up to one), in random order. */
+/* Fill in the labels in random order. The classes have equal numbers of samples, or differ by one. */
 static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
 {
     for (size_t i = 0; i < n; i++)
@@ -167,8 +165,8 @@ static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
     }
 }
 
-/* Make labels and pictures. Make the labels first, so that the labels do not depend on how many numbers the pictures
- * draw. */
+/* Make labels and pictures. Make the labels first, so that they do not depend on the random numbers of the
+ * pictures. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
     glyph_labels(luck, n, labels);
@@ -208,8 +206,8 @@ static int follow(ddp_random *luck, const struct speech *speech, int word)
     return speech->next[word][chance < 8 ? 0 : chance < 12 ? 1 : chance < 14 ? 2 : 3];
 }
 
-/* Write `n` letters (ASCII). The text begins with a sentence and is cut at the end. About every eighth word ends a
- * sentence; each sentence begins with the first word. */
+/* Write `n` letters (ASCII) of text. The last sentence may be cut. Each sentence begins with the first word, and
+ * has eight words on average. */
 static void speech_write(ddp_random *luck, const struct speech *speech, uint8_t *text, size_t n)
 {
     int word = 0;
@@ -225,13 +223,14 @@ static void speech_write(ddp_random *luck, const struct speech *speech, uint8_t 
     }
 }
 
-/* A file in memory. */
+/* The contents of a file. */
 struct bytes {
     uint8_t *data; /* owned */
     size_t len;
 };
 
-/* Compress with gzip, without name and time, so that equal data gives equal files. The caller frees out->data. */
+/* Compress with gzip. Store neither name nor time, so that equal data gives equal files. The caller frees
+ * out->data. */
 static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err *err)
 {
     z_stream z = { 0 };
@@ -249,7 +248,7 @@ static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err
     return code == Z_STREAM_END ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for compression");
 }
 
-/* Write one file, compressed or plain. */
+/* Write one file, compressed if the order asks for it. */
 static ddp_status write_file(const struct maker_order *o, const char *name, const struct bytes *data,
                              struct ddp_err *err)
 {
@@ -274,8 +273,8 @@ static ddp_status no_memory(uint64_t n, const char *what, struct ddp_err *err)
 
 /* --- idx --------------------------------------------------------------------------------------------------- */
 
-/* Allocate a file with its header and room for `value_bytes` of values. Return false if memory is short. The caller
- * frees file->data. */
+/* Allocate the contents of a file and write its header. There is room for `value_bytes` of values. Return false if
+ * memory is short. The caller frees file->data. */
 static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_bytes)
 {
     const uint32_t dim[IDX_MAX_DIMS] = { (uint32_t)n, PICTURE_SIDE, PICTURE_SIDE };
@@ -286,8 +285,7 @@ static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_by
     return file->data != NULL;
 }
 
-/* Write pictures and labels of one part, each file whole. Write the labels last, so that a process that finds labels
- * finds the pictures too. */
+/* Write the pictures, then the labels of one part. A process that finds the labels then also finds the pictures. */
 static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part part, uint64_t n,
                                 ddp_random *luck, struct ddp_err *err)
 {
@@ -306,7 +304,7 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
     return status;
 }
 
-/* Write both parts. One generator makes both, so the test set contains new pictures of the same kind. */
+/* Write both parts. One random generator makes both, so the test set has other pictures of the same kind. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
     ddp_status status = make_idx_part(o, DATASET_TRAIN, o->samples, luck, err);
@@ -315,7 +313,7 @@ static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct
 
 /* --- tokens ------------------------------------------------------------------------------------------------ */
 
-/* Return how many of `n` items belong to file `i` of `files`. */
+/* Return how many of `n` tokens are in file `i` of `files`. */
 static uint64_t records_of_file(uint64_t n, uint64_t files, uint64_t i)
 {
     return n / files + (i < n % files);
@@ -340,7 +338,7 @@ static ddp_status write_tokens(const struct maker_order *o, const char *name, co
     return status;
 }
 
-/* Write one text, a token for each letter, in files of equal size. */
+/* Write one part as text, one token for each letter, in files of nearly equal size. */
 static ddp_status make_tokens_part(const struct maker_order *o, const struct speech *speech, bool training,
                                    ddp_random *luck, struct ddp_err *err)
 {
@@ -360,7 +358,8 @@ static ddp_status make_tokens_part(const struct maker_order *o, const struct spe
     return status;
 }
 
-/* Check for a file of an earlier, larger set, because train would read that file as a part of this set. */
+/* Reject a directory with a file of an earlier, larger set, because train would read that file as a part of this
+ * set. */
 static ddp_status check_leftover(const struct maker_order *o, struct ddp_err *err)
 {
     char path[PATH_MAX], name[40];
@@ -394,8 +393,8 @@ static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, str
 
 /* --- the table --------------------------------------------------------------------------------------------- */
 
-/* With 30 000 samples, four workers with batches of 100 have 75 steps per epoch. mlp and seqnet learn the task in two
- * epochs. */
+/* The default sizes. With 30,000 samples and batches of 100, four workers have 75 steps per epoch, and mlp and
+ * seqnet learn the task in two epochs. */
 #define MAKER_LIST(X)                                   \
     X("idx", "samples", 30000, 2000, 1000000, make_idx) \
     X("tokens", "tokens", 1000000, 50000, 100000000, make_tokens)

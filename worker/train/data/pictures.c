@@ -35,7 +35,7 @@ size_t idx_header_bytes(int dims)
     return 4 + 4 * (size_t)dims;
 }
 
-/* Write a header, for make-data. This function is in the reader's module, so that writer and reader agree. */
+/* Write a header, for make-data. Reading and writing of headers are in one file, so that they agree. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
     put_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
@@ -44,7 +44,8 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
     return idx_header_bytes(dims);
 }
 
-/* Check the magic number first, because the magic number identifies a page of HTML, a wrong file or swapped files. */
+/* Check the magic number. Check it first, because a page of HTML, a wrong file or swapped files have another
+ * number. */
 static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err)
 {
     uint32_t expected = (uint32_t)(TYPE_U8 << 8 | dims), magic = get_be32(head);
@@ -55,8 +56,8 @@ static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err
                     expected, dims, dims == 1 ? "" : "s");
 }
 
-/* Read the sizes, and compute how long the file must be. Unused dimensions become 1, so the product of all three is
- * the number of values. */
+/* Read the sizes and compute the length of the file. Set unused dimensions to 1, so that the product of all three
+ * sizes is the number of values. */
 static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
                                struct ddp_err *err)
 {
@@ -68,7 +69,7 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
         dim[i] = i < dims ? get_be32(head + 4 + 4 * i) : 1;
         if (dim[i] == 0)
             return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: dimension %d is 0", 4 + 4 * i, i + 1);
-        /* Both factors are below 2^32, so the product cannot overflow before the comparison. */
+        /* both factors are below 2^32, so the product cannot overflow */
         values *= dim[i];
         if (values > IDX_MAX_BYTES)
             return ddp_fail(err, DDP_ERR_LIMIT,
@@ -79,8 +80,8 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
     return DDP_OK;
 }
 
-/* Read and check the header. The magic number is checked even in a short file, so that a file of another format gets
- * the clearer error. */
+/* Read and check the header. Check the magic number even in a file that is too short, because a wrong number is the
+ * clearer error. */
 static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
                               struct ddp_err *err)
 {
@@ -94,7 +95,7 @@ static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_M
     return status == DDP_OK ? check_header(f->bytes, dims, dim, total, err) : status;
 }
 
-/* Read the header and the values. Request one byte more than needed, to detect a file that is too long. */
+/* Read the header and the values. Request one byte more, to detect a file that is too long. */
 static ddp_status read_records(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS],
                                struct ddp_err *err)
 {
@@ -102,11 +103,12 @@ static ddp_status read_records(struct whole_file *f, int dims, uint32_t dim[IDX_
     ddp_status status = read_header(f, dims, dim, &total, err);
     if (status == DDP_OK)
         status = whole_file_fill(f, total + 1, err);
-    return status == DDP_OK ? files_check_length(f->len, total, "by the header the data must end here", err)
-                            : status;
+    return status == DDP_OK
+               ? files_check_length(f->len, total, "according to the header the data end here", err)
+               : status;
 }
 
-/* Load a file. Every error begins with the path; offsets count uncompressed bytes. */
+/* Load a file. Every error begins with the path. Offsets count uncompressed bytes. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err)
 {
     struct whole_file f;
@@ -135,12 +137,11 @@ void idx_free(struct idx *idx)
 
 /* --- cifar ------------------------------------------------------------------------------------------------ */
 
-/* The format has neither a magic number nor a header. So the length and every label (one byte below ten in each 3073)
- * are checked completely when the file is loaded. A file of another format fails at its first byte nine times out of
- * ten. */
+/* CIFAR-10's files have neither a magic number nor a header. So loading checks the length and all labels: every
+ * 3073rd byte must be below ten. */
 
-/* Draw the move and the mirroring. There are nine places in each direction. The remainder of 32 bits favours no place
- * by more than 2^-29. */
+/* Draw the move and the mirroring. There are nine possible moves in each direction; their probabilities differ by
+ * less than 2^-29. */
 struct augment augment_draw(ddp_philox *luck)
 {
     struct augment a;
@@ -150,7 +151,7 @@ struct augment augment_draw(ddp_philox *luck)
     return a;
 }
 
-/* Copy one row. The picture is cut first and then mirrored, so a mirrored column is counted from the other end. */
+/* Copy one row. The picture is first moved and then mirrored, so a mirrored row is read from its end. */
 static void row(const struct augment *a, const uint8_t *from, uint8_t *to, int side)
 {
     for (int x = 0; x < side; x++) {
@@ -181,8 +182,7 @@ void cifar_file_name(char *to, int number)
         snprintf(to, 32, "data_batch_%d.bin", number);
 }
 
-/* Check the records. Check the labels first, because '<' as a label identifies a page of HTML better than a
- * length. */
+/* Check the records. Check labels first, because a page of HTML begins with '<', which is no label. */
 static ddp_status check(const struct whole_file *f, struct ddp_err *err)
 {
     if (f->len == 0)
@@ -235,8 +235,8 @@ bool cifar_find(char *found, const char *dir)
     return false;
 }
 
-/* Load data_batch_1, data_batch_2 ... up to the first missing file. If a file with a higher number exists, the
- * download is incomplete. */
+/* Load data_batch_1, data_batch_2 ... up to the first missing file. If a file with a higher number exists, a file
+ * is missing from the download. */
 static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX], name[32];
@@ -279,7 +279,7 @@ void cifar_free(struct cifar *c)
     *c = (struct cifar){ 0 };
 }
 
-/* Return a record. A linear search over the few files takes less time than the first pixel. */
+/* Return a record. Search the files one by one, because there are only a few. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index)
 {
     const struct cifar_file *f = c->file;

@@ -1,10 +1,11 @@
-/* pictures.h -- the file format of MNIST and Fashion-MNIST (IDX): unsigned bytes with one to three dimensions.
+/* pictures.h -- pictures in files. First the IDX format of MNIST and Fashion-MNIST: unsigned bytes with one to
+ * three dimensions.
  *
  *     offset 0   0x00 0x00 0x08 D          D = number of dimensions
  *            4   D big-endian u32 sizes
  *                the values, one byte each, the last dimension fastest
  *
- * A file may be compressed with gzip; offsets in errors then count uncompressed bytes. */
+ * A file may be compressed with gzip. Offsets in errors count uncompressed bytes. */
 #ifndef WORKER_TRAIN_DATA_PICTURES_H
 #define WORKER_TRAIN_DATA_PICTURES_H
 
@@ -18,7 +19,7 @@
 enum { IDX_MAX_DIMS = 3, IDX_MAX_BYTES = 1 << 30 };
 
 struct idx {
-    uint8_t *file; /* owned until idx_free: header and values */
+    uint8_t *file; /* owned: the whole file */
     size_t len;
     uint32_t dim[IDX_MAX_DIMS]; /* unused dimensions are 1 */
     const uint8_t *values;      /* points into `file` */
@@ -27,8 +28,8 @@ struct idx {
 /* Return the bytes of the header of a file with `dims` dimensions. */
 size_t idx_header_bytes(int dims);
 
-/* Read a whole file, plain or gzip. DDP_ERR_CORRUPT names the offset, DDP_ERR_LIMIT the size that exceeds
- * IDX_MAX_BYTES. Every error begins with the path. After an error nothing needs to be freed. */
+/* Read a whole file, plain or gzip. Every error begins with the path. DDP_ERR_CORRUPT names the offset.
+ * DDP_ERR_LIMIT means that the file is larger than IDX_MAX_BYTES. After an error nothing needs to be freed. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
 
 void idx_free(struct idx *idx);
@@ -38,29 +39,30 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
 
 /* --- cifar ------------------------------------------------------------------------------------------------ */
 
-/* CIFAR-10's binary files: records of a label and a picture, nothing else.
+/* CIFAR-10's binary files have only records: each record is a label and a picture.
  *
  *     offset 3073 k       the label of record k, 0 to 9
  *            3073 k + 1   3 x 32 x 32 bytes: the red plane row by row, then green, then blue
  *
- * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (as published, five files of 10,000 records). Test
- * pictures are in test_batch.bin. Each file may be compressed with gzip. */
+ * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (as published, five files of 10,000 records).
+ * Test pictures are in test_batch.bin. Each file may be compressed with gzip. */
 
-/* The usual augmentation of CIFAR's training pictures: each picture is moved by up to four pixels, and half of the
- * pictures are mirrored (He et al. 2015, 4.2). Pure; the random numbers come from the sample's own generator. */
+/* CIFAR's usual augmentation of training pictures: each picture is moved by up to four pixels, and half of the
+ * pictures are mirrored (He et al. 2015, 4.2). Pure. The random numbers come from a generator for each sample. */
 
 enum { AUGMENT_PADDING = 4 };
 
 /* How a picture is moved and mirrored. */
 struct augment {
-    int down, right; /* -AUGMENT_PADDING .. AUGMENT_PADDING: place of the window over the padded picture */
+    int down, right; /* pixels, from -AUGMENT_PADDING to AUGMENT_PADDING */
     int mirrored;    /* 0 or 1 */
 };
 
-/* Draw as torchvision's RandomCrop(32, padding=4) and then RandomHorizontalFlip() do. */
+/* Draw like torchvision's RandomCrop(32, padding=4), followed by RandomHorizontalFlip(). */
 struct augment augment_draw(ddp_philox *luck);
 
-/* Move and mirror `channels` planes of side x side bytes. Pixels from outside the picture are 0. Not in place. */
+/* Move and mirror `channels` planes of side x side bytes. Pixels from outside the picture are 0. `to` and `from`
+ * must not overlap. */
 void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, int channels, int side);
 
 /* --- cifar ------------------------------------------------------------------------------------------------ */
@@ -72,34 +74,34 @@ enum {
     CIFAR_RECORD = 1 + CIFAR_PIXELS,
     CIFAR_CLASSES = 10,
     CIFAR_MAX_FILES = 99,
-    CIFAR_MAX_BYTES = 1 << 30 /* bytes of one file */
+    CIFAR_MAX_BYTES = 1 << 30 /* maximum bytes of one file */
 };
 
 struct cifar {
     struct cifar_file {
         uint8_t *bytes; /* owned */
-        size_t n;       /* number of records */
+        size_t n;       /* number of records in all files */
     } file[CIFAR_MAX_FILES];
     size_t files, n;
 };
 
-/* Load one more file. Errors begin with the path; DDP_ERR_CORRUPT names offset and value. cifar_free frees
- * everything, also after an error. */
+/* Load one more file. Errors begin with the path, and DDP_ERR_CORRUPT names offset and value. Even after an error,
+ * cifar_free frees everything. */
 ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err);
 
-/* Find the files in `dir`, or in the folder of the published archive in `dir`. `found` has room for PATH_MAX bytes.
- * Return false if there are no files. */
+/* Find the directory of the files: `dir`, or in `dir` the folder of the published archive. Write its path to
+ * `found`, which has room for PATH_MAX bytes. Return false if there are no files. */
 bool cifar_find(char *found, const char *dir);
 
-/* Load all training files of `dir`, or the test file. After an error nothing needs to be freed. */
+/* Load the test file or all training files of `dir`. After an error nothing needs to be freed. */
 ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err);
 void cifar_free(struct cifar *c);
 
 /* Return record `index` (< n): its label, then the picture. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index);
 
-/* Write the file's name: "data_batch_3.bin" for training file 3, "test_batch.bin" for number 0. `to` has room for 32
- * bytes. */
+/* Write the name of a file: "data_batch_3.bin" for training file 3, "test_batch.bin" for number 0. `to` has room
+ * for 32 bytes. */
 void cifar_file_name(char *to, int number);
 
 #endif

@@ -42,8 +42,8 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 
 /* --- one shard --------------------------------------------------------------------------------------------- */
 
-/* Check a header, of which `got` bytes exist. The magic number comes first, because its four bytes identify another
- * format even in a short file. */
+/* Check a header, of which `got` bytes could be read. Check the magic number first, because a file of another
+ * format may be shorter than a header. */
 static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
 {
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
@@ -63,19 +63,20 @@ static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *
     return DDP_OK;
 }
 
-/* Compare the number of tokens with the file's size, and with what a sample needs. */
+/* Compare the number of tokens with the file's size, and with the length of a sample. */
 static ddp_status check_count(const struct tokens *t, int32_t count, uint64_t file_bytes, struct ddp_err *err)
 {
     const uint64_t total = TOKENS_HEADER + 2 * (uint64_t)(count > 0 ? count : 0);
     if (count < 1)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: %d tokens: must be at least 1", AT_COUNT, count);
-    ddp_status status = files_check_length(file_bytes, total, "by the header the data must end here", err);
+    ddp_status status =
+        files_check_length(file_bytes, total, "according to the header the data end here", err);
     if (status != DDP_OK)
         return status;
     if ((uint64_t)count < t->length + 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "offset %d: %d tokens are too few for a sample, which needs %zu and one more",
-                        AT_COUNT, count, t->length);
+                        "offset %d: %d tokens are too few for a sample, which needs %zu + 1 tokens", AT_COUNT,
+                        count, t->length);
     return DDP_OK;
 }
 
@@ -110,8 +111,7 @@ static bool reserve(struct tokens *t)
     return true;
 }
 
-/* Open one more shard. Its descriptor stays open, so that reading a sample takes one system call. Thousands of shards
- * may need a higher `ulimit -n`. */
+/* Open one more shard. Keep its descriptor open, so that reading a sample takes only one system call. */
 ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
     uint64_t count = 0;
@@ -148,8 +148,8 @@ void tokens_free(struct tokens *t)
 
 /* --- all of them ------------------------------------------------------------------------------------------- */
 
-/* Return true if the file's name belongs to the part. Only the last component matters, because a directory may have
- * any name. */
+/* Return true if the file belongs to the part. Use only the last component of the path, because a directory may
+ * have any name. */
 static bool belongs(const char *path, bool training)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -163,7 +163,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Add all files in byte order, so that the order is the same on every rank, whatever its locale. */
+/* Add all files, sorted by bytes. This order does not depend on the locale, so all ranks have the same order. */
 static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -175,7 +175,7 @@ static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct
     return status;
 }
 
-/* Load all files. If a directory's name has characters with a meaning in patterns, the user must give a pattern. */
+/* Load all files. `where` is a directory, or a pattern for glob(7). */
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err)
 {
     char pattern[PATH_MAX];
@@ -202,7 +202,7 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
 
 /* --- samples ----------------------------------------------------------------------------------------------- */
 
-/* Return the last shard that begins at or before the sample. */
+/* Return the shard with sample `index`. */
 static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t index)
 {
     size_t low = 0, high = t->shards;
@@ -216,7 +216,8 @@ static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t inde
     return &t->shard[low];
 }
 
-/* Store some tokens of a sample: token i is the input at place i and the target of place i - 1. */
+/* Store n tokens, beginning with token i of a sample. Token i is the input at place i and the target of place i -
+ * 1. */
 static ddp_status take(const struct tokens *t, const uint8_t *bytes, size_t n, size_t i, uint64_t offset,
                        int32_t *token, int32_t *target, struct ddp_err *err)
 {
@@ -233,7 +234,7 @@ static ddp_status take(const struct tokens *t, const uint8_t *bytes, size_t n, s
     return DDP_OK;
 }
 
-/* Read a sample in pieces that fit on the stack of any thread. */
+/* Read a sample in pieces, because a thread may have a small stack. */
 static ddp_status read_sample(const struct tokens *t, const struct tokens_shard *s, uint64_t sample,
                               int32_t *token, int32_t *target, struct ddp_err *err)
 {
@@ -245,9 +246,10 @@ static ddp_status read_sample(const struct tokens *t, const struct tokens_shard 
         size_t got;
         status = files_read(s->fd, bytes, 2 * n, offset, &got, err);
         if (status == DDP_OK && got < 2 * n)
-            status = ddp_fail(err, DDP_ERR_CORRUPT,
-                              "offset %" PRIu64 ": the file ends here; another process has shortened it",
-                              offset + got);
+            status =
+                ddp_fail(err, DDP_ERR_CORRUPT,
+                         "offset %" PRIu64 ": the file ends here; another process has shortened the file",
+                         offset + got);
         if (status == DDP_OK)
             status = take(t, bytes, n, i, offset, token, target, err);
     }

@@ -1,4 +1,4 @@
-/* tokens.h -- llm.c's files of tokens, one or several (shards).
+/* tokens.h -- reads llm.c's files of tokens. A set has one or several files (shards):
  *
  *     offset 0     int32 20240520     magic number, little-endian like all numbers here
  *            4     int32 1            version
@@ -6,12 +6,12 @@
  *            12    253 int32          not used
  *            1024  n uint16           up to the end of the file
  *
- * A sample is `length` tokens and the successor of each. So it needs length + 1 tokens of a shard, and shares the
- * last of these tokens with the next sample. A sample never spans two shards. Tokens at the end of a shard that fill
- * no sample are not used.
+ * A sample has `length` tokens, and the next token of each token as its target. So it needs length + 1 tokens of a
+ * shard; the last of them is the first token of the next sample. A sample never spans two shards. Tokens at the end
+ * of a shard that fill no sample are not used.
  *
- * Headers and sizes are checked when a file is opened. Tokens are checked each time they are read, because shards are
- * large and a run may need only a small part. */
+ * Headers and sizes are checked when a file is opened. Tokens are checked each time they are read, because a run
+ * may need only a small part of a large shard. */
 #ifndef TRAIN_DATA_TOKENS_H
 #define TRAIN_DATA_TOKENS_H
 
@@ -34,25 +34,24 @@ struct tokens {
     uint64_t n; /* number of samples */
 };
 
-/* Initialize without files. Every token must be below `vocabulary` (at most 65,536). */
+/* Initialize a set without files. Every token must be below `vocabulary`, which is at most 65,536. */
 void tokens_init(struct tokens *t, size_t length, size_t vocabulary);
 
-/* Open one more shard. Errors begin with the path; DDP_ERR_CORRUPT names offset and value. tokens_free frees
- * everything, also after an error. */
+/* Open one more shard. Errors begin with the path, and DDP_ERR_CORRUPT names offset and value. Even after an error,
+ * tokens_free frees everything. */
 ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err);
 
-/* Open all files for training or for the test, in the order of their names. `where` is a directory, whose files end
- * in .bin, or a pattern for glob(7). Files for training have "train" in their names, files for the test "val" or
- * "test". */
+/* Open all training files or all test files, in the order of their names. `where` is a directory with files ending
+ * in .bin, or a pattern for glob(7). Training files have "train" in their names, test files "val" or "test". */
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err);
 void tokens_free(struct tokens *t);
 
-/* Read `length` tokens of sample `index` (< n), and the successor of each. Several threads may read at the same time.
- * DDP_ERR_CORRUPT names file, offset and value. */
+/* Read sample `index` (< n): `length` tokens, and the next token of each token as its target. Several threads may
+ * read at the same time. DDP_ERR_CORRUPT names file, offset and value. */
 ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, int32_t *target,
                        struct ddp_err *err);
 
-/* Write a header of TOKENS_HEADER bytes, or one token. Programs that make files use these functions. */
+/* Write a header of TOKENS_HEADER bytes, or one token, for programs that create files. */
 void tokens_make_header(uint8_t *head, uint32_t count);
 void tokens_put(uint8_t *to, uint16_t token);
 

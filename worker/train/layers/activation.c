@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* tanh is computed from exp: 1 - 2 / (exp(2u) + 1). Near 0 the absolute error equals the absolute error of exp. GELU
- * adds 1 to the result, so no digit is lost. */
+/* gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near 0 the absolute error is that of exp, which is small
+ * enough because GELU adds 1 to the result. */
 
 static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
 
@@ -39,7 +39,7 @@ static size_t side_of_y(const struct shortcut *s)
     return (s->side + s->stride - 1) / s->stride;
 }
 
-/* Return where plane `plane` of all rows' x is added in y. */
+/* Return where plane `plane` of x is added in y. Planes are counted over all rows. */
 static size_t shortcut_target(const struct shortcut *s, size_t plane)
 {
     const size_t row = plane / s->in, channel = plane % s->in + (s->out - s->in) / 2;
@@ -77,7 +77,7 @@ void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_
     }
 }
 
-/* Apply ReLU in place. The gradient at 0 is 0, as in torch. */
+/* Apply ReLU in place. */
 static void relu(real *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
@@ -96,14 +96,14 @@ static void sigmoid(real *y, size_t rows, size_t n)
         y[i] = 1 / (1 + real_exp(-y[i]));
 }
 
-/* Compute the gradient. The derivative is y (1 - y), from the output alone. */
+/* Turn d into the gradient of the input. The derivative is y (1 - y). */
 static void sigmoid_back(real *d, const real *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
         d[i] = d[i] * (y[i] * (1 - y[i]));
 }
 
-/* Compute row by row, because each row is a separate distribution. */
+/* Replace each row by its log-softmax. */
 static void log_softmax(real *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n) {
@@ -113,7 +113,7 @@ static void log_softmax(real *y, size_t rows, size_t n)
     }
 }
 
-/* Compute the gradient d - softmax * sum(d), where softmax is the exp of the output. */
+/* Turn each row of d into the gradient of the input: d - softmax * sum(d), where softmax is exp(y). */
 static void log_softmax_back(real *d, const real *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n, d += n) {

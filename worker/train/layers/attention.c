@@ -1,21 +1,21 @@
 /* attention.c -- see layers.h.
  *
- * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)) over the earlier tokens only, Y = P
- * V. Queries are processed BLOCK at a time, with the keys up to the last query of the block. So half of the square is
- * never computed, and the scratch has BLOCK x length numbers instead of length^2. Backward computes P again from Q, K
- * and the kept log-sums. The repetition costs one more product, but saves length^2 numbers per head:
+ * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)), Y = P V. A query uses only the
+ * keys of its own and earlier tokens. Queries are processed in blocks of BLOCK, with the keys up to the last query
+ * of the block. So about half of S is never computed, and P needs memory for only BLOCK x length numbers. Backward
+ * computes P again from Q, K and log_sum. This costs one more product, but saves length^2 numbers per head:
  *
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *
- * Keys and values get gradients from several blocks. The last block includes all keys. It is processed first and
- * overwrites these gradients, and the other blocks add to them. */
+ * Several blocks contribute to the gradients of keys and values. The last block uses all keys, so it is processed
+ * first and overwrites these gradients. The other blocks add to them. */
 #include "train/layers/layers.h"
 
 #include "train/layers/lanes.h"
 
 #include <stdbool.h>
 
-/* Return the largest element, which callers subtract before exp, so that nothing overflows. */
+/* Return the largest element. Callers subtract it before exp, so that nothing overflows. */
 
 REAL_BODY real largest(const real *x, size_t n)
 {
@@ -64,14 +64,14 @@ enum { BLOCK = 64 };
 /* One head of one sequence, and a block of its queries. */
 struct head {
     const real *q, *k, *v;
-    size_t stride; /* from one token to the next, in qkv */
+    size_t stride; /* numbers between two tokens in qkv */
     size_t width;  /* width of a head */
     real scale;
 };
 
 struct block {
-    size_t first, n; /* the queries of the block */
-    size_t keys;     /* keys that the last query may see; also the stride of P */
+    size_t first, n; /* the queries of the block are first .. first + n - 1 */
+    size_t keys;     /* number of keys that the last query uses; also the stride of P */
 };
 
 size_t attention_scratch(size_t length)
@@ -101,14 +101,14 @@ static size_t blocks(size_t length)
     return (length + BLOCK - 1) / BLOCK;
 }
 
-/* Compute S of a block: n x keys. */
+/* Compute S of a block, which has n x keys numbers. */
 static void scores(real *s, const struct head *h, const struct block *b)
 {
     real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)b->n, (int)b->keys, (int)h->width, 1,
               h->q + b->first * h->stride, (int)h->stride, h->k, (int)h->stride, 0, s, (int)b->keys);
 }
 
-/* Hide the keys after query i of the block. */
+/* Set P of query i of the block to 0 for all later keys. */
 static void hide(real *row, const struct block *b, size_t i)
 {
     const size_t seen = b->first + i + 1;
@@ -141,7 +141,7 @@ void attention_forward(real *y, real *log_sum, const real *qkv, real *scratch, c
     }
 }
 
-/* Compute P of a block again, and dS into `ds`. */
+/* Compute P of a block again, and the gradient of S into `ds`. */
 static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride, const real *log_sum,
                             const struct head *h, const struct block *b)
 {
@@ -157,7 +157,8 @@ static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride,
     }
 }
 
-/* Compute left^T right, where `left` is n x keys. Write the product to `to` if `overwrite`, else add it to `to`. */
+/* Compute left^T right, where `left` has n x keys numbers. Write the product to `to`, or add it if `overwrite` is
+ * false. */
 static void to_keys(real *to, const real *left, const real *right, size_t right_stride, const struct head *h,
                     const struct block *b, bool overwrite)
 {
@@ -165,7 +166,8 @@ static void to_keys(real *to, const real *left, const real *right, size_t right_
               (int)b->keys, right, (int)right_stride, !overwrite, to, (int)h->stride);
 }
 
-/* Compute dqkv of one head. dqkv has the layout of qkv. */
+/* Compute the gradients of queries, keys and values of one head. `dq` points into dqkv, which has the layout of
+ * qkv. */
 static void head_backward(real *dq, const real *dy, size_t dy_stride, const real *log_sum,
                           const struct head *h, real *scratch, size_t length)
 {
@@ -206,14 +208,14 @@ real log_sum_exp(const real *z, size_t n)
     return top + real_log(sum);
 }
 
-/* The derivative of the loss by a logit is softmax, minus 1 at the target. */
+/* Compute the gradient by the logits: weight times (softmax, minus 1 at the target). */
 static void gradient(real *d, const real *z, real lse, size_t target, real weight, size_t n)
 {
     for (size_t k = 0; k < n; k++)
         d[k] = weight * (real_exp(z[k] - lse) - (k == target ? 1 : 0));
 }
 
-/* Losses are summed in double, because an epoch adds many of them. */
+/* Losses are added in double, because an epoch adds many losses. */
 double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
                      size_t length, size_t n)
 {

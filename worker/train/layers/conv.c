@@ -1,16 +1,16 @@
 /* conv.c -- see layers.h.
  *
- * A convolution is summed directly, without a matrix of the kernel's inputs, which would be nine times as large as
- * the pictures. x is copied, channel by channel, into a frame of zeros in which horizontal neighbours are adjacent.
- * Then a tap of the kernel, over all places, reads consecutive numbers. A vector of places is summed over channels
- * and taps in a register (conv_tile.h). The sums at the ends of lines are not used. With a stride of s there are s x
- * s frames, each with every s-th line and column, so that neighbours are adjacent again.
+ * Convolutions are summed directly. A matrix of the inputs of each place would be nine times as large as the
+ * pictures (for 3 x 3 kernels). x is copied, channel by channel, into a frame of zeros. A tap (one weight of the
+ * kernel) then reads consecutive numbers for consecutive places. A vector of places is summed over channels and
+ * taps in a register (conv_tile.h). The sums at the ends of lines are not used. With a stride of s, x is divided
+ * into s x s planes, each with every s-th line and column, so that the inputs of neighbouring places are adjacent.
  *
- * The gradient of x is such a sum over dy. With a stride, pixels that are seen by different taps are summed
- * separately: s x s sums, each with its own taps.
+ * The gradient of x is also a sum over taps and channels, of dy. With a stride of s there are s x s phases: each
+ * phase has the pixels that the same taps use.
  *
- * For the gradient of the weight, the channels of a pixel are adjacent. Then the numbers that a line of the kernel
- * sees are consecutive, and the registers hold these numbers. */
+ * For the gradient of the weight, x is copied so that the channels of a pixel are adjacent. Then the inputs of one
+ * line of the kernel are consecutive. */
 #include "train/layers/layers.h"
 
 #include "train/layers/conv_tile.h"
@@ -24,7 +24,7 @@ size_t conv_side(const struct conv *c)
     return (c->side + 2 * c->padding - c->kernel) / c->stride + 1;
 }
 
-/* Return the elements of a kernel for one channel (taps), the places of y, or the pixels of x. */
+/* Return the number of taps of a kernel, of places in y, or of pixels in x, each for one channel. */
 static size_t taps(const struct conv *c)
 {
     return c->kernel * c->kernel;
@@ -57,15 +57,15 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
-/* Layout of channels of side x side numbers in zeros. `before` lines and columns of zeros come first. After the
- * picture there are at least as many zeros as a tap can reach. The whole is divided into stride x stride planes of
- * `lines` x `pitch`. */
+/* Layout of a frame: pictures of side x side numbers, surrounded by zeros. `before` lines and columns of zeros
+ * precede the picture, and at least as many zeros follow as a tap can reach. A channel is divided into stride x
+ * stride planes of `lines` x `pitch` numbers. */
 struct frame {
     size_t side, before, stride;
     size_t pitch, lines, plane, channel;
 };
 
-/* Compute the layout. If there are enough zeros after a line, they are also the zeros before the next line. */
+/* Compute the layout. With stride 1, the zeros before a line can also be the zeros after the previous line. */
 static struct frame frame_of(size_t side, size_t before, size_t behind, size_t stride)
 {
     const size_t all = before + side + behind;
@@ -82,7 +82,7 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* Return the plane of line or column i of the framed picture, and the place in that plane. */
+/* plane_of returns the plane of line or column i of the picture, and position returns its place in that plane. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (f->before + i) % f->stride;
@@ -106,7 +106,7 @@ static void frame_line(const struct frame *f, real *to, const real *x)
     }
 }
 
-/* Copy the channels into the frame, whose zeros were written before. */
+/* Copy the channels into the frame. The caller has set the frame to zero. */
 static void frame_fill(const struct frame *f, real *to, const real *x, size_t channels)
 {
     for (; channels > 0; channels--, to += f->channel) {
@@ -117,18 +117,19 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
 
 /* --- sums over framed pictures ------------------------------------------------------------------------ */
 
-/* `lines` x `columns` results for each of `outs` channels, at lines first, first + stride ... of a picture of
- * `side`. */
+/* What sums_make computes: `lines` x `columns` results for each of `outs` channels. The output has pictures of side
+ * x side. Results are written at lines first_line, first_line + step ... and columns first_column, first_column +
+ * step ... */
 struct sums {
     struct conv_sum sum;
     size_t at[MOST_TAPS];
-    size_t outs, lines, columns, pitch;    /* pitch: the frame's */
-    size_t first_line, first_column, step; /* place of the results in the output */
+    size_t outs, lines, columns, pitch;    /* pitch of the frame */
+    size_t first_line, first_column, step; /* places of the results in the output */
     size_t side;
     const real *weight;
 };
 
-/* Return the results of one channel, rounded up to whole registers. */
+/* Return the numbers for the results of one channel, rounded up to whole registers. */
 static size_t sums_row(const struct sums *s)
 {
     return round_up((s->lines - 1) * s->pitch + s->columns, CONV_LANES);
@@ -151,7 +152,7 @@ static void put_line(real *to, const real *from, size_t n, size_t step, int add)
             to[i * step] = from[i] + (add ? to[i * step] : 0);
 }
 
-/* Compute the sums of one picture. `row` has room for CONV_OUTS rows. */
+/* Compute the sums of one picture. `row` is scratch for CONV_OUTS rows. */
 static void sums_make(const struct sums *s, real *y, const real *framed, real *row, int add)
 {
     const size_t n = sums_row(s), tile = CONV_OUTS * s->sum.channels * s->sum.taps;
@@ -165,14 +166,15 @@ static void sums_make(const struct sums *s, real *y, const real *framed, real *r
     }
 }
 
-/* Place of a weight: distances for the result's channel, the input's channel and the tap. */
+/* Distances between weights: from one output channel to the next, from one input channel to the next, and to each
+ * tap. */
 struct weights {
     const real *weight;
     size_t of_out, of_channel;
     size_t tap[MOST_TAPS];
 };
 
-/* Copy the weights in the order of conv_tile_sum(). */
+/* Copy the weights into the order that conv_tile_sum() needs. */
 static void pack(const struct sums *s, real *to, const struct weights *w)
 {
     const size_t n = s->sum.channels * s->sum.taps * CONV_OUTS;
@@ -242,8 +244,8 @@ void conv_forward(const struct conv *c, real *y, const real *x, const real *weig
 
 /* --- the gradient of x -------------------------------------------------------------------------------- */
 
-/* The lines (or columns) of x that taps phase, phase + stride ... see: line first + i * stride. Tap phase + u *
- * stride of these sees line start + i - u of dy. */
+/* A phase: the lines (or columns) of x that taps phase, phase + stride ... use. These are lines first + i * stride
+ * for i < count. Tap phase + u * stride uses line first + i * stride for line start + i - u of dy. */
 struct phase {
     size_t first, count, start, taps;
 };
@@ -328,7 +330,7 @@ void conv_backward_input(const struct conv *c, real *dx, const real *dy, const r
 
 /* --- the gradient of the weight ----------------------------------------------------------------------- */
 
-/* Return the side of x with its zeros. The channels of a pixel are adjacent. */
+/* Return the side of a picture with its padding. */
 static size_t framed_side(const struct conv *c)
 {
     return c->side + 2 * c->padding;
@@ -339,7 +341,8 @@ static size_t mixed_values(const struct conv *c)
     return framed_side(c) * framed_side(c) * c->in + SLACK;
 }
 
-/* Interleave the channels line by line, so that neighbouring outputs are still in the cache. */
+/* Copy x so that the channels of a pixel are adjacent. Copy line by line, so that the written memory stays in the
+ * cache. */
 static void mix_channels(const struct conv *c, real *to, const real *x)
 {
     const size_t n = framed_side(c);
@@ -352,7 +355,7 @@ static void mix_channels(const struct conv *c, real *to, const real *x)
     }
 }
 
-/* Return the inputs of one line of the kernel, rounded up to whole registers. */
+/* Return the number of inputs of one line of the kernel, rounded up to whole registers. */
 static size_t line_width(const struct conv *c)
 {
     return round_up(c->kernel * c->in, CONV_LANES);
@@ -363,7 +366,8 @@ static size_t weight_columns(const struct conv *c)
     return mixed_values(c) + c->out * c->kernel * line_width(c);
 }
 
-/* Copy `sum`, which is out x kernel's lines x (kernel's columns x in), into the layout of the weight. */
+/* Copy `sum` into the layout of the weight. `sum` is ordered by output channel, kernel line, kernel column and
+ * input channel. */
 static void unmix(const struct conv *c, real *dweight, const real *sum)
 {
     for (size_t o = 0; o < c->out; o++) {

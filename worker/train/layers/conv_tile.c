@@ -1,9 +1,7 @@
 /* conv_tile.c -- see conv_tile.h.
  *
- * OUTS channels are summed together, and each channel at the places that fill three registers. So each loaded number
- * is used in several sums, and there are as many sums as the processor has registers. The speed is then limited by
- * the multipliers and not by loads. The Makefile allows the compiler to fuse multiplication and addition in this
- * file, as BLAS does. */
+ * OUTS channels are summed together, each at as many places as three registers have numbers. So each loaded number
+ * is used in several sums, and loads do not limit the speed. The Makefile allows fused multiply-add in this file. */
 #include "train/layers/conv_tile.h"
 
 #ifdef __x86_64__
@@ -49,7 +47,7 @@ void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, c
 #define FOR(name) name##_plain
 #define TARGET
 #define BYTES 16
-#define OUTS  8 /* arm64 has 32 registers */
+#define OUTS  8 /* arm64 has 32 vector registers */
 #include "train/layers/conv_tile_body.h"
 
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,

@@ -1,21 +1,21 @@
 /* conv_tile.h -- the inner loops of convolutions (conv.c): sums that stay in registers until they are complete.
  *
- * The loops are compiled for several kinds of processors, and the functions choose the kind at run time. The order of
- * each sum does not depend on the width of registers. All processors except old x86 ones round a product and its sum
- * once, so these processors give the same bits. */
+ * The loops are compiled for several kinds of processors, and the functions choose the kind at run time. The order
+ * of additions is the same for all kinds. All processors with fused multiply-add give the same bits; only old x86
+ * processors lack this instruction. */
 #ifndef TRAIN_LAYERS_CONV_TILE_H
 #define TRAIN_LAYERS_CONV_TILE_H
 
 #include "train/layers/real.h"
 
-/* CONV_OUTS channels of a result are summed together. The numbers of a line are rounded up to CONV_LANES. */
+/* CONV_OUTS channels are summed together. A line of results is rounded up to a multiple of CONV_LANES numbers. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };
 
-/* CONV_OUTS results at each of n consecutive places:
+/* Sums for CONV_OUTS channels at n consecutive places:
  *
  *     y[o * pitch + p] = sum over channel c and tap t of  weight[(c * taps + t) * CONV_OUTS + o] * x[c * plane + at[t] + p]
  *
- * n is a multiple of CONV_LANES, and x must be readable that far. */
+ * n is a multiple of CONV_LANES, and all these elements of x must be readable. */
 struct conv_sum {
     size_t channels, plane, taps;
     const size_t *at;
@@ -23,8 +23,8 @@ struct conv_sum {
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
                    const real *weight);
 
-/* Sums over the places of a square of `side` lines. dy has `outs` channels of side * side values. Each place in x is
- * followed by `width` numbers (a multiple of CONV_LANES):
+/* Sums over all places of a square of side x side places. dy has `outs` channels. i runs over `width` numbers, a
+ * multiple of CONV_LANES:
  *
  *     dw[o * pitch + i] += sum over line l and column k of  dy[o][l][k] * x[l * line + k * step + i] */
 struct conv_product {

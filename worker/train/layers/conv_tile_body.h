@@ -1,11 +1,11 @@
 /* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor; conv_tile.c includes this file once for
  * each kind.
  *
- * FOR(name): the name of a function for this kind. TARGET: the attribute that allows its instructions. BYTES: size of
- * a register. OUTS: channels at a time, so that OUTS * 3 sums and their operands fit into the registers. */
+ * Before each inclusion, conv_tile.c defines FOR(name): the name of a function for this kind; TARGET: the attribute
+ * that allows this kind's instructions; BYTES: the size of a register; OUTS: the number of channels at a time, so
+ * that OUTS * 3 sums and their operands fit into the registers. */
 typedef real FOR(vector) __attribute__((vector_size(BYTES)));
-typedef real FOR(loose)
-    __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* in memory, unaligned */
+typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* unaligned */
 
 #define VECTOR     FOR(vector)
 #define LOOSE      FOR(loose)
@@ -14,7 +14,7 @@ typedef real FOR(loose)
 #define AT(p, v)   (*(LOOSE *)((p) + (v)*WIDE))
 #define SEEN(p, v) (*(const LOOSE *)((p) + (v)*WIDE))
 
-/* Compute `outs` x `vectors` sums. Both numbers are constants at each call. */
+/* Compute `outs` channels at `vectors` vectors of places. Both numbers are compile-time constants. */
 TILE FOR(sum_tile)(const struct conv_sum *s, real *y, size_t pitch, const real *x, const real *weight,
                    const size_t outs, const size_t vectors)
 {

@@ -1,7 +1,7 @@
 /* lanes.h -- exp and sums in a fixed order, for loops that the compiler vectorizes.
  *
- * A sum of many numbers uses REAL_LANES partial sums: element i is added to partial sum i mod REAL_LANES. At the end
- * the partial sums are added as a tree. The order does not depend on the processor, so all processors give the same
+ * A sum of many numbers uses REAL_LANES partial sums (lanes): element i is added to lane i mod REAL_LANES. At the
+ * end the lanes are added as a tree. The order does not depend on the processor, so all processors give the same
  * bits. */
 #ifndef TRAIN_LAYERS_LANES_H
 #define TRAIN_LAYERS_LANES_H
@@ -10,7 +10,7 @@
 
 enum { REAL_LANES = 16 };
 
-/* Add the partial sums as a tree. */
+/* Return the sum of the lanes, added as a tree. */
 REAL_BODY real lanes_sum(const real lane[REAL_LANES])
 {
     real sum[REAL_LANES];
@@ -22,7 +22,7 @@ REAL_BODY real lanes_sum(const real lane[REAL_LANES])
     return sum[0];
 }
 
-/* Execute STATEMENT for i from 0 to n-1; `lane` is the partial sum of element i. */
+/* Execute STATEMENT for i from 0 to n - 1. In STATEMENT, *lane is the partial sum of element i. */
 #define LANES_LOOP(n, lanes, STATEMENT)                    \
     do {                                                   \
         size_t i_ = 0;                                     \
@@ -43,12 +43,12 @@ REAL_BODY real lanes_sum(const real lane[REAL_LANES])
 #ifdef LAYERS_IN_DOUBLE
 #define lanes_exp exp
 #else
-/* Return exp(x) to two units in the last place, without a branch or a call. With x = n log 2 + r, a polynomial gives
- * exp(r) for |r| up to log(2) / 2 (Cephes' coefficients), and n is added to the exponent bits. Outside [-87, 88],
- * where 2^n has no normal exponent, x is limited to that range. */
+/* Return exp(x) to two units in the last place, without branches and calls. Let x = n log 2 + r. A polynomial
+ * (Cephes) gives exp(r), and 2^n is made from its exponent bits. x is limited to [-87, 88], where 2^n has a normal
+ * exponent. */
 REAL_BODY float lanes_exp(float x)
 {
-    const float rounder = 12582912.0f; /* 1.5 x 2^23: the sum has no fraction bits */
+    const float rounder = 12582912.0f; /* 1.5 x 2^23: a sum with this number has no fraction */
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     const float shifted = x * 1.44269504f + rounder, n = shifted - rounder;
@@ -63,7 +63,7 @@ REAL_BODY float lanes_exp(float x)
     int32_t bits;
     float power;
     memcpy(&bits, &shifted, sizeof(bits));
-    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* bits above the exponent are shifted out */
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* the shift drops the bits of `rounder` */
     memcpy(&power, &bits, sizeof(power));
     return p * power;
 }

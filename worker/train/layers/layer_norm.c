@@ -1,6 +1,6 @@
 /* layer_norm.c -- see layers.h.
  *
- * With h = (x - mean) scale and g = dy weight:  dx = scale (g - mean of g - h times mean of g h). */
+ * Backward, with h = (x - mean) scale and g = dy weight:  dx = scale (g - mean of g - h times mean of g h). */
 #include "train/layers/layers.h"
 
 #include "train/layers/lanes.h"
@@ -38,7 +38,7 @@ REAL_WIDE(layer_norm_forward,
            size_t rows, size_t n),
           (y, mean, scale, x, weight, bias, rows, n))
 
-/* Compute one row of dx. Compute the two means first. */
+/* Compute one row of dx: first the two means, then dx. */
 REAL_BODY void row_backward(real *restrict dx, const real *restrict dy, const real *restrict x, real mean,
                             real scale, const real *restrict weight, size_t n)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Rows are processed in the order of the batch, so a token that occurs twice is no race. */
+/* Rows are processed in order, without threads, so a token may occur several times. */
 
 void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,
                        size_t length, size_t n)
@@ -29,8 +29,7 @@ void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int3
     }
 }
 
-/* Copy the bias (or `before`) to y first, and let the product add to it (beta = 1). The copy saves a pass over the
- * output. */
+/* Copy the bias (or `before`) to y, and let the product add to y (beta = 1), which saves a pass over the output. */
 void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,
                     size_t out)
 {
@@ -51,8 +50,7 @@ void linear_forward_add(real *y, const real *before, const real *x, const real *
               (int)in, 1, y, (int)out);
 }
 
-/* Sum the columns row by row, in the order of the memory. Summing row by row also fixes the order of the
- * additions. */
+/* Sum the columns, row by row. The order of additions is then the order in memory. */
 static void column_sums(real *sum, const real *d, size_t rows, size_t n)
 {
     memset(sum, 0, n * sizeof(real));
@@ -62,7 +60,7 @@ static void column_sums(real *sum, const real *d, size_t rows, size_t n)
     }
 }
 
-/* beta = 0 overwrites the gradients, so the caller need not clear them before a step. */
+/* The gradients are overwritten (beta = 0), so the caller need not clear them. */
 void linear_backward_params(real *dweight, real *dbias, const real *dy, const real *x, size_t rows, size_t in,
                             size_t out)
 {

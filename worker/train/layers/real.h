@@ -1,8 +1,7 @@
-/* real.h -- the type in which layers compute.
+/* real.h -- `real`, the type in which layers compute.
  *
- * Layers are pure functions over arrays, without context, memory of their own or clock. `train` uses the layers in
- * float. A test compiles the same sources a second time with LAYERS_IN_DOUBLE and compares their gradients with
- * central differences. In float, rounding errors would hide a wrong gradient. */
+ * `train` uses the layers in float. A test compiles the same sources with LAYERS_IN_DOUBLE and compares their
+ * gradients with central differences. In float, rounding errors would hide a wrong gradient. */
 #ifndef TRAIN_LAYERS_REAL_H
 #define TRAIN_LAYERS_REAL_H
 
@@ -26,8 +25,8 @@ typedef float real;
 #define real_sqrt sqrtf
 #endif
 
-/* A loop over many elements, compiled twice: for any processor, and for processors with AVX2. Neither version fuses
- * multiplication and addition. Both versions add in the order of the source, so both give the same bits.
+/* REAL_WIDE defines a function that is compiled twice: for any processor, and for processors with AVX2. Both
+ * versions give the same bits, because they add in the same order and use no fused multiply-add.
  *
  *     static inline void scale_body(real *x, size_t n) { ... }
  *     REAL_WIDE(scale, (real *x, size_t n), (x, n))           defines scale() with these parameters */

@@ -1,5 +1,5 @@
-/* gpt2.c -- see gpt2.h. The results of each block are kept for backward, except attention's scores, because their
- * number grows with the square of the length. attention.c computes the scores again. */
+/* gpt2.c -- see gpt2.h. The results of each block are kept for backward, except attention's scores, whose number
+ * grows with the square of the length. attention.c computes the scores again. */
 #include "train/models/gpt2.h"
 
 #include "train/compute.h"
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps: name; values for each token, in multiples of the width; or numbers for each token (h
+/* The arrays that a block keeps: name; numbers per token as a multiple of the width; or other numbers per token (h
  * = heads). */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
@@ -34,11 +34,11 @@ struct gpt2 {
     struct model model;
     const struct gpt2_config *config;
     struct compute *on;
-    size_t max_length;              /* longest sequence that the embedding of places has room for */
-    void *memory;                   /* owned: the memory of all following pointers */
-    void *embedded, *norm, *logits; /* before and after the blocks */
+    size_t max_length;              /* number of rows in the embedding of places */
+    void *memory;                   /* owned: memory of all pointers below */
+    void *embedded, *norm, *logits; /* embedded: before the blocks; norm, logits: after the blocks */
     float *mean, *scale;            /* of the last layer norm */
-    void *d, *d1, *d4;              /* gradients: 1, 1 and 4 widths per token */
+    void *d, *d1, *d4;              /* gradients, with 1, 1 and 4 widths per token */
     float *scratch;                 /* for attention */
     struct kept *kept;              /* one for each block */
 };
@@ -55,7 +55,7 @@ static size_t end_tensor(const struct gpt2 *g, int which)
 
 /* --- forward ----------------------------------------------------------------------------------------- */
 
-/* The tensors of one block, of gradients or of values. */
+/* The tensors of one block: values or gradients. */
 struct block_of {
     const void *each[GPT2_BLOCK];
 };
@@ -96,7 +96,7 @@ static void block_forward(const struct gpt2 *g, size_t block, const void *x, con
                         (struct linear){ n, 4 * c, c });
 }
 
-/* Return the input of block `block`. */
+/* Return the input of a block. */
 static const void *input_of(const struct gpt2 *g, size_t block)
 {
     return block > 0 ? g->kept[block - 1].out : g->embedded;
@@ -127,9 +127,9 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
     return DDP_OK;
 }
 
-/* --- backward: g->d is the gradient of what flows from block to block ---------------------------------- */
+/* --- backward: g->d is the gradient of the block's output, then of its input ------------------------------ */
 
-/* Compute the gradient of the second half of a block: mid += proj(gelu(fc(norm2(mid)))). */
+/* Compute the gradients of the second half of a block: mid += proj(gelu(fc(norm2(mid)))). */
 static void network_backward(const struct gpt2 *g, const struct kept *k, const struct block_of *v,
                              float *const grad[], size_t n)
 {
@@ -161,7 +161,7 @@ static void attention_half_backward(const struct gpt2 *g, const struct kept *k, 
                              k->scale1, v->each[GPT2_LN1_WEIGHT], n, c);
 }
 
-/* Report that parameters `first` to `last` are ready, beginning with parameter `last`. */
+/* Report that parameters `last` down to `first` are ready. */
 static ddp_status tell(const struct model_ready *ready, size_t first, size_t last, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -184,8 +184,8 @@ static ddp_status block_backward(const struct gpt2 *g, size_t block, const struc
     return tell(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS), err);
 }
 
-/* Compute the head's gradient. The tokens' embedding gets its gradient in two parts: here as the head, and at the end
- * as the embedding. */
+/* Compute the gradients of the head. The head and the embedding share their weight. Its gradient is set here, and
+ * the embedding adds to it at the end. */
 static void head_backward(const struct gpt2 *g, float *const grad[], size_t n)
 {
     const size_t c = g->config->width, norm = end_tensor(g, 0);
@@ -228,7 +228,7 @@ static const struct model_ops ops = { forward, backward, gpt2_free };
 
 #define MEMORY_MAX ((size_t)1 << 40)
 
-/* Return the memory at *at and increase *at by `bytes`. Before the memory is allocated, return NULL and only count
+/* Return the memory at offset *at and increase *at by `bytes`. While g->memory is NULL, return NULL and only count
  * the bytes. */
 static void *take(const struct gpt2 *g, size_t *at, size_t bytes)
 {
@@ -237,7 +237,7 @@ static void *take(const struct gpt2 *g, size_t *at, size_t bytes)
     return taken;
 }
 
-/* Place all arrays for `n` tokens in sequences of `length`, and return the bytes. */
+/* Place all arrays for `n` tokens in sequences of `length` tokens. Return the number of bytes. */
 static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
 {
     const size_t h = g->config->heads, c = g->config->width, values = n * g->on->value_bytes,
@@ -261,7 +261,7 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
     return at;
 }
 
-/* Allocate the memory. No machine has more than MEMORY_MAX. Above this limit the sum of the bytes might overflow. */
+/* Allocate the memory. Reject more than MEMORY_MAX, above which the sum of the bytes might overflow. */
 static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
 {
     g->kept = calloc(g->config->blocks, sizeof(*g->kept));
@@ -272,8 +272,8 @@ static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
     return g->memory != NULL;
 }
 
-/* Return the operations for one sequence, as llm.c counts them: 6 for each parameter and token, and attention's
- * scores, of which half are computed. */
+/* Return the number of operations for one sequence, as llm.c counts them: 6 for each parameter and token, plus
+ * those for attention's scores. */
 static double flops(const struct gpt2 *g, size_t length)
 {
     const double tokens = (double)length;
@@ -306,7 +306,7 @@ static void set_first(struct model_tensor *t, enum first first, float small, ddp
         t->value[i] = 1;
 }
 
-/* Draw the values in the order of the tensors, with one generator for all tensors. */
+/* Draw the initial values in the order of the tensors, with one generator for all tensors. */
 static void gpt2_draw(struct gpt2 *g, uint64_t seed)
 {
     static const enum first firsts[GPT2_BLOCK] = {

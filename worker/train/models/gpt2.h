@@ -1,20 +1,19 @@
-/* gpt2.h -- GPT-2: embeddings, blocks of attention and a two-layer network, and a head that uses the tokens'
- * embedding.
+/* gpt2.h -- GPT-2: embeddings, blocks of attention and a two-layer network, and a head that shares its weight with
+ * the tokens' embedding.
  *
  *     x = tokens + places
  *     each block:  x += proj(attention(qkv(norm(x))));  x += proj(gelu(fc(norm(x))))
  *     logits = norm(x) tokens^T
  *
- * There is no dropout. Names and shapes of the parameters are the same as in nanoGPT and llm.c, with weights as
- * [out][in].
- */
+ * There is no dropout. Parameters have the same names and shapes as in nanoGPT and llm.c, with weights as
+ * [out][in]. */
 #ifndef TRAIN_GPT2_H
 #define TRAIN_GPT2_H
 
 #include "train/models/models.h"
 
-/* Name after "gpt2:", blocks, heads, width, longest sequence, vocabulary. `tiny` is for tests. 10M and tiny use bytes
- * as tokens. */
+/* Name after "gpt2:", blocks, heads, width, longest sequence, vocabulary. `tiny` is for tests. 10M and tiny use
+ * bytes as tokens. */
 #define GPT2_SIZES(X)                  \
     X(tiny, 2, 2, 64, 64, 256)         \
     X(10M, 6, 6, 384, 256, 256)        \
@@ -27,8 +26,8 @@ struct gpt2_config {
     size_t blocks, heads, width;
 };
 
-/* Tensors of each block, in order: name, shape (in widths, 0 = none), initial values. The whole model has wte.weight
- * and wpe.weight, the tensors of block 0, 1 ..., ln_f.weight and ln_f.bias. */
+/* Tensors of each block, in order: name, shape (in widths; 0 = no such dimension), initial values. A model has
+ * wte.weight and wpe.weight, then the tensors of all blocks, then ln_f.weight and ln_f.bias. */
 #define GPT2_BLOCK_TENSORS(X)                         \
     X(LN1_WEIGHT, "ln_1.weight", 1, 0, ONES)          \
     X(LN1_BIAS, "ln_1.bias", 1, 0, ZEROS)             \
@@ -54,14 +53,14 @@ enum {
     GPT2_PLACES,
     GPT2_BLOCKS,
     GPT2_ENDS = 2
-}; /* number of tensors before the blocks, and after them */
+}; /* number of tensors before the blocks; number after the blocks */
 
-/* Create the model with the initial values of GPT-2 and llm.c: a normal distribution with deviation 0.02, or 0.02 /
- * sqrt(2 * number of blocks) for weights whose product is added to the residual stream. */
+/* Create the model with the initial values of GPT-2 and llm.c. Values have a normal distribution with deviation
+ * 0.02. For the last weight of each half of a block, the deviation is 0.02 / sqrt(2 * number of blocks). */
 ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                        struct ddp_err *err);
 
-/* Return a tensor's index among the parameters. */
+/* Return the index of a tensor among the parameters. */
 size_t gpt2_tensor(size_t block, enum gpt2_block_tensor which);
 
 #endif

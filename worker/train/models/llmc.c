@@ -33,7 +33,7 @@ struct size {
     size_t value;
 };
 
-/* List the sizes in the header that must equal the model's sizes. The first size is at offset 8. */
+/* List the sizes in the header that must equal the model's sizes, in the order of the header. */
 static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
 {
     const struct gpt2_config *c = config_of(kind);
@@ -71,7 +71,7 @@ static ddp_status check_version(const uint8_t *head, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return the number of parameters in the file if the vocabulary is padded to `padded`. */
+/* Return the number of parameters in the file if its vocabulary is padded to `padded`. */
 static uint64_t count_of(const struct model_kind *kind, size_t padded)
 {
     static const struct {
@@ -103,12 +103,12 @@ ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8
                         "offset %d: vocabulary of %zu tokens with padding: must be between %zu and %zu",
                         AT_PADDED, f->padded, kind->vocabulary, kind->vocabulary + MOST_PADDING);
     f->bytes = LLMC_HEADER + count_of(kind, f->padded) * f->element;
-    return files_check_length(file_bytes, f->bytes, "by the header the parameters must end here", err);
+    return files_check_length(file_bytes, f->bytes, "according to the header the parameters end here", err);
 }
 
 /* --- tensors ----------------------------------------------------------------------------------------- */
 
-/* Call `visit` for the index of each parameter, in the order of the file. */
+/* Call `visit` with the index of each parameter, in the order of the file. */
 static void in_order(const struct model_kind *kind, void (*visit)(void *user, size_t i), void *user)
 {
     const size_t blocks = config_of(kind)->blocks, ends = gpt2_tensor(blocks, 0);
@@ -122,7 +122,7 @@ static void in_order(const struct model_kind *kind, void (*visit)(void *user, si
         visit(user, ends + i);
 }
 
-/* Read a number. bfloat16 is the upper half of a float32. */
+/* Read a number of `element` bytes. bfloat16 is the upper half of a float32. */
 static float get_number(const uint8_t *from, size_t element)
 {
     const uint32_t bits =
@@ -136,7 +136,7 @@ struct reading {
     const struct llmc *f;
     const struct model_tensors *params;
     const uint8_t *at;
-    size_t padding; /* bytes of padding after the tokens' embedding */
+    size_t padding; /* bytes of padding after wte */
 };
 
 static void read_tensor(void *user, size_t i)
@@ -213,9 +213,9 @@ void llmc_write(const struct model_kind *kind, const struct model_tensors *param
 
 /* --- llmc file -------------------------------------------------------------------------------------------- */
 
-/* A file is read into memory as a whole, after its header and its size have been found to fit the model. */
+/* After the header and the size of a file have been checked, the whole file is read into memory. */
 
-/* Read exactly `len` bytes, or fail. */
+/* Read exactly `len` bytes at `offset`, or fail. */
 static ddp_status read_all(int fd, uint8_t *to, uint64_t len, uint64_t offset, struct ddp_err *err)
 {
     size_t got;

@@ -5,7 +5,8 @@
  *     tensors      wte (padded vocabulary x width), wpe, then each tensor of the blocks for all of them: ln_1.weight of block 0,
  *                  of block 1 ..., in the order of GPT2_BLOCK_TENSORS, then ln_f.weight and ln_f.bias
  *
- * Little-endian. Rows of padding belong to no token: llmc_write writes zeros there, and llmc_read skips them. */
+ * Little-endian. The padding of the vocabulary has no tokens: llmc_write writes zeros there, and llmc_read skips
+ * these rows. */
 #ifndef WORKER_TRAIN_LLMC_H
 #define WORKER_TRAIN_LLMC_H
 
@@ -13,38 +14,39 @@
 
 enum { LLMC_MAGIC = 20240326, LLMC_FLOAT = 3, LLMC_BFLOAT = 5, LLMC_HEADER = 1024, LLMC_PADDING = 128 };
 
-/* A checked header. */
+/* What a checked header contains. */
 struct llmc {
-    size_t padded;  /* size of the vocabulary with padding */
+    size_t padded;  /* size of the vocabulary, padding included */
     size_t element; /* bytes of a number: 4 or 2 */
     uint64_t bytes; /* bytes of the file */
 };
 
-/* Return true if llm.c has files for this model. */
+/* Return true if llm.c has files for models of this kind. */
 bool llmc_knows(const struct model_kind *kind);
 
 /* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes`. Return DDP_ERR_CORRUPT, or DDP_ERR_MISMATCH
- * for a model of another size. Both errors name offset and value. */
+ * if the file has a model of another size. The error names offset and value. */
 ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head, uint64_t file_bytes,
                       struct ddp_err *err);
 
-/* Read everything after the header, f->bytes - LLMC_HEADER bytes, into the parameters. */
+/* Copy the parameters from `body`, which has everything after the header: f->bytes - LLMC_HEADER bytes. */
 void llmc_read(const struct llmc *f, const struct model_kind *kind, const uint8_t *body,
                const struct model_tensors *params);
 
 /* Return the bytes of a float32 file. */
 uint64_t llmc_bytes(const struct model_kind *kind);
-/* Write a whole file of llmc_bytes to `to`. `values` has the parameters' values, tensor after tensor. */
+/* Write a whole file of llmc_bytes() bytes to `to`. `values` has the values of all parameters, tensor after
+ * tensor. */
 void llmc_write(const struct model_kind *kind, const struct model_tensors *params, const float *values,
                 uint8_t *to);
 
 /* --- files ------------------------------------------------------------------------------------------------ */
 
-/* Load the parameters from `path`. After an error the parameters are unchanged, and the text begins with the path. */
+/* Load the parameters from `path`. Errors begin with the path. After an error the parameters are unchanged. */
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err);
 
-/* Save `values`, which llmc_write describes. The file is written whole, or the old file stays. */
+/* Save the parameters; llmc_write describes `values`. If saving fails, the old file stays. */
 ddp_status llmc_save(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      const float *values, struct ddp_err *err);
 

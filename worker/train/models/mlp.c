@@ -13,7 +13,7 @@
 enum { MLP_LAYERS = 3, MLP_HIDDEN = 200 };
 
 struct mlp_config {
-    const struct activation *after[MLP_LAYERS - 1]; /* none after the last layer: the loss needs logits */
+    const struct activation *after[MLP_LAYERS - 1]; /* not after the last layer */
 };
 const struct mlp_config mlp_relu = { { &activation_relu, &activation_relu } };
 const struct mlp_config mlp_seqnet = { { &activation_sigmoid, &activation_log_softmax } };
@@ -23,7 +23,7 @@ struct mlp {
     const struct mlp_config *config;
     struct compute *on;
     size_t width[MLP_LAYERS + 1];
-    void *out[MLP_LAYERS];   /* output of each layer after its activation; the last one is the logits */
+    void *out[MLP_LAYERS];   /* output of each layer, after its activation; the last output is the logits */
     void *delta[MLP_LAYERS]; /* gradients of `out` */
 };
 
@@ -60,7 +60,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
     return DDP_OK;
 }
 
-/* Compute the gradient of layer i: first of its activation, from the activation's output, then of the layer. */
+/* Compute the gradients of layer i: first of its activation, then of its weight, bias and input. */
 static void layer_backward(struct mlp *mlp, int i, const struct model_batch *batch, float *const grad[])
 {
     const struct compute_ops *ops = mlp->on->ops;
@@ -113,8 +113,8 @@ static bool mlp_allocate(struct mlp *mlp, size_t rows)
     return model_tensors_place(&mlp->model.params) && complete;
 }
 
-/* Draw the initial values in the order of the layers, with one generator. Weight and bias have the same bound:
- * nn.Linear's kaiming_uniform(a = sqrt(5)) gives 1/sqrt(inputs), which is also nn.Linear's rule for the bias. */
+/* Draw the initial values in the order of the layers, with one generator. Weight and bias have the same bound, 1 /
+ * sqrt(inputs), as in nn.Linear. */
 static void mlp_draw(struct mlp *mlp, uint64_t seed)
 {
     ddp_random random;

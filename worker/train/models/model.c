@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Box and Muller: two uniform numbers give a length and an angle, and these give two normal numbers. As in torch, all
- * uniform numbers are drawn first, and number k of eight is paired with number k of the next eight. If fewer than
- * sixteen numbers are left at the end, the last sixteen numbers are drawn again. */
+/* normal_fill uses the method of Box and Muller: two uniform numbers give a length and an angle, and these give two
+ * normal numbers. As in torch, all uniform numbers are drawn first. Numbers k and k + 8 of each group of sixteen
+ * are a pair. If fewer than sixteen numbers are left at the end, the last sixteen numbers are drawn again. */
 
 enum { GROUP = 16, HALF = GROUP / 2 };
 
@@ -51,7 +51,7 @@ void uniform_fill(float *to, size_t n, size_t inputs, ddp_random *random)
         to[i] = ddp_random_uniform(random) * (bound - -bound) + -bound;
 }
 
-/* Place the buffers on a device, as one array of floats in order. */
+/* Allocate the buffers on the device as one array of floats, and copy their values. */
 static ddp_status place_buffers(struct model *m, struct ddp_err *err)
 {
     struct model_tensors *b = &m->buffers;
@@ -86,7 +86,7 @@ ddp_status model_send_buffers(struct model *m, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* Create a model. The errors name the model. */
+/* Create a model. Errors begin with the name of the model. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err)
 {
@@ -121,7 +121,7 @@ void model_free(struct model *m)
     m->ops->free(m);
 }
 
-/* Return the rows without the padding, which is at the end. */
+/* Return the number of rows up to the last row that is not padding. */
 static size_t rows_that_count(const struct model_batch *batch)
 {
     size_t rows = batch->rows;
@@ -206,7 +206,7 @@ static bool grow(struct model_tensors *t)
     return true;
 }
 
-/* Add a tensor. Count a tensor without room too, so that model_tensors_place detects it: n is above room. */
+/* Add a tensor. If memory is short, only count the tensor, so that model_tensors_place fails later (n > room). */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
 {
     va_list args;

@@ -1,4 +1,4 @@
-/* model.h -- the trainer's interface to a model: its parameters, a forward pass with the loss, a backward pass.
+/* model.h -- the interface of models: parameters, a forward pass with the loss, a backward pass.
  *
  *     model_create(kind, &spec, &m, &err)                a row of models.h; the data's sizes are in the spec
  *     each batch:  model_forward(m, &batch, MODEL_TRAIN, &loss, &err)
@@ -6,9 +6,9 @@
  *     tests:       model_forward(m, &batch, MODEL_TEST, &loss, &err), then m->logits
  *     model_free(m)
  *
- * All parameters are in one array of float, tensor after tensor. So are the buffers (values that are not trained,
- * such as running means). So saving, hashing and sending a model are simple. The caller chooses the memory of the
- * gradients: a pointer for each parameter, for example into a reducer's buckets. */
+ * All parameters are in one array of float, tensor after tensor. Buffers (values that are not trained, such as
+ * running means) are in a second array. The caller chooses the memory of the gradients: a pointer for each
+ * parameter, for example into a reducer's buckets. */
 #ifndef WORKER_TRAIN_MODEL_H
 #define WORKER_TRAIN_MODEL_H
 
@@ -22,11 +22,11 @@
 
 /* Numbers as torch draws them. */
 
-/* Fill n >= 16 floats as torch.normal_(0, deviation), except for the last bits, because torch's builds compute
- * logarithms and cosines differently. */
+/* Fill in n >= 16 floats like torch.normal_(0, deviation). The last bits may differ, because builds of torch
+ * compute logarithms and cosines differently. */
 void normal_fill(float *to, size_t n, float deviation, ddp_random *random);
 
-/* Fill n floats with the initial values of nn.Linear and nn.Conv2d: uniform in +-1/sqrt(inputs). */
+/* Fill in n floats with the initial values of nn.Linear and nn.Conv2d: uniform in +-1/sqrt(inputs). */
 void uniform_fill(float *to, size_t n, size_t inputs, ddp_random *random);
 
 enum { MODEL_DIMS = 4, MODEL_NAME = 40 };
@@ -37,46 +37,46 @@ enum model_mode { MODEL_TRAIN, MODEL_TEST };
 struct model_tensor {
     char name[MODEL_NAME];
     size_t shape[MODEL_DIMS], dims, count;
-    float *value;   /* points into `values` */
-    const void *at; /* what layers read: `value`, or its copy on a device */
-    float *master;  /* what is updated: on the CPU `value` */
+    float *value;   /* on the host, in `values` */
+    const void *at; /* what layers read: `value`, or the weights on a device */
+    float *master;  /* what updates change: `value`, or the masters on a device */
 };
 
 struct model_tensors {
     struct model_tensor *each;
     size_t n, room;
-    float *values; /* owned: `count` numbers, all tensors */
+    float *values; /* owned: the values of all tensors, `count` numbers */
     size_t count;
 };
 
 struct compute;
 
-/* The sizes of a model, and what its layers need. */
+/* The sizes of a model, and resources for its layers. */
 struct model_spec {
     struct compute *compute;        /* borrowed; NULL = the CPU */
     size_t rows;                    /* maximum number of pictures or sequences in a batch */
-    size_t train_rows;              /* the same for training; 0 = rows */
-    size_t length;                  /* maximum tokens of a sequence; 0 = the kind's longest */
+    size_t train_rows;              /* maximum number in a batch for training; 0 = rows */
+    size_t length;                  /* maximum number of tokens in a sequence; 0 = the kind's maximum */
     size_t channels, height, width; /* size of a picture */
-    size_t classes;                 /* number of classes of pictures; for tokens the kind's vocabulary */
+    size_t classes;                 /* number of classes; for tokens the kind's vocabulary */
     uint64_t seed;                  /* for the initial parameters */
-    ddp_ctx *ctx;                   /* for layers that communicate with other ranks; NULL = this rank alone */
+    ddp_ctx *ctx;                   /* for layers that communicate with other ranks; NULL = none */
 };
 
-/* A batch; all pointers are borrowed. Classes and tokens are below the model's `classes`. The model does not check
- * them again. */
+/* A batch; all pointers are borrowed. Targets and tokens must be below the model's `classes`; the model does not
+ * check them. */
 struct model_batch {
     size_t rows;
     size_t length;         /* targets of a row: 1 for a picture, the number of tokens for a sequence */
     const float *picture;  /* rows x channels x height x width */
     const int32_t *token;  /* rows x length */
-    const int32_t *target; /* rows x length: the class, or the next token */
-    const float *weight;   /* for each row, the weight of the loss of its targets */
+    const int32_t *target; /* rows x length: the class of a picture, or the next token */
+    const float *weight;   /* for each row, the weight of its losses */
     size_t counted;        /* rows up to the last row with a weight above 0; set by model_forward */
-    bool still; /* do not update buffers (running numbers), because another part of this batch does */
+    bool still;            /* true: do not update running numbers */
 };
 
-/* Called by model_backward when the gradient of a parameter is complete. A result other than DDP_OK ends the backward
+/* Called by model_backward when the gradient of a parameter is complete. Any result except DDP_OK ends the backward
  * pass. */
 struct model_ready {
     ddp_status (*call)(void *user, size_t parameter, struct ddp_err *err);
@@ -87,63 +87,61 @@ struct model {
     const struct model_ops *ops;
     struct model_tensors params, buffers;
     struct compute *compute;  /* borrowed */
-    struct model_batch batch; /* batch of the last forward pass, as layers can read it */
-    size_t pixels;            /* pixels of a picture */
+    struct model_batch batch; /* batch of the last forward pass, with addresses that layers can read */
+    size_t pixels;            /* number of pixels of a picture */
     size_t classes;
-    double flops; /* operations of a forward and backward pass for one row; 0 = unknown */
-    const float *
-        logits; /* rows x length x classes: after a forward pass with MODEL_TEST on the CPU, until the next call */
-    size_t
-        correct; /* after a pass with MODEL_TEST on a device, which keeps no logits: the result of model_correct */
+    double flops;        /* operations for a forward and backward pass of one row; 0 = unknown */
+    const float *logits; /* rows x length x classes; valid after MODEL_TEST on the CPU */
+    size_t correct;      /* after MODEL_TEST on a device: the result of model_correct */
 };
 
 struct model_kind; /* see models.h */
 
-/* Create a model. Its initial parameters depend only on `kind` and the seed. `spec` is copied. The caller calls
- * model_free. Return DDP_ERR_ARG if this kind cannot use such data. */
+/* Create a model. Its initial parameters depend only on `kind` and the seed. `spec` is copied. The caller frees the
+ * model with model_free. Return DDP_ERR_ARG if models of this kind cannot use the data. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err);
 void model_free(struct model *m); /* NULL is allowed */
 
-/* Run a forward pass. *loss is the sum of the losses of all targets in rows with a weight above 0; a device returns
- * this sum later (compute.h). With MODEL_TRAIN layers work as in training (batch normalization), and model_backward
- * may follow. Collective if layers communicate. */
+/* Run a forward pass. Set *loss to the sum of the losses of all targets in rows with a weight above 0; a device
+ * returns this sum later (compute.h). With MODEL_TRAIN, layers such as batch normalization work as in training, and
+ * model_backward may follow. Collective if layers communicate. */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);
 
-/* Run a backward pass after model_forward with MODEL_TRAIN and the same batch: overwrite all gradients with the
+/* Run a backward pass, after model_forward with MODEL_TRAIN and the same batch. Overwrite all gradients with the
  * gradients of sum(weight x loss). `ready` may be NULL. */
 ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
                           const struct model_ready *ready, struct ddp_err *err);
 
-/* Return the number of targets whose own logit is the largest, after a forward pass with MODEL_TEST. In a tie the
- * first class wins, as with torch.argmax. */
+/* Return the number of correct predictions after model_forward with MODEL_TEST: targets whose logit is the largest.
+ * Of equal logits the first wins, as in torch.argmax. */
 size_t model_correct(const struct model *m, const struct model_batch *batch);
 
 /* Return the FNV-1a 64 hash of `n` bytes, or of all parameters in order. */
 uint64_t model_mark(const void *bytes, size_t n);
 uint64_t model_hash(const struct model *m);
 
-/* Copy the buffers from the device to the host, or back. On the CPU these functions do nothing. */
+/* Copy the buffers from the device to the host, or from the host to the device. On the CPU do nothing. */
 ddp_status model_fetch_buffers(struct model *m, struct ddp_err *err);
 ddp_status model_send_buffers(struct model *m, struct ddp_err *err);
 
-/* Set view[0 .. t->n) to the beginning of each tensor in `flat`, another array of t->count elements. */
+/* Set view[i] to the beginning of tensor i in `flat`, an array of t->count elements. */
 void model_views(const struct model_tensors *t, float *flat, float *view[]);
 
-/* Return true if weight decay applies. Weights have two or more dimensions. Biases and the parameters of
- * normalizations have one dimension, and do not decay. */
+/* Return true if weight decay applies to a parameter: if it has two or more dimensions. Biases and the parameters
+ * of normalizations have one dimension. */
 bool model_decays(const struct model_tensor *t);
 
 /* --- for models ---------------------------------------------------------------------------------------- */
 
-/* Functions of a kind of model. A model's struct begins with struct model. */
+/* Functions of one kind of model. Each kind has its own struct, whose first member is struct model. */
 struct model_ops {
     ddp_status (*forward)(struct model *m, const struct model_batch *batch, enum model_mode mode,
                           double *loss, struct ddp_err *err);
     ddp_status (*backward)(struct model *m, const struct model_batch *batch, float *const grad[],
                            const struct model_ready *ready, struct ddp_err *err);
-    void (*free)(struct model *m); /* frees the model's own memory and the model; not its tensors */
+    void (*free)(struct model *m); /* frees the model and its own memory, but not its tensors */
 };
 
 struct model_shape {
@@ -151,8 +149,8 @@ struct model_shape {
 };
 #define MODEL_SHAPE(...) ((struct model_shape){ { __VA_ARGS__ } })
 
-/* Describe the tensors, then allocate zeroed memory for all tensors. model_tensors_add returns nothing. If memory was
- * short, model_tensors_place returns false. */
+/* Describe all tensors with model_tensors_add, then allocate their memory with model_tensors_place.
+ * model_tensors_place returns false if memory is short, there or in model_tensors_add. */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
 bool model_tensors_place(struct model_tensors *t);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* name, create, config, whether a layer normalizes over the batch */
+/* name, create, config, normalises */
 #define PICTURE_MODELS(X)                       \
     X("mlp", mlp_create, &mlp_relu, false)      \
     X("seqnet", mlp_create, &mlp_seqnet, false) \

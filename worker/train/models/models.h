@@ -4,19 +4,20 @@
 
 #include "train/models/model.h"
 
-/* A row: one value of --model. Each size of a family has its own row, FAMILY:SIZE. */
+/* A row of the table: one value of --model. Each size of a family has its own row, FAMILY:SIZE. */
 struct model_kind {
     const char *name;
     enum model_input input;
     ddp_status (*create)(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
-    const void *config;        /* for create: the configuration of this row */
-    size_t length, vocabulary; /* for MODEL_TOKENS: the longest sequence; the size of the vocabulary */
-    bool normalises;           /* a layer normalizes over the batch */
+    const void *config;        /* configuration for `create` */
+    size_t length, vocabulary; /* for MODEL_TOKENS: longest sequence; size of the vocabulary */
+    bool normalises;           /* true if a layer normalizes over the batch */
 };
 
-/* Configurations. Parameters have the values that PyTorch's layers have after torch.manual_seed(seed), except for the
- * last bit of some values: uniform in +-1/sqrt(inputs). Normalizations begin with weight 1 and bias 0. */
+/* Configurations of models. Initial parameters are the same as PyTorch's after torch.manual_seed(seed), except for
+ * the last bit of some values. They are uniform in +-1/sqrt(inputs). Normalizations begin with weight 1 and bias
+ * 0. */
 struct mlp_config;
 extern const struct mlp_config mlp_relu, mlp_seqnet;
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
@@ -27,12 +28,12 @@ extern const struct resnet_config resnet20;
 ddp_status resnet_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
 
-/* Ends with a row without a name. */
+/* ends with a row without a name */
 extern const struct model_kind models[];
 extern const char *const model_names[]; /* names of the rows, for the option; ends with NULL */
 
-/* models_mark returns the number of a model in checkpoints, which is a hash of its name and does not depend on the
- * order of rows. models_marked returns the name for such a number, or NULL. */
+/* models_mark returns the number of a model in checkpoints: a hash of its name. models_marked returns the name for
+ * such a number, or NULL. */
 int64_t models_mark(const char *name);
 const char *models_marked(int64_t mark);
 

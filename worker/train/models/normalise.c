@@ -56,8 +56,8 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Check the number of values: one value of a channel has no variance. The ranks need to exchange counts only if a row
- * has one value. Otherwise a channel has no value, or at least two. */
+/* Check the number of values in a channel, because one value has no variance. If spatial is not 1, a channel never
+ * has exactly one value, so the ranks need not exchange their counts. */
 static ddp_status check_count(const struct normalise *n, const struct batch_norm *b, size_t rows,
                               struct ddp_err *err)
 {
@@ -75,7 +75,7 @@ static ddp_status check_count(const struct normalise *n, const struct batch_norm
                     "batch");
 }
 
-/* Normalize on a device. Counts differ, so each rank gathers all records and merges them in the order of ranks. */
+/* Normalize on a device. Ranks exchange their records, and each rank merges them in the order of ranks. */
 static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {

@@ -1,9 +1,9 @@
-/* normalise.h -- batch normalization for a model's layers, of this rank's batch or of all ranks' batches, on the CPU
- * or on a device.
+/* normalise.h -- batch normalization for a model's layers, over this rank's batch or over the batches of all ranks,
+ * on the CPU or on a device.
  *
- * On the CPU, libddp computes the normalization (ddp/syncbn.h). On a device, kernels measure this rank's values and
- * normalize the values (compute.h). Between the two kernels, a few hundred numbers of each rank go from device to
- * device on the stream, and no host waits for them. Algorithm and errors are the same in both cases. */
+ * On the CPU, libddp computes the normalization (ddp/syncbn.h). On a device, one kernel computes a record of this
+ * rank's values, and another kernel normalizes the values (compute.h). Between these kernels the ranks exchange
+ * their records on the device's stream, without waiting on the host. The algorithm and the errors are the same. */
 #ifndef TRAIN_NORMALISE_H
 #define TRAIN_NORMALISE_H
 
@@ -13,22 +13,23 @@
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* the ranks whose batches are one batch; NULL = this rank alone */
+    ddp_ctx *ctx;       /* ranks with a common batch; NULL = only this rank */
     double *records;    /* owned, on the device: records of all ranks, or sums */
 };
 
-/* Open for layers of at most `channels`. Return false if memory is short; normalise_close is still required. */
+/* Open for layers of at most `channels` channels. Return false if memory is short. The caller must close *n also
+ * after a failure. */
 bool normalise_open(struct normalise *n, struct compute *on, ddp_ctx *ctx, size_t channels);
 void normalise_close(struct normalise *n);
 
-/* Run the forward pass; collective if there is a context. Any rank may have no rows. */
+/* Run the forward pass; collective if there is a context. A rank may have 0 rows. */
 ddp_status normalise_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                              size_t rows, struct ddp_err *err);
 /* Run the backward pass. dx may be dy. */
 ddp_status normalise_backward(struct normalise *n, const struct batch_norm *b, void *dx, float *dweight,
                               float *dbias, const void *dy, const void *x, size_t rows, struct ddp_err *err);
 
-/* Run a test with the running numbers; not collective. */
+/* Normalize with the running numbers, for a test; not collective. */
 ddp_status normalise_infer(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                            size_t rows, struct ddp_err *err);
 

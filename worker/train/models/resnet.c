@@ -3,17 +3,17 @@
  * convolution is 3 x 3, without bias, and is normalized over the batch. resnet20 has three blocks per stage: 20
  * layers, 269,722 parameters for ten classes.
  *
- * A block adds its input to its result (layers.h: option A, without parameters). Running means and variances are the
- * model's buffers. With a context in the spec, a batch is normalized over all ranks (ddp/syncbn.h). Rows at the end
- * of a batch whose weight is 0 are left out, because they would change the means. Pictures are squares whose side
- * four divides: 32 x 32 (CIFAR-10) or 28 x 28.
+ * A block adds its input to its result (layers.h: shortcut). Running means and variances are the model's buffers.
+ * With a context in the spec, a batch is normalized over all ranks (ddp/syncbn.h). Padding at the end of a batch is
+ * left out, because it would change the means. Pictures are squares, and their side is a multiple of four: 32 x 32
+ * (CIFAR-10) or 28 x 28.
  *
  *     stem      x -> convolution -> normalize -> ReLU -> stem.y
  *     block     x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
  *     head      mean of each channel -> linear -> logits
  *
- * The backward pass needs the output of each convolution (for the normalization) and of each ReLU. A test keeps
- * nothing, so it processes a large batch in pieces that use the same memory. */
+ * The backward pass needs the output of each convolution and of each ReLU, so these outputs are kept. A test keeps
+ * no outputs, so it processes a large batch in pieces that use the same memory. */
 #include "train/models/models.h"
 
 #include "train/compute.h"
@@ -27,26 +27,26 @@
 enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };
 
 struct resnet_config {
-    size_t blocks; /* blocks of a stage */
+    size_t blocks; /* number of blocks in a stage */
 };
 
 enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 /* PER_UNIT: parameters */ };
 
 const struct resnet_config resnet20 = { 3 };
 
-/* A convolution and its normalization. The unit's parameters are number `param` (weight), param + 1 and param + 2
- * (normalization). The unit's buffers are number 2 * param / 3 and the next buffer. */
+/* A convolution and its normalization. Its parameters have the indices `param` (weight), param + 1 and param + 2
+ * (normalization). Its buffers have the indices 2 * param / 3 and 2 * param / 3 + 1. */
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* saved numbers of the normalization */
+    double *saved; /* numbers of the normalization for backward */
     void *out;     /* output of the convolution */
 };
 
 struct block {
     struct unit unit[2];
     struct shortcut shortcut;
-    void *mid, *y; /* outputs of the two ReLUs */
+    void *mid, *y; /* outputs of the first and of the second ReLU */
 };
 
 struct resnet {
@@ -61,8 +61,8 @@ struct resnet {
     void *temporary[TEMPORARIES]; /* gradients between layers */
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
-    size_t most; /* values that `columns` needs for the largest layer */
-    size_t room; /* rows for which there is memory between layers */
+    size_t most; /* numbers in `columns`, for the largest layer */
+    size_t room; /* number of rows that the memory between layers can store */
 };
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
@@ -77,8 +77,7 @@ static const void *weight_of(const struct resnet *r, const struct unit *u)
     return r->model.params.each[u->param].at;
 }
 
-/* Return the arguments of a normalization. If another part of the batch updates the running numbers, leave them
- * out. */
+/* Return the arguments of a normalization. If `keeps` is false, the running numbers stay unchanged. */
 static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, bool keeps)
 {
     static const ddp_syncbn usual = DDP_SYNCBN_INIT;
@@ -95,7 +94,7 @@ static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, b
                                 .saved = u->saved };
 }
 
-/* Run convolution and normalization. The caller applies the ReLU to y. */
+/* Run a convolution and its normalization, without the ReLU. */
 static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
                                const struct model_batch *batch, enum model_mode mode, void *y,
                                struct ddp_err *err)
@@ -139,7 +138,7 @@ static struct linear head_of(const struct resnet *r, size_t rows)
     return (struct linear){ rows, r->features, r->model.classes };
 }
 
-/* Run all layers except the loss. `logits` gets the logits of the batch's rows. */
+/* Run all layers except the loss. Write the logits of the batch to `logits`. */
 static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, enum model_mode mode,
                              void *logits, struct ddp_err *err)
 {
@@ -160,7 +159,7 @@ static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, 
     return DDP_OK;
 }
 
-/* Test in pieces: nothing is kept, and the result of a picture does not depend on other pictures. */
+/* Test a batch in pieces, because the result of a picture does not depend on other pictures. */
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
     const size_t most = r->on->remote ? r->room : TEST_ROWS, bytes = r->on->value_bytes;
@@ -201,7 +200,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
 
 /* --- backward ---------------------------------------------------------------------------------------------- */
 
-/* State that the steps of a backward pass share. */
+/* Values that the functions of a backward pass share. */
 struct back {
     struct resnet *r;
     size_t rows;
@@ -210,7 +209,7 @@ struct back {
     struct ddp_err *err;
 };
 
-/* Report that n parameters are ready, beginning with the last parameter. */
+/* Report that parameters param + n - 1 down to `param` are ready. */
 static ddp_status are_ready(const struct back *b, size_t param, size_t n)
 {
     ddp_status status = DDP_OK;
@@ -219,8 +218,8 @@ static ddp_status are_ready(const struct back *b, size_t param, size_t n)
     return status;
 }
 
-/* Compute the gradients of a unit's parameters from d, the gradient of its normalization's output. d becomes the
- * gradient of the convolution's output. */
+/* Compute the gradients of a unit's parameters. d is the gradient of the normalization's output; overwrite it with
+ * the gradient of the convolution's output. */
 static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
 {
     struct resnet *r = b->r;
@@ -245,7 +244,8 @@ static void relu_backward(const struct back *b, void *d, const void *y, const st
     b->r->on->ops->activation_backward(b->r->on, &activation_relu, d, y, b->rows, unit_values(u));
 }
 
-/* Compute the gradient of a block. d: gradient of y, overwritten; dx: gradient of x; `dmid` is scratch. */
+/* Compute the gradients of a block. d is the gradient of y and is overwritten. dx becomes the gradient of x. `dmid`
+ * is scratch. */
 static ddp_status block_backward(const struct back *b, struct block *k, const void *x, void *d, void *dmid,
                                  void *dx)
 {
@@ -263,7 +263,7 @@ static ddp_status block_backward(const struct back *b, struct block *k, const vo
     return status;
 }
 
-/* Write the gradient of the last block's output into d. */
+/* Write the gradient of the last block's output to d. */
 static ddp_status head_backward(const struct back *b, void *d)
 {
     struct resnet *r = b->r;
@@ -330,8 +330,8 @@ static void resnet_free(struct model *m)
 
 static const struct model_ops ops = { forward, backward, resnet_free };
 
-/* Add the tensors of a unit with torch's names. `prefix` is "" or "layer2.0."; `number` is the unit's number in its
- * block. */
+/* Add the tensors of a unit with torch's names. `prefix` is "" or, for example, "layer2.0.". `number` is the number
+ * of the unit in its block. */
 static void add_tensors(struct resnet *r, struct unit *u, const char *prefix, int number)
 {
     struct model_tensors *p = &r->model.params, *b = &r->model.buffers;
@@ -351,12 +351,13 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
     u->out = compute_rows(r->on, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
-    r->model.flops += 3 * conv_flops(&conv); /* one for forward; two of equal size for backward */
+    r->model.flops +=
+        3 * conv_flops(&conv); /* forward counts once, the two gradients of backward once each */
     return u->out != NULL && u->saved != NULL;
 }
 
-/* Initialize block `i` of all blocks. The first block of a stage halves the picture and doubles the channels, except
- * in the first stage. */
+/* Initialize block `i`, counted over all stages. In all stages but the first, the first block halves the picture
+ * and doubles the channels. */
 static bool block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
 {
     struct block *b = &r->block[i];
@@ -373,7 +374,7 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     return complete && b->mid != NULL && b->y != NULL;
 }
 
-/* Allocate everything that does not belong to one layer. The largest picture between layers is the stem's. */
+/* Allocate the memory that the layers share. The stem has the largest picture. */
 static bool head_init(struct resnet *r, size_t rows, size_t classes)
 {
     bool complete = true;
@@ -400,7 +401,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Return the rows between layers: of a batch for training, or of a piece of a test. */
+/* Return the number of rows for which there is memory between layers: a batch for training, or a piece of a test. */
 static size_t room_of(const struct model_spec *spec)
 {
     return larger(spec->train_rows > 0 ? spec->train_rows : spec->rows,
@@ -432,7 +433,7 @@ static void resnet_fill(struct model_tensor *t, float value)
         t->value[i] = value;
 }
 
-/* Draw torch's default values in the order of the layers. nn.Linear's bias has the same bound as its weight. */
+/* Draw torch's initial values in the order of the layers. The bias of nn.Linear has the same bound as the weight. */
 static void resnet_draw(struct resnet *r, uint64_t seed)
 {
     struct model_tensors *p = &r->model.params;

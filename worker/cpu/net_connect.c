@@ -42,8 +42,8 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
             snprintf(list + used, sizeof(list) - used, "%s%s (%s)", used ? ", " : "", i->ifa_name, address);
     }
     return ddp_fail(err, DDP_ERR_ENV,
-                    "DDP_IFACE=%.63s: this host has no such interface or address that is up; use one of: %s",
-                    iface, list);
+                    "DDP_IFACE=%.63s: no active interface or address of this host; use one of: %s", iface,
+                    list);
 }
 
 /* Find the address of interface `iface`, or `iface` itself if it is an address of this host. The first address is
@@ -194,15 +194,15 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
     char where[ENDPOINT_TEXT_MAX];
     bool lost = net_is_loopback(d->card.address) && strcmp(d->card.host, d->hello->host) != 0;
 
-    return ddp_fail(err, DDP_ERR_IO,
-                    "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s; %s; open the ports from "
-                    "the first to the "
-                    "second host, or set DDP_PORT_RANGE=LOW-HIGH to use ports that are open; "
-                    "DDP_IFACE=NAME or ADDRESS selects another network (default: the network of the store)",
-                    d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
-                    endpoint_print(d->card.address, d->card.port, where), how,
-                    lost ? "this address works only within one host"
-                         : "the store answers, so the hosts are up");
+    return ddp_fail(
+        err, DDP_ERR_IO,
+        "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s; %s; open the ports from the "
+        "first host to the second host, or set DDP_PORT_RANGE=LOW-HIGH to open ports; "
+        "select another network with DDP_IFACE=INTERFACE or DDP_IFACE=ADDRESS (default: the "
+        "network of the store)",
+        d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
+        endpoint_print(d->card.address, d->card.port, where), how,
+        lost ? "this address works only within one host" : "the store answers, so the hosts are up");
 }
 
 static ddp_status closed(struct net_dial *d, const char *how, struct ddp_err *err)

@@ -145,10 +145,11 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
             snprintf(list + used, sizeof(list) - used, "%s%d%s", used ? ", " : "", link->rank,
                      link->host > j->net->host ? " (which connects to this rank)" : "");
     }
-    return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "no connection with rank %s within %u ms (this rank listens on %s); to choose "
-                    "ports set DDP_PORT_RANGE, to choose the network DDP_IFACE",
-                    list, j->bootstrap->timeout_ms, j->address);
+    return ddp_fail(
+        err, DDP_ERR_TIMEOUT,
+        "no connection with rank %s within %u ms (this rank listens on %s); set DDP_PORT_RANGE to "
+        "open ports, or DDP_IFACE to an interface or address of another network",
+        list, j->bootstrap->timeout_ms, j->address);
 }
 
 /* Fail if a rank has given up or the deadline has passed. Check the store only every ASK_MS, because each check is

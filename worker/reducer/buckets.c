@@ -59,7 +59,7 @@ static size_t nth(const struct bucket_rule *rule, size_t k)
     return rule->order != NULL ? rule->order[k] : k;
 }
 
-/* Return the open bucket of a type. Open a new bucket if there is none. */
+/* Return the open bucket of a type. If the type has no open bucket, open a new one. */
 static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
 {
     if (open->number == NONE) {

@@ -34,7 +34,7 @@ struct ddp_reducer {
     struct bucket_plan plan;
     struct reducer_step step;
     char *arena;           /* shared block: the gradients, bucket after bucket */
-    char *packed;          /* shared block: all buffers of the model; NULL if there are none */
+    char *packed;          /* shared block: all buffers of the model; NULL without buffers */
     uint16_t *wire;        /* shared block: a bucket converted to 16 bits; NULL without compression */
     size_t wire_elements;  /* elements that fit into `wire` */
     struct comm_job *jobs; /* one for each bucket */

@@ -43,7 +43,7 @@ ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, 
                      size_t n, struct ddp_err *err);
 void step_close(struct reducer_step *step);
 
-/* What reducer.c must do before the forward pass. */
+/* The work that reducer.c must do before the forward pass. */
 struct step_effects {
     bool rebuild;      /* plan the buckets in the order of readiness, then call step_rebuilt() */
     bool send_buffers; /* broadcast the buffers of the first rank with a batch */

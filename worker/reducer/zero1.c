@@ -155,7 +155,7 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
-/* What the gradients' memory contains. */
+/* The contents of the gradients' memory. */
 enum stage { ADDING, REDUCED, STEPPED /* parameters, until zero_grad */ };
 
 struct ddp_zero1 {

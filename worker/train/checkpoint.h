@@ -42,8 +42,8 @@ struct checkpoint {
     struct optimizer *optimizer; /* borrowed; its slots must have whole arrays */
 };
 
-/* Return 1 and the name of the newest checkpoint in `dir`, or 0 if there is none. Damaged checkpoints count too,
- * because a new run must not overwrite them. */
+/* Return 1 and the name of the newest checkpoint in `dir`, or 0 if `dir` has no checkpoint. Damaged checkpoints
+ * count too, because a new run must not overwrite them. */
 int checkpoint_exists(const char *dir, char newest[64]);
 
 /* Open `dir` on rank 0. If `dir` has only a train.ckpt of an earlier version, convert it. */

@@ -30,7 +30,7 @@ enum dataset_kind { DATASET_IMAGES, DATASET_LABELS };
 
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 
-/* What the model needs. */
+/* The model's requirements for the data. */
 struct dataset_request {
     enum model_input input;
     size_t length, vocabulary; /* for tokens: tokens of a sample; limit of every token */

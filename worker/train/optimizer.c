@@ -525,7 +525,7 @@ static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
-/* Update the parameters. ZeRO-1 keeps float32 masters of its own and gathers the new parameters into the model. */
+/* Update the parameters. ZeRO-1 has its own float32 masters and gathers the new parameters into the model. */
 static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

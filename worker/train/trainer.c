@@ -373,7 +373,7 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Continue from the newest checkpoint, if there is one; collective. */
+/* Continue from the newest checkpoint, if the directory has a checkpoint; collective. */
 static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -474,7 +474,7 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 
 /* --- comparison of the ranks' runs ------------------------------------------------------------------- */
 
-/* What the ranks compare. */
+/* The values that the ranks compare. */
 struct run_facts {
     int64_t options[TRAIN_FACTS], samples[2];
 };

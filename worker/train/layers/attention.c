@@ -1,9 +1,9 @@
 /* attention.c -- see layers.h.
  *
  * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)), Y = P V. A query uses only the
- * keys of its own and earlier tokens. Queries are processed in blocks of BLOCK, with the keys up to the last query
- * of the block. So about half of S is never computed, and P needs memory for only BLOCK x length numbers. Backward
- * computes P again from Q, K and log_sum. This costs one more product, but saves length^2 numbers per head:
+ * keys up to its token. Queries are processed in blocks of BLOCK, with the keys up to the last query of the block.
+ * So about half of S is never computed, and P needs memory for only BLOCK x length numbers. Backward computes P
+ * again from Q, K and log_sum. This costs one more product, but saves length^2 numbers per head:
  *
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *

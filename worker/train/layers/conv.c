@@ -117,8 +117,8 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
 
 /* --- sums over framed pictures ------------------------------------------------------------------------ */
 
-/* What sums_make computes: `lines` x `columns` results for each of `outs` channels. The output has pictures of side
- * x side. Results are written at lines first_line, first_line + step ... and columns first_column, first_column +
+/* The task of sums_make: `lines` x `columns` results for each of `outs` channels. The output has pictures of side x
+ * side. Results are written at lines first_line, first_line + step ... and columns first_column, first_column +
  * step ... */
 struct sums {
     struct conv_sum sum;

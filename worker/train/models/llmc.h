@@ -14,7 +14,7 @@
 
 enum { LLMC_MAGIC = 20240326, LLMC_FLOAT = 3, LLMC_BFLOAT = 5, LLMC_HEADER = 1024, LLMC_PADDING = 128 };
 
-/* What a checked header contains. */
+/* The contents of a checked header. */
 struct llmc {
     size_t padded;  /* size of the vocabulary, padding included */
     size_t element; /* bytes of a number: 4 or 2 */

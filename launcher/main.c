@@ -1,8 +1,7 @@
 /* main.c -- ddprun from command line to exit code, as a table of contents.
  *
- * Everything here happens before the first fork: wrong command lines, more workers than GPUs, dry runs. The
- * environment, the wall clock, randomness and the machine's facts are read here once and passed down, so that nothing
- * below reads them again. */
+ * Everything here happens before the first fork. This file reads the environment, the wall clock, random numbers and
+ * the machine's facts once, and passes them to the other modules. */
 #include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"
@@ -34,7 +33,7 @@ extern char **environ;
 
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
-/* Facts that are read once per start; the plan's facts point to them. */
+/* Facts about this machine, which are read once. `struct plan_facts` points to these facts. */
 struct looked_up {
     char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
     char start_time[START_TIME_MAX], error_stem[PATH_MAX];
@@ -44,7 +43,7 @@ struct looked_up {
     struct torch_look torch;
 };
 
-/* A descriptor that we open must never become 0, 1 or 2, because those are the user's. */
+/* Open /dev/null for closed descriptors 0 to 2, so that no later file gets such a number. */
 static void keep_standard_fds(void)
 {
     int fd;
@@ -54,8 +53,8 @@ static void keep_standard_fds(void)
         close(fd);
 }
 
-/* Before anything is started an error is the user's (an impossible request) or ours (out of memory). The user's gives
- * 2, as with argparse and the shells, so that scripts can separate a typing error from a failed job. */
+/* Print an error before the start. Return 2 for an error of the user, as argparse does, and another code for an error
+ * of ddprun. */
 static int cannot_begin(const struct ddp_err *err)
 {
     log_error("%s", err->msg);
@@ -65,7 +64,7 @@ static int cannot_begin(const struct ddp_err *err)
     return EXIT_CODE_USAGE;
 }
 
-/* Print requested text to stdout; text that could not be written is a failure. */
+/* Print requested text to stdout. A failed write is a failure of ddprun. */
 static int print_out(bool made, struct buf *out)
 {
     bool ok = made && fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0;
@@ -120,7 +119,7 @@ static int print_plan(const struct plan *plan)
 static void make_nonce(char nonce[NONCE_CHARS + 1])
 {
     static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyz012345"; /* 32, so that every letter is equally likely */
+        "abcdefghijklmnopqrstuvwxyz012345"; /* 32 characters, one for each value of 5 bits */
     unsigned char bytes[NONCE_CHARS] = { 0 };
     if (sys_getrandom(bytes, sizeof(bytes), 0) < 0)
         log_warn("cannot get random numbers: %s", strerror(errno));
@@ -129,7 +128,8 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
     nonce[NONCE_CHARS] = '\0';
 }
 
-/* Return unique random text by which the next start identifies the processes of this job. "" without randomness. */
+/* Return random text that identifies the processes of this job for the next start of ddprun. "" = no random
+ * numbers. */
 static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
@@ -162,8 +162,8 @@ static int carry_out(struct plan *plan)
     return exit_code;
 }
 
-/* UTC, so that the names of all nodes' files sort alike: "20240229T235959Z". Only for --log_file, because the C
- * library reads the time zone's file even for UTC. */
+/* Write the time of the start in UTC, such as "20240229T235959Z". Only for --log_file, because the C library reads a
+ * file for the time zone. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);
@@ -172,7 +172,7 @@ static void write_start_time(char text[START_TIME_MAX])
         text[0] = '\0';
 }
 
-/* Workers' error files are kept beside the job's record and removed with it. "" if there is no directory. */
+/* Write the path of the workers' error files, which are removed with the job's record. "" = no directory. */
 static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_run)
 {
     char dir[PATH_MAX];
@@ -185,8 +185,8 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
         close(fd);
 }
 
-/* With sudo -E the variable names a directory of another user, who could replace a file there by a link. A missing
- * directory is usual, as after su or in a container. */
+/* Report an unsafe XDG_RUNTIME_DIR. With sudo -E the variable names a directory of another user. A missing directory
+ * is not reported. */
 static void note_unsafe_runtime_dir(const char *error_stem)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -196,8 +196,8 @@ static void note_unsafe_runtime_dir(const char *error_stem)
                  (int)(strrchr(error_stem, '/') - error_stem), error_stem);
 }
 
-/* Return the first safe one of $TMPDIR, /tmp and /var/tmp. A relative name is resolved in the directory where ddprun
- * was started. */
+/* Choose the first safe directory of $TMPDIR, /tmp and /var/tmp. A relative $TMPDIR is relative to the working
+ * directory. */
 static void choose_tmp_dir(struct looked_up *l)
 {
     const char *variable = getenv("TMPDIR");
@@ -215,7 +215,7 @@ static void choose_tmp_dir(struct looked_up *l)
     l->tmp_dir[0] = '\0';
 }
 
-/* Read the machine's topology only for --numa_binding, and only while the plan is made. */
+/* Make the plan. The machine's topology is read only for --numa_binding. */
 static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct plan_facts *facts,
                             struct ddp_err *err)
 {
@@ -232,8 +232,8 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
     return status;
 }
 
-/* Needed only for a Python program, if the user has not decided. Use the workers' variables instead of ours, because
- * --env may lead them to another Python. */
+/* Check PyTorch for a Python program, unless the user has decided about the store. Use the workers' variables,
+ * because --env may select another Python. */
 static bool check_torch(const struct cli *cli, const struct python_choice *choice, struct torch_look *look)
 {
     const char *python = program_python(cli, choice);
@@ -241,7 +241,7 @@ static bool check_torch(const struct cli *cli, const struct python_choice *choic
     return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_look(python, &env, look);
 }
 
-/* NULL: the program is not a script or module, so nothing was checked. --explain needs no program. */
+/* Choose the Python of the workers. NULL = the program is not a script or module. */
 static const struct python_choice *choose_python(const struct cli *cli, struct python_look *look)
 {
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
@@ -314,7 +314,7 @@ static int print_scheduler_values(const struct scheduler *s, const struct cli *c
         cli->json ? scheduler_print_json(s, cli, python, &out) : scheduler_print(s, cli, python, &out), &out);
 }
 
-/* --verbose: print the plan's notes, too. */
+/* Print the values of the scheduler. With --verbose, print also the plan's notes. */
 static void log_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
@@ -323,7 +323,7 @@ static void log_scheduler_values(const struct scheduler *s, const struct cli *cl
     buf_free(&out);
 }
 
-/* In a wrong layout every task ends here, and one of each node reports it. */
+/* End a task whose layout is wrong. One task of each node prints the finding. */
 static int cannot_be_meant(const struct scheduler_finding *f)
 {
     if (!f->mine)
@@ -365,7 +365,7 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }
 
-/* A count that the list gives and --nproc_per_node would contradict each other. */
+/* Reject --nproc_per_node if the list of hosts contains counts. */
 static ddp_status check_counts(const struct cli *cli, const struct starter_job *job, struct ddp_err *err)
 {
     for (int i = 0; i < job->n; i++)
@@ -438,7 +438,7 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
     return exit_code;
 }
 
-/* A scheduler has its own way to start a ddprun on each node. */
+/* Reject --hosts under a scheduler, which starts one ddprun on each node itself. */
 static int refuse_hosts(const struct scheduler *s)
 {
     log_error("--hosts: %s started this process and starts ddprun on its nodes itself; use '%s ...', or pass "
@@ -447,7 +447,7 @@ static int refuse_hosts(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
-/* The command line is complete after the scheduler was read; only then can the combination be checked. */
+/* Read the scheduler, then check the combination of options and start. */
 static int begin(struct cli *cli, char *const *argv)
 {
     char host[HOST_MAX] = "localhost";

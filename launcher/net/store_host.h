@@ -49,8 +49,7 @@ struct store_place {
 struct host_failure {
     const char *code;  /* name of the finding */
     const char *words; /* the error, then lines with "  try      ADVICE" and the code, if any */
-    const char *
-        at; /* address on which a refusing store may listen, "" = every address; NULL = no refusing store is needed */
+    const char *at;    /* address for a refusing store, "" = every address; NULL = no refusing store */
 };
 
 struct store_host;

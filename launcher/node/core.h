@@ -1,8 +1,7 @@
 /* core.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
  * A turn is one pass of the event loop. A callback passes an event to node_feed(), which calls the agent and queues
- * its effects. node_pump() carries out the effects, a few in each turn. Each file calls only files below it in this
- * list:
+ * the effects. node_pump() carries out a few effects in each turn. Each file calls only files below it in this list:
  *
  *     node.c           opens, runs and frees; the way into the job; time
  *     signals.c        signals of the user, the death of the guardian
@@ -33,97 +32,98 @@
 #include "report/user_messages.h"
 #include "tables/signals.h"
 
-/* The store, the connection to the store and the store's messages: the nodes of the round, the next attempt, the
- * reason for a loss. */
+/* The store, the connection to the store, and facts from the store's messages. */
 struct node_meeting {
     struct store_server *store; /* NULL = another node or a daemon hosts the store */
     struct store_host *host;    /* set while this node decides which host has the store */
     struct join_dial *dial;     /* set while this node connects to the store */
     bool
-        should_host; /* this node should host the store, but cannot, and dials to find a store of another node */
-    struct refusing_store *refusing; /* NULL unless this node cannot host the store */
+        should_host; /* this node should host the store but cannot, and now looks for a store of another node */
+    struct refusing_store
+        *refusing; /* rejects the other nodes if this node cannot host the store; else NULL */
     uv_timer_t refusing_timer;
     uint64_t refusing_until_ms;
     struct store_link *link;
-    int held_port; /* socket with the port that is offered to rank 0; -1 = none */
+    int held_port; /* socket that holds a port for the store of rank 0; -1 = none */
     char port_note[NOTE_MAX];
     uv_timer_t port_timer;        /* for the next check of `held_port` */
     struct heard_round *round;    /* the current or last round; NULL before the first round */
-    struct heard_waiting waiting; /* the last message of this kind */
+    struct heard_waiting waiting; /* the last message "waiting" */
     uv_timer_t waiting_timer;
     uint64_t waiting_heard_ms;
     bool waiting_due,
-        waiting_said;   /* waiting_due: a line will be printed; waiting_said: a line was printed */
+        waiting_said;   /* waiting_due: a line will be printed; waiting_said: a line was printed before */
     bool waiting_asked; /* the store was asked which nodes have not ended */
-    char unfinished[HEARD_LIST_MAX]; /* the store's answer */
-    int missing; /* errno if the program does not exist on this node; 0 = the program exists */
+    char unfinished[HEARD_LIST_MAX]; /* the nodes that have not ended, from the store's answer */
+    int missing;                     /* errno of the search for the program; 0 = found */
     uv_timer_t missing_timer;
-    bool refused;           /* the store has refused this node */
+    bool refused;           /* the store has rejected this node */
     struct secret *secret;  /* owned; NULL = none */
-    struct vouch vouch;     /* connections that the store asked about */
-    uv_timer_t vouch_timer; /* for the next search of their owners */
-    uint64_t whose_ms;      /* until this time the budget for finding owners of sockets is used up */
-    char first_cause[LIMIT_WORDS / 2];    /* why the nodes did not all join; "" = not reported */
-    int next_attempt;                     /* set by the verdict */
-    uint64_t store_deadline_ms;           /* deadline of the expected answer; UINT64_MAX = none expected */
-    char store_lost[FINDING_TEXT_MAX];    /* reason of the loss; "" = not lost */
-    struct finding store_finding;         /* cause of the loss; FINDING_NONE = not on this node */
+    struct vouch vouch;     /* questions of the store about owners of connections */
+    uv_timer_t vouch_timer; /* time of the next search for these owners */
+    uint64_t whose_ms;      /* searches have used their share of the time up to here (WHOSE_SHARE) */
+    char first_cause[LIMIT_WORDS /
+                     2];        /* finding of the store that explains why nodes are missing; "" = none */
+    int next_attempt;           /* set by the verdict */
+    uint64_t store_deadline_ms; /* limit for the store's next answer; UINT64_MAX = none is expected */
+    char store_lost[FINDING_TEXT_MAX]; /* reason of the loss; "" = not lost */
+    struct finding store_finding; /* why this node caused the loss; FINDING_NONE = not caused by this node */
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" = not known */
 };
 
-/* The order in which workers ended. waitpid returns children in the order of their start, so if two workers fail
- * within one turn of a busy loop, the lower rank would always be the first failure. */
+/* The order in which workers ended. waitpid does not report this order, but the first failure of a busy moment is the
+ * worker that ended first. */
 struct exits {
-    int epoll; /* one pidfd for each living worker; -1 = not supported, or no descriptor was left */
+    int epoll; /* contains one pidfd for each living worker; -1 = not supported, or no descriptor was left */
 };
 
-/* Where the surviving workers were when this attempt failed. */
+/* Where the surviving workers were at the time of a failure. */
 struct node_sample {
     bool by_py_spy;                /* Python runs and py-spy is available: the stop waits for the sample */
-    bool is_taken;                 /* the sample is in `beats_seen` */
-    unsigned beats;                /* heartbeats of this attempt */
+    bool is_taken;                 /* the sample was taken from `beats_seen` */
+    unsigned beats;                /* number of heartbeats in this attempt */
     struct beat_known *beats_seen; /* by local rank, at the last heartbeat; pid 0 = the worker had ended */
     struct cJSON *stacks;          /* owned: rows of record/stacks.h; NULL = none */
 };
 
-/* The memory that this node shares with its workers: one page of record/flight.h for each, in an unnamed memory file.
- * The file is created for each attempt, so that a process of an earlier attempt cannot write into the file. A zeroed
+/* The memory that this node shares with its workers: a page of record/flight.h for each worker, in an unnamed memory
+ * file. Each attempt has a new file, so that processes of an earlier attempt cannot write into the pages. A zeroed
  * struct has no pages. */
 struct rank_pages {
-    int n, fd; /* descriptor, if n > 0 */
+    int n, fd; /* n: number of pages; fd: the memory file, if n > 0 */
     void *base;
 };
 
-/* The workers of an attempt, and how it ended. */
+/* The workers of an attempt, and the end of the attempt. */
 struct node_run {
     struct contain *contain; /* borrowed */
     struct spawner spawner;
     struct exits exits;
-    pid_t *pids;                   /* by local rank; 0 = not running; a pid stays reserved until waitpid */
-    bool *asked;                   /* by local rank: the worker still ran when the agent signalled it */
-    struct beat_known *known;      /* by local rank: the last state of the process that the store received */
-    struct beat_step *steps;       /* by local rank: the last step that the store received */
-    struct rank_pages pages;       /* pages of the workers that use libddp */
-    struct file_timer *file_timer; /* NULL = not requested */
-    struct evidence *evidence;     /* NULL = no input */
+    pid_t *pids;              /* by local rank; 0 = not running; a pid stays reserved until waitpid */
+    bool *asked;              /* by local rank: the agent requested a signal while the worker still ran */
+    struct beat_known *known; /* by local rank: the last state of the process that the store received */
+    struct beat_step *steps;  /* by local rank: the last step that the store received */
+    struct rank_pages pages;  /* pages of the workers that use libddp */
+    struct file_timer *file_timer; /* NULL = the file timer is not enabled */
+    struct evidence *evidence;     /* the last lines of the workers' output; NULL = not kept */
     struct list dumps;             /* stack dumps in progress */
     struct node_sample sample;
-    struct finding busy_gpus[GPU_FINDINGS_MAX]; /* before the first attempt, for the other nodes */
+    struct finding busy_gpus[GPU_FINDINGS_MAX]; /* sent to the other nodes before the first attempt */
     int n_busy_gpus;
-    bool holds;    /* effects wait until the sample is taken */
-    bool reap;     /* children have ended, or may have ended */
-    bool alone;    /* this process has no child left */
-    bool resting;  /* the whole job is stopped for a while */
-    bool prepared; /* the first attempt was prepared before its round */
+    bool holds;   /* effects wait until the sample of the stacks is taken */
+    bool reap;    /* children have ended, or may have ended */
+    bool alone;   /* this process has no child left */
+    bool resting; /* all processes of the job are stopped (SIGSTOP), because the user has suspended the job */
+    bool prepared; /* the first attempt was prepared before its round began */
     uint64_t attempt_started_ms;
-    struct failure cause;    /* cause of the attempt's end, from the store; `why` "" = none */
-    int64_t step, best_step; /* from the verdict: step of this attempt, best of all; -1 = none */
-    struct buf failed;       /* array of struct failed_attempt */
+    struct failure cause;                   /* why the attempt ended, from the store; `why` "" = not known */
+    int64_t step, best_step;                /* highest step of this and of any attempt; -1 = none */
+    struct buf failed;                      /* array of struct failed_attempt */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", the subject of left_waiting */
-    char left_waiting[FINDING_TEXT_MAX];    /* about a rank that left while other ranks waited; "" = none */
-    struct finding hang;                    /* finding about a hang in this attempt; FINDING_NONE = none */
-    enum finding_code left_code;            /* code of left_waiting: see struct left_early */
-    struct stuck stuck[STUCK_MAX];          /* processes that cannot be killed, for the report */
+    char left_waiting[FINDING_TEXT_MAX]; /* text about a rank that left while other ranks waited; "" = none */
+    struct finding hang;                 /* finding about a hang in this attempt; FINDING_NONE = none */
+    enum finding_code left_code;         /* code of the finding left_waiting */
+    struct stuck stuck[STUCK_MAX];       /* processes that cannot be killed, for the report */
     size_t n_stuck;
 };
 
@@ -132,17 +132,17 @@ struct node_output {
     struct output *output;
     struct input *input;
     struct announce announce;
-    struct progress progress; /* measured by the workers' output */
-    regex_t progress_regex;   /* --progress; valid while progress.regex points to it */
+    struct progress progress; /* signs of progress in the workers' output */
+    regex_t progress_regex;   /* the compiled --progress, to which progress.regex points */
     uint64_t moved_ms;        /* time of the last sign of progress that the store received; 0 = none */
     uv_timer_t status_timer;
-    bool status_asked;           /* the user has requested the status, which is not printed yet */
-    bool kept_flights;           /* some records of this attempt are in files */
-    bool finishing;              /* only pending output and the report remain to be written */
-    uint64_t unread_deadline_ms; /* when to drop unread output after the user's stop */
+    bool status_asked;           /* the user has requested the status, and the answer is not printed yet */
+    bool kept_flights;           /* records of this attempt were written to files */
+    bool finishing;              /* only pending output and the report remain */
+    uint64_t unread_deadline_ms; /* after a stop by the user, when to drop output that is not read */
 };
 
-/* One node, from start to exit. The handles are members, and only node_finish() closes them. */
+/* One node, from start to exit. Only node_finish() closes the handles in this struct. */
 struct node {
     struct plan *plan;
     uint64_t started_ms;
@@ -152,20 +152,20 @@ struct node {
     struct node_output out;
 
     uv_loop_t loop;
-    uv_timer_t timer;     /* the agent's deadline, or the store's */
+    uv_timer_t timer;     /* for the earliest deadline of agent, store and output */
     uint64_t due_ms;      /* the time for which the timer is set */
-    bool caught_up;       /* the timer was much too late, and all missed events were processed */
-    uv_timer_cb on_timer; /* node_on_timer, which effects.c cannot call directly */
-    uv_idle_t more;       /* runs while effects are queued or ended children wait */
+    bool caught_up;       /* events that arrived during a pause of this process were processed */
+    uv_timer_cb on_timer; /* node_on_timer; effects.c calls it through this pointer */
+    uv_idle_t more;       /* runs while effects are queued or ended children are not collected */
     bool ended;           /* the handles are being closed */
 
-    uv_poll_t lifeline, signals; /* for the next two descriptors */
+    uv_poll_t lifeline, signals; /* poll the descriptors `lifeline_fd` and `signal_fd` */
     int lifeline_fd, signal_fd;
     pid_t guardian;
     struct stop_memory stop_memory, pass_memory;
-    struct signal_heard stop_heard; /* the user's first request to stop, if agent_stop_signal is not 0 */
+    struct signal_heard stop_heard; /* first request to stop, if agent_stop_signal() is not 0 */
 
-    struct buf effects; /* array of struct agent_effect, carried out up to `done` */
+    struct buf effects; /* array of struct agent_effect; the first `done` effects are carried out */
     size_t done;
     int exit_code;
 };
@@ -175,7 +175,7 @@ static inline int node_rank(const struct node *n, int local_rank)
     return n->plan->workers[local_rank].rank;
 }
 
-/* Return true if the attempt did not end because of a worker of this node. */
+/* Return true if the cause of the attempt's end is on another node. */
 static inline bool node_cause_is_elsewhere(const struct node *n)
 {
     return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
@@ -183,11 +183,11 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
 
 /* --- effects.c --- */
 
-/* Pass an event to the agent. Its effects wait for the next node_pump(). */
+/* Pass an event to the agent. The resulting effects wait for the next node_pump(). */
 void node_feed(struct node *n, struct agent_event event);
 
-/* Record that a request was sent to the store. Without an answer within --timeout (default 60 s), the store is
- * treated as lost. */
+/* Record that a request was sent to the store. Without an answer within --timeout (default 60 s), the store counts as
+ * lost. */
 void node_expect_answer(struct node *n);
 
 /* Record that the store has answered and no answer is expected. */
@@ -199,7 +199,7 @@ void node_finish(struct node *n, int exit_code);
 /* Finish without waiting for unread output, because the user has requested a stop. */
 void node_leave_output(struct node *n);
 
-/* Open or close the set. Without an epoll set, the order of the ends is unknown. */
+/* Open or close the epoll set. Without this set, the order in which workers end is unknown. */
 void exits_open(struct exits *x);
 void exits_close(struct exits *x);
 
@@ -209,8 +209,8 @@ void node_pump(struct node *n);
 /* Open torchrun's file timer if the user has enabled it. node_finish() closes the timer. */
 ddp_status node_open_timers(struct node *n, struct ddp_err *err);
 
-/* Hold a port for a store that rank 0 may host on this node, if the workers need such a store. Called before each
- * join, with a new port each time, so that leftovers of the last attempt cannot connect to the store. */
+/* Hold a port for the store of rank 0, if the workers need such a store. Call this before each join. Each call holds
+ * a new port, so that processes of the last attempt cannot connect to the store. */
 void node_offer_port(struct node *n);
 
 /* Print why the program of this node cannot be started (`error` of spawner_find()), and the remedy. */
@@ -218,17 +218,17 @@ void node_say_not_started(const struct node *n, int error);
 
 /* --- flight_pages.c --- */
 
-/* Create the pages. Without memory or descriptors no page is created, and workers run without pages. */
+/* Create the pages. If memory or descriptors are missing, the workers run without pages. */
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 
-/* Return the address of worker 0's page. The address has pid 0 if no pages exist. */
+/* Return the address of worker 0's page. Its pid is 0 if no pages exist. */
 struct flight_page rank_pages_first(const struct rank_pages *pages);
 
 /* Return the page of worker `i`, or NULL before its first record, or without pages. */
 const struct flight *rank_page(const struct rank_pages *pages, int i);
 
-/* Write the records of ranks that could not write them themselves, after a failure or a stop. */
+/* After a failure or a stop, write the records of ranks that have not written their records. */
 void node_keep_flights(struct node *n);
 
 /* --- stack_dump.c --- */
@@ -236,45 +236,46 @@ void node_keep_flights(struct node *n);
 struct stack_request {
     const struct rank_set *ranks; /* borrowed for the call; NULL = all ranks of this node */
     bool is_native;               /* with frames of C and C++ */
-    bool is_failure; /* the stop of the surviving workers waits for the dump, up to STACKS_FAILURE_MS */
+    bool is_failure; /* the stop of the other workers waits for this dump, at most STACKS_FAILURE_MS */
     int64_t id;      /* the caller's */
-    /* Called once, perhaps within node_dump_stacks. The callee may take stacks->rows and set the member to NULL. */
+    /* Called once, perhaps within node_dump_stacks. The callee may keep stacks->rows and then sets this member to
+     * NULL. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
 
-/* Start a dump, which finds where the threads of workers and of their children are. Return false, without calling
- * `done`, if a dump is not possible now. */
+/* Start a dump of the threads of workers and of their children. Return false, without calling `done`, if a dump is
+ * not possible now. */
 bool node_dump_stacks(struct node *n, const struct stack_request *request);
 
 /* Handle the end of a child that is no worker. */
 void node_helper_ended(struct node *n, pid_t pid, int status);
 
-/* End all dumps with the rows that they have. */
+/* End all dumps now, with the rows that were collected so far. */
 void node_end_dumps(struct node *n);
 
 /* End and free all dumps. */
 void node_close_dumps(struct node *n);
 
-/* Check whether py-spy can read a process here: at the start of an attempt, and with each heartbeat. */
+/* Check whether py-spy can read a process of this node. Called at the start of an attempt and at heartbeats. */
 void node_begin_samples(struct node *n);
 void node_look_for_python(struct node *n);
 
-/* Keep the workers' states at the last heartbeat. node_explain_beats makes rows from these states. */
+/* Keep the workers' states at the last heartbeat, from which node_explain_beats makes rows. */
 void node_keep_beats(struct node *n);
 void node_explain_beats(struct node *n);
 
 /* --- store_events.c --- */
 
-/* Callbacks for the messages of the store; for store_link_options. */
+/* Callbacks of the link to the store. */
 extern const struct store_link_calls node_store_calls;
 
-/* Prepare an attempt: ranks, containment, log files, empty lines and tails. */
+/* Prepare an attempt: ranks, containment and log files. Clear the output of the last attempt. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
 
 /* Begin the prepared attempt if its round is known. */
 void node_begin_prepared(struct node *n);
 
-/* Handle the loss of the store. Before the first round, ddprun exits. Later the agent decides. */
+/* Handle the loss of the store. Before the first round, ddprun exits. Afterwards the agent decides. */
 void node_on_lost(void *user, const char *why);
 
 /* --- signals.c --- */
@@ -283,10 +284,10 @@ void node_on_lost(void *user, const char *why);
  * leave no handle open if no descriptor is left. */
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
 
-/* Carry out the action of a signal, also of a signal that the guardian passes on. */
+/* Carry out the action of a signal. The guardian may have passed on the signal. */
 void node_signal(struct node *n, const struct signal_heard *heard);
 
-/* Handle the store's answer to a status request; for store_link_options. */
+/* Handle the store's answer to a status request. */
 void node_on_status(void *user, const struct cJSON *answer);
 
 #endif

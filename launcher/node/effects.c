@@ -1,8 +1,7 @@
 /* effects.c -- connects the agent with the machine: node_feed passes an event to the agent, and node_pump carries out
  * the agent's effects. Effects start processes, send signals, and notify the store and the user.
  *
- * SIGCHLD only sets `reap`. on_more() runs in the next turn of the loop and collects all workers that have exited
- * before. */
+ * SIGCHLD only sets `reap`. In the next turn of the loop, on_more() collects all children that have ended. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -31,15 +30,15 @@
 
 enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
 
-/* Pass an event to the agent, and append a copy of its effects to the waiting effects. Effects are valid only until
- * the next call of the agent, and an effect may cause the next event. */
+/* Pass an event to the agent, and append a copy of its effects to the queue. The copy is needed because the agent's
+ * effects are valid only until the next call. */
 void node_feed(struct node *n, struct agent_event event)
 {
     size_t count;
     event.now_ms = clock_ms();
     const struct agent_effect *effects = agent_step(n->agent, &event, &count);
     if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
-        abort(); /* the effects cannot be recorded: exit, and the guardian cleans up */
+        abort(); /* memory is short: exit, and the guardian cleans up */
 }
 
 /* Set the timer for the earliest deadline: of the agent, the store or unread output. */
@@ -57,7 +56,7 @@ static void node_set_timer(struct node *n)
         uv_timer_start(&n->timer, n->on_timer, at > now ? at - now : 0, 0);
 }
 
-/* Set the deadline of an answer, because without a deadline the wait for a store that hangs would never end. */
+/* Set the deadline of the store's answer. A store that hangs would otherwise block this node forever. */
 void node_expect_answer(struct node *n)
 {
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
@@ -81,9 +80,9 @@ static bool node_has_workers(const struct node *n)
 
 /* --- the order of ends ------------------------------------------------------------------------------------ */
 
-/* A pidfd becomes ready when its process ends, and an epoll set returns descriptors in the order in which they became
- * ready. Only the order is used. SIGCHLD still starts the check, and waitpid returns how each worker ended. So if a
- * pidfd is missing, only the order is unknown. */
+/* The kernel adds a pidfd to the ready list of the epoll set when its process ends, so epoll_wait returns the pidfds
+ * in the order of the ends. Only this order is used. waitpid still returns how each worker ended. If a pidfd is
+ * missing, only the order is unknown. */
 
 void exits_open(struct exits *x)
 {
@@ -103,18 +102,17 @@ static void exits_watch(struct exits *x, pid_t pid)
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
-    /* One event at a time, so that the other events keep their place in the set. */
+    /* read one event at a time, so that the other events keep their order */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;
     const int pidfd = (int)(event.data.u64 >> 32);
     epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
-              NULL); /* a pidfd would otherwise stay in the set as long as any process has a copy */
+              NULL); /* a copy of the pidfd in another process would keep the pidfd in the set */
     close(pidfd);
     return (pid_t)(uint32_t)event.data.u64;
 }
 
-/* A worker that ended between the last check here and its waitpid still has its pidfd in the set. This function also
- * closes such pidfds. */
+/* Close the set, and the pidfds that are still in the set. */
 void exits_close(struct exits *x)
 {
     while (exits_next(x) > 0)
@@ -136,9 +134,8 @@ static int local_rank_of(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* Return true if the worker ended because it lost a peer. PyTorch has no exit code for a lost peer, but the last
- * lines of the worker, which are already in the pipe, show the loss. A process group ends its process with
- * abort(). */
+/* Return true if the worker ended because it lost a peer. A PyTorch worker ends by abort() and has no exit code for a
+ * lost peer. In this case the last lines of its output decide. */
 static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -150,8 +147,8 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
     return lost;
 }
 
-/* Return a number for the import error that ended the worker, or 0 without an import error. Python exits with 1 after
- * an uncaught exception. */
+/* Return a hash of the import error that ended the worker, or 0 if the worker ended for another reason. Python exits
+ * with 1 after an import error. */
 static uint64_t import_error_of(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -187,7 +184,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
-/* Wait for workers in the known order of their ends. Return their number. */
+/* Wait for workers in the order of their ends. Return the number of workers. */
 static int take_workers(struct node *n)
 {
     struct rusage usage;
@@ -199,8 +196,8 @@ static int take_workers(struct node *n)
     return taken;
 }
 
-/* Wait for all other children: adopted orphans, which would stay zombies, and workers whose order is unknown. Return
- * false if more children may have ended. Set `alone` if no child is left. */
+/* Wait for all other children: adopted orphans, and workers whose order is unknown. Return false if more children may
+ * have ended. Set `alone` if no child is left. */
 static bool take_others(struct node *n)
 {
     struct rusage usage;
@@ -212,11 +209,10 @@ static bool take_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Wait for children that have ended. Each turn has a limit, because processes that fork and exit without pause may
- * end as fast as ddprun waits for them. Workers are first. Other children are checked only if no worker has ended or
- * the last worker has ended, because the agent then needs to know whether any child is left. take_others may also
- * wait for workers. The last call of take_workers removes the pidfds of these workers, which would otherwise wake the
- * loop. */
+/* Wait for children that have ended, at most REAPED_PER_TURN in each turn, because processes may fork and exit
+ * without end. Workers are first. Other children are checked if no worker has ended, or if the last worker has ended
+ * and the agent needs to know whether any child is left. The second call of take_workers removes pidfds of workers
+ * that take_others has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -231,11 +227,10 @@ static void reap_children(struct node *n)
 /* --- timers of workers ------------------------------------------------------------------------------------- */
 
 /* When a timer of torchrun's file timer expires, the process that set the timer gets the signal that the timer names.
- * The end of this process is a failure with the timer as cause. (torchrun kills itself together with the worker and
- * reports nothing.) Any process may write to the FIFO, so a signal is sent only to processes in a worker's own
- * process group. The number of the group stays reserved until waitpid. */
+ * The end of this process counts as a failure. Any process may write to the FIFO, so a signal is sent only to
+ * processes in the process group of a worker. */
 
-/* Return the local rank of the worker whose process group contains `pid`, or -1 if no group contains `pid`. */
+/* Return the local rank of the worker whose process group contains `pid`, or -1. */
 static int local_rank_of_group(const struct node *n, pid_t pid)
 {
     const pid_t group = getpgid(pid);
@@ -262,7 +257,7 @@ static void on_expired(void *user, const struct timer_row *row)
 {
     struct node *n = user;
     const int local_rank = local_rank_of_group(n, row->pid);
-    if (local_rank < 0 && getpgid(row->pid) < 0) /* the process has ended without releasing its timer */
+    if (local_rank < 0 && getpgid(row->pid) < 0) /* the process has ended without releasing the timer */
         return;
     say_timer(n, row, local_rank);
     if (local_rank < 0 || row->signal <= 0)
@@ -288,14 +283,13 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
 /* A failure is sent twice. `failed` is sent as soon as a worker has ended, so that the other nodes stop soon. `cause`
- * is sent after the last lines of the worker were read, so that the reports of other nodes are as complete as this
- * node's report. */
+ * is sent after the last lines of the worker were read, because the reports of other nodes contain these lines. */
 
 /* Print why the program cannot be started, with its path on this node, because the program may exist on other
  * nodes. */
 void node_say_not_started(const struct node *n, int error)
 {
-    static struct program_look look; /* paths make it too large for a stack */
+    static struct program_look look; /* static, because its paths are too large for the stack */
     struct buf words = { 0 };
     const char *failed = n->run.spawner.failed;
     const bool is_script = failed != NULL && failed == n->plan->script;
@@ -308,17 +302,17 @@ void node_say_not_started(const struct node *n, int error)
     bool ok = start_cause(&failure, &words);
     const size_t len = words.len;
     ok = ok && buf_printf(&words, "; ") && start_remedy(&failure, &words);
-    if (words.len == len + 2) /* no remedy is known */
+    if (words.len == len + 2) /* words has no remedy */
         words.len = len;
     if (ok)
         log_error("%.*s", (int)words.len, (const char *)words.data);
     buf_free(&words);
 }
 
-/* Return a report with the facts known now, to describe the first failure. */
+/* Return a report with the facts known now, for a description of the first failure. */
 static struct report report_now(const struct node *n)
 {
-    static struct program_look look; /* paths make it too large for a stack */
+    static struct program_look look; /* static, because its paths are too large for the stack */
     const bool seen = program_see_failed(n->run.spawner.failed, n->plan->script, &look);
     return (struct report){ .plan = n->plan,
                             .agent = n->agent,
@@ -329,7 +323,7 @@ static struct report report_now(const struct node *n)
                             .evidence = evidence_of(n->run.evidence, agent_first_failure(n->agent)) };
 }
 
-/* Append `n` lines, each of which ends with a newline, up to the limit of the message. */
+/* Append `n` lines to the failure, up to the limit of the message. Each line ends with a newline. */
 static void add_lines(struct failure *f, const char *text, size_t n)
 {
     for (size_t i = 0; i < n && f->n_lines < LIMIT_LAST_LINES; i++) {
@@ -362,8 +356,8 @@ static void tell_cause(struct node *n)
     buf_free(&lines);
 }
 
-/* Send that a worker has ended. Ranks that wait for it in a barrier get the reason before their agents signal them.
- * If the exit code is 0, the message may wait for the next message, because no other rank is stopped. */
+/* Send that a worker has ended, so that ranks in a barrier with this worker get the reason before a signal. After
+ * exit code 0 the message is not urgent. */
 static void tell_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -374,7 +368,7 @@ static void tell_exited(struct node *n, int local_rank)
         store_link_tell(n->meet.link, json);
 }
 
-/* Send the codes of this node; -1 means "rank 0 is not here". */
+/* Send the exit codes of this node. -1 = rank 0 is not on this node. */
 static void tell_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
@@ -392,8 +386,8 @@ static void tell_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Fill an attempt that failed elsewhere. Times are computed from this node's clock and the store's time difference,
- * because clocks of two machines are never compared. */
+/* Describe an attempt that failed on another node. Times are based on this node's clock and on durations from the
+ * store, because the clocks of two machines may differ. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -402,7 +396,7 @@ static void note_elsewhere(const struct node *n, struct failed_attempt *a)
     a->failed_ms = n->run.attempt_started_ms + n->run.cause.after_ms;
 }
 
-/* Fill an attempt that failed here. Its text is kept, because the next attempt drops the evidence. */
+/* Describe an attempt that failed here. The text is formatted now, because the next attempt drops the evidence. */
 static void note_here(const struct node *n, struct failed_attempt *a)
 {
     const struct agent_worker *w = agent_worker(n->agent, agent_first_failure(n->agent));
@@ -413,8 +407,8 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     a->failed_ms = w->ended_ms;
 }
 
-/* Record the failed attempt once, although several steps of an attempt's end call this function. A round that ended
- * because the job grows has not failed. */
+/* Record the failed attempt once, although several effects call this function. An attempt that ended because the job
+ * grows has not failed. */
 static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -435,8 +429,7 @@ static void note_failed(struct node *n)
     buf_append(&n->run.failed, &a, sizeof(a));
 }
 
-/* Print why the job restarts. If note_failed has recorded nothing, no worker failed, and the message mentions no
- * failure. */
+/* Print why the job restarts. If no failed attempt was recorded, the job restarts without a failure. */
 static void say_restart(struct node *n)
 {
     const size_t before = n->run.failed.len;
@@ -459,8 +452,7 @@ static void say_dying(struct node *n, int local_rank)
         node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* Print which nodes this node waits for. First ask the store for these nodes. After the wait no time is left to
- * ask. */
+/* Print which nodes this node waits for. Ask the store for these nodes first, unless the wait is over. */
 static void say_waiting(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -483,20 +475,18 @@ void node_offer_port(struct node *n)
 /* --- the effects -------------------------------------------------------------------------------------------- */
 
 /* The agent's effects: processes, signals, the store, the end. Each turn of the loop carries out only some effects,
- * so that other events are handled during the start of many workers. For the agent, a worker that cannot be started
- * is an ordinary event. */
+ * so that other events are handled while many workers are started. */
 
 enum {
     EFFECTS_PER_TURN = 32,
-    DRAIN_MS = 1000, /* limit for pipes that a process outside the job may still hold */
-    STUCK_DRAIN_MS =
-        200, /* limit for these pipes if a process cannot be killed, because a longer wait is useless */
-    KILL_SLICE_MS = 50, /* limit for killing leftovers in one turn of the loop */
-    UNREAD_MS = 2000    /* limit for output that is not read, after a stop by the user */
+    DRAIN_MS = 1000,      /* limit for reading pipes that a process outside the job may hold open */
+    STUCK_DRAIN_MS = 200, /* shorter limit, if a process cannot be killed */
+    KILL_SLICE_MS = 50,   /* limit for killing leftovers in one turn of the loop */
+    UNREAD_MS = 2000      /* limit for output that is not read, after a stop by the user */
 };
 
-/* Start a worker. After the resulting event, the agent emits the effect for the next worker. A failed start is
- * reported like any other end. */
+/* Start a worker, and pass the result to the agent as an event. The agent then emits the effect for the next
+ * worker. */
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
@@ -511,18 +501,17 @@ static void spawn(struct node *n, int local_rank)
     n->run.pids[local_rank] = pid;
     n->run.asked[local_rank] = false;
     n->run.alone = false;
-    if (n->run.resting) /* the other workers are stopped, too */
+    if (n->run.resting) /* the job is suspended, so stop this worker, too */
         kill(pid, SIGSTOP);
-    pid = contain_shown_pid(n->run.contain, pid); /* the pid is only displayed after this */
+    pid = contain_shown_pid(n->run.contain, pid); /* from here on the pid is only displayed */
     store_link_mention(n->meet.link,
                        encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
     announce_worker_started(&n->out.announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Signal the processes that the workers left. With SIGKILL this function also waits for these processes, so
- * descendants_kill_all is called only when the end of every worker is known. If SIGKILL did not reach all processes,
- * the agent repeats SIGKILL. */
+/* Signal the processes that the workers left. SIGKILL goes through descendants_kill_all, which also waits for
+ * children, so the ends of all workers must be known before. If a process is left, the agent repeats SIGKILL. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -534,13 +523,13 @@ static void signal_rest(struct node *n, int sig)
         descendants_signal(sig);
     if (!n->run.alone)
         return;
-    node_close_dumps(n); /* the ends of their helpers may have been collected above */
+    node_close_dumps(n); /* descendants_kill_all may have collected the helpers of dumps */
     node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
 static void on_more(uv_idle_t *idle);
 
-/* Keep the rows, and carry out the held effects in the loop's next turn. */
+/* Keep the rows of the dump, and carry out the waiting effects in the next turn of the loop. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
@@ -551,7 +540,7 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
         uv_idle_start(&n->more, on_more);
 }
 
-/* Sample the survivors. The following signals wait for py-spy. Without py-spy no signal waits. */
+/* Sample the stacks of the surviving workers. If py-spy is used, the following signals wait for the dump. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
@@ -562,8 +551,8 @@ static void sample(struct node *n)
         n->run.holds = false;
 }
 
-/* Begin the end: all processes are gone or cannot be killed. The report waits for the workers' last lines
- * (on_output_idle), but only briefly for the lines of a process that hangs in the kernel. */
+/* Begin the end: all processes are gone or cannot be killed. The report follows when the last lines of the workers
+ * were read (on_output_idle). If a process hangs in the kernel, the wait for its lines is short. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
@@ -583,8 +572,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Send a signal to a worker and its helpers. If the worker has already ended, the signal is not the reason of the
- * end. In this case `asked` stays false, which the agent receives with the worker's end. */
+/* Send a signal to a worker and its helpers. Set `asked` if the worker still runs. Otherwise the signal is not the
+ * reason of the worker's end. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];
@@ -596,7 +585,7 @@ static void signal_worker(struct node *n, int local_rank, int sig)
     kill(-pid, sig);
 }
 
-/* Carry out one effect. The results return to the agent as events, at once or from a later callback. */
+/* Carry out one effect. Its result returns to the agent as an event, at once or later. */
 static void carry_out(struct node *n, struct agent_effect effect)
 {
     switch (effect.type) {
@@ -613,7 +602,7 @@ static void carry_out(struct node *n, struct agent_effect effect)
         signal_rest(n, effect.signal);
         break;
     case EFFECT_DRAIN:
-        output_drain(n->out.output, DRAIN_MS); /* on_output_idle feeds the event that follows */
+        output_drain(n->out.output, DRAIN_MS); /* on_output_idle then passes AGENT_DRAINED to the agent */
         break;
     case EFFECT_FINISH:
         begin_to_finish(n, effect.exit_code);
@@ -672,8 +661,8 @@ static void on_more(uv_idle_t *idle)
     node_pump(n);
 }
 
-/* Carry out some effects. Between two calls the loop reads pipes and handles ends and signals. Without this limit, a
- * start of 256 workers would block the loop for a tenth of a second, even if a worker fails at once. */
+/* Carry out some effects. Between two calls the loop reads pipes and handles signals. Otherwise the start of 256
+ * workers would block the loop for a tenth of a second. */
 void node_pump(struct node *n)
 {
     struct agent_effect effect;
@@ -690,7 +679,7 @@ void node_pump(struct node *n)
 
 /* --- the end ------------------------------------------------------------------------------------------------ */
 
-/* Report the job. This function is not called if the job never began, because its error was already printed. */
+/* Print the report of the job. Not called if the job never began, because the error was already printed. */
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;

@@ -1,8 +1,7 @@
 /* file_timer.c -- see file_timer.h.
  *
- * The FIFO is opened for reading and writing, because each client opens the FIFO, writes a line and closes the FIFO.
- * Without any writer, every read would return the end of file. Times are of the wall clock, like the clients'
- * times. */
+ * The FIFO is opened for reading and writing. Each client opens the FIFO, writes a line and closes the FIFO again.
+ * Without any writer, a read would return the end of file. Times are those of the wall clock, as in the clients. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"
@@ -18,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The table is a list that is searched from the front, because a job has few timers. */
+/* The table is searched from the front, because a job has few timers. */
 
 void timer_table_free(struct timer_table *t)
 {
@@ -28,7 +27,7 @@ void timer_table_free(struct timer_table *t)
 
 /* --- a request ---------------------------------------------------------------------------------------------- */
 
-/* Get an integer that fits into an int. */
+/* Get an integer member that fits into an int. */
 static bool take_int(const cJSON *o, const char *name, int *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
@@ -38,7 +37,7 @@ static bool take_int(const cJSON *o, const char *name, int *to)
     return true;
 }
 
-/* Get the name of the timer. The user sees this name, so characters that a terminal would execute are replaced. */
+/* Get the name of the timer, and replace control characters, because the name is printed. */
 static bool take_scope(const cJSON *o, char scope[TIMER_SHOWN])
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "scope_id"));
@@ -89,7 +88,8 @@ static bool make_room(struct timer_table *t)
     return true;
 }
 
-/* Set, replace or release a timer. An unknown timer may be released, because torchrun's clients may release twice. */
+/* Set, replace or release a timer. The release of an unknown timer is no error, because torchrun's clients may
+ * release twice. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
     const size_t at = timer_find(t, row);
@@ -138,8 +138,7 @@ bool timer_table_next(const struct timer_table *t, double *expires)
     return t->n > 0;
 }
 
-/* Return true if `a` precedes `b`: a timer with a signal precedes a timer without a signal. Otherwise the earlier
- * timer precedes. */
+/* Return true if timer `a` is better than timer `b`: it has a signal and `b` has none, or else it expires earlier. */
 static bool is_better(const struct timer_row *a, const struct timer_row *b)
 {
     if ((a->signal > 0) != (b->signal > 0))
@@ -183,7 +182,7 @@ static double now_s(void)
 
 static void on_due(uv_timer_t *timer);
 
-/* Set the timer for the next expiry, but for a minute at most, so that a change of the wall clock is detected. */
+/* Set the timer for the next expiry, but at most for a minute, because the wall clock may be changed. */
 static void set_timer(struct file_timer *ft)
 {
     double at;
@@ -204,7 +203,7 @@ static void on_due(uv_timer_t *timer)
     set_timer(ft);
 }
 
-/* Warn once, because a client of another version would cause the same warning again and again. */
+/* Warn about invalid lines, but only once. */
 static void note_wrong(struct file_timer *ft, size_t wrong)
 {
     char words[256];
@@ -229,7 +228,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     set_timer(ft);
 }
 
-/* Create the FIFO. An existing FIFO may belong to a job that was killed, if the user has set the path. */
+/* Create the FIFO. Remove an existing FIFO first, which a killed job may have left. */
 static ddp_status make_fifo(const char *path, struct ddp_err *err)
 {
     struct stat st;

@@ -1,5 +1,5 @@
 /* file_timer.h -- torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO where workers set timers. A worker
- * that does not release a timer in time is killed. */
+ * that does not release its timer in time is killed. */
 #ifndef LAUNCHER_NODE_FILE_TIMER_H
 #define LAUNCHER_NODE_FILE_TIMER_H
 
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <uv.h>
 
-/* The table of timers. The input are lines of JSON from the workers, the output are processes with an expired timer.
+/* The table of timers. The input is lines of JSON from the workers, and the output is timers that have expired.
  *
  *     {"version": 1, "pid": 71, "scope_id": "step", "expiration_time": 1700000000.5, "signal": 9}
  *
@@ -18,24 +18,24 @@
  * the time is an argument, in seconds since 1970 as in the lines. */
 
 enum {
-    TIMERS_MAX = 4096,     /* limit, because the search is linear and blocks this process */
-    TIMER_LINE_SIZE = 4096 /* PIPE_BUF: longer lines are not written in one piece */
+    TIMERS_MAX = 4096,     /* limit, because the table is searched from the front */
+    TIMER_LINE_SIZE = 4096 /* PIPE_BUF: the kernel may split longer lines */
 };
 
 struct timer_row {
     int pid;
     int signal; /* 0 or less: send no signal */
     double expires;
-    char scope[TIMER_SHOWN]; /* safe to print; longer names are cut */
+    char scope[TIMER_SHOWN]; /* without control characters; longer names are cut */
 };
 
 /* A zeroed struct is an empty table. */
 struct timer_table {
     struct timer_row *rows; /* owned */
     size_t n, room;
-    char line[TIMER_LINE_SIZE]; /* the part of the next line that was received */
+    char line[TIMER_LINE_SIZE]; /* received part of the next line */
     size_t len;
-    bool too_long; /* the line is too long and is dropped up to its end */
+    bool too_long; /* drop the rest of the current line, which is too long */
 };
 
 void timer_table_free(struct timer_table *t);
@@ -46,15 +46,15 @@ size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n);
 /* Get the time at which the next timer expires. Return false without a timer. */
 bool timer_table_next(const struct timer_table *t, double *expires);
 
-/* Remove all timers of a process that has an expired timer. Set *row to the earliest expired timer with a signal, or
- * else to the earliest expired timer. Return false if no timer has expired. */
+/* Remove all timers of a process with an expired timer. Set *row to the earliest expired timer of this process,
+ * preferably one with a signal. Return false if no timer has expired. */
 bool timer_table_take(struct timer_table *t, double now, struct timer_row *row);
 
 struct file_timer;
 
 struct file_timer_calls {
-    /* Called when a timer has expired. The owner must check the process in the row, because any process may write to
-     * the FIFO. */
+    /* Called when a timer has expired. Any process may write to the FIFO, so the owner must check the process in the
+     * row. */
     void (*expired)(void *user, const struct timer_row *row);
     /* A message for the user is ready. */
     void (*note)(void *user, const char *words);

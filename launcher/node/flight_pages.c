@@ -1,5 +1,5 @@
-/* flight_pages.c -- see core.h. The memory file is sealed, so that no worker can make it smaller while this process
- * reads. Pages that no worker uses cost no memory. */
+/* flight_pages.c -- see core.h. The memory file is sealed, because a smaller file would crash this process while
+ * reading. */
 #include "agent/agent.h"
 #include "record/flight.h"
 #include "base/syscalls.h"
@@ -40,7 +40,8 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-/* Map the same pages a second time, to be closed separately. If no descriptor is left, `out` has no pages. */
+/* Map the same pages again, for a thread that closes this mapping itself. If no descriptor is left, `out` has no
+ * pages. */
 static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
@@ -82,7 +83,7 @@ const struct flight *rank_page(const struct rank_pages *pages, int i)
 
 /* --- its file ------------------------------------------------------------------------------------------- */
 
-/* Write a temporary file and rename it, so that half a record never has the name of a record. */
+/* Write a temporary file and rename it, so that the name of a record never belongs to half a record. */
 static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
 {
     const bool ok = flight_file_write(f, temporary, why) && rename(temporary, path) == 0;
@@ -91,8 +92,8 @@ static bool write_record(const struct flight *f, const char *path, const char *t
     return ok;
 }
 
-/* Write worker `i`'s record to `path`, completely or not at all, unless the worker has written the record after its
- * last call. Return true if the file has the record. An existing file may be from an earlier run. */
+/* Write worker `i`'s record to `path`, unless the worker itself has written the record after its last call. Return
+ * true if the file has the record. A file of an earlier run is replaced. */
 static bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
@@ -104,14 +105,13 @@ static bool rank_page_keep(const struct rank_pages *pages, int i, const char *pa
 
 /* --- at the end of an attempt ---------------------------------------------------------------------------- */
 
-/* A rank that has received the error has written its record itself (worker/core/recorder.h). A rank that was stopped,
- * was in a loop or was killed has written no record, and is usually the cause. This file writes such a record from
- * the shared memory. The user has chosen the directory, perhaps on a server that no longer answers. So a thread
- * writes, and the agent waits for the thread only for a limited time. */
+/* A rank whose call has failed writes its record itself (worker/core/recorder.h). A rank that hangs or was killed
+ * writes no record, so this file writes the record from the shared memory. The directory may be on a file server that
+ * no longer answers. So a thread writes, and the agent waits for this thread only for a limited time. */
 
 enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, REASON_MAX = ENDING_MAX + 32 };
 
-/* All data that the thread needs, because the thread may outlive the node. */
+/* The data of the thread, which may outlive the node. */
 struct records {
     struct rank_pages pages;
     char pattern[PATH_MAX];
@@ -138,7 +138,7 @@ static void records_free(void *user)
     free(records);
 }
 
-/* Return the data of the thread, or NULL if no pages exist or memory is short. */
+/* Return new data for the thread, or NULL if no pages exist or memory is short. */
 static struct records *records_of(const struct node *n, const char *pattern)
 {
     const size_t nproc = (size_t)n->plan->nproc;
@@ -175,7 +175,7 @@ void node_keep_flights(struct node *n)
     struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
     if (records == NULL)
         return;
-    /* The limit is shorter if the user stops the job, or a disk already hangs. */
+    /* use the short limit if the user has stopped the job, or a disk already hangs */
     const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
     if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {

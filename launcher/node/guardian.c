@@ -4,11 +4,11 @@
  * sigtimedwait. Each of its events is a signal. The agent has its own session, so a Ctrl-C reaches only the guardian,
  * which passes the signal on once.
  *
- * A signal is passed on as a message in the lifeline, with its number and its sender. If a signal were sent instead,
- * the sender would be lost, and two signals of one kind would become a single signal.
+ * The guardian passes a signal on as a message in the lifeline, because a message contains the sender and is never
+ * merged with another message.
  *
- * The agent's parent-death signal is SIGCONT, because a stopped agent would not notice the end of the lifeline. With
- * SIGKILL, the workers' children would survive. */
+ * The agent's parent-death signal is SIGCONT, which wakes a stopped agent. The agent then reads the end of the
+ * lifeline and kills all processes. SIGKILL would let the workers' children survive. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -33,11 +33,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* STUCK_LIMIT_MS is short, because the agent has already waited for processes that cannot be killed, and has reported
- * them. */
+/* STUCK_LIMIT_MS is short, because the agent has already waited for processes that cannot be killed. */
 enum { STUCK_LIMIT_MS = 100, SETTLED_S = 1 };
 
-/* The user's second request to stop is obeyed within 2 s, even if a disk does not answer. */
+/* After the user's second request to stop, ddprun exits within 2 s, even if a disk does not answer. */
 enum { HUNG_LIMIT_MS = 1500, HUNG_LOOK_MS = 100 };
 
 struct guardian {
@@ -45,14 +44,14 @@ struct guardian {
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
     signal_set stop; /* additional signals that end the job */
-    bool ends;       /* the agent was asked to end the job */
+    bool ends;       /* the agent was asked to end */
     struct stop_memory stop_memory;
     int stops;        /* number of the user's requests to stop */
-    uint64_t hung_ms; /* time since which the agent should end soon; 0 = not requested */
+    uint64_t hung_ms; /* time of the request to end soon, in ms; 0 = not requested */
 };
 
-/* Continue the agent, but only if the agent is stopped. With a pending SIGCONT, a debugger or leak checker that
- * attaches to an exiting agent would wait forever for its stop. */
+/* Continue the agent if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger attaches, and
+ * the debugger would then wait forever. */
 static void wake_if_stopped(pid_t agent)
 {
     siginfo_t stopped = { 0 };
@@ -60,16 +59,16 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* Return true if the agent must not stay stopped, because the agent should end, or because a message waits. A stop
- * needs some time, so a SIGSTOP that was sent before a message may take effect after the message. */
+/* Return true if a stopped agent must continue, because the agent should end or must read a message. A SIGSTOP may
+ * take effect after a later message, so this is checked again. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send the message and continue a stopped agent, which would otherwise never read the message. If the pipe is full, a
- * stopped agent already has a thousand messages. If the pipe is closed, the agent's SIGCHLD will arrive soon. */
+/* Send the message, and continue the agent if the agent is stopped. A full pipe is ignored, because the agent then
+ * has a thousand messages. A closed pipe is ignored, because the agent is ending. */
 static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -77,9 +76,9 @@ static void guardian_forward(const struct guardian *g, const struct signal_heard
     wake_if_stopped(g->agent);
 }
 
-/* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt when the job is stopped. The
- * SIGCONT that continues this process is passed on like any other signal. A process that cannot be stopped (the first
- * process of a container) continues here, and the job stays stopped until a SIGCONT arrives. */
+/* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt after the job is stopped. The
+ * first process of a container cannot be stopped and continues here, while the job stays stopped until a SIGCONT
+ * arrives. */
 static void rest(const struct guardian *g, const struct signal_heard *heard)
 {
     guardian_forward(g, heard);
@@ -102,8 +101,7 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
         guardian_forward(g, &heard);
 }
 
-/* Drop the pages of code and constants of one loaded object. The kernel reads them from the file again when
- * needed. */
+/* Drop the pages of code and constants of one loaded object. The kernel reads these pages again when needed. */
 static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 {
     (void)size;
@@ -117,8 +115,7 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
     return 0;
 }
 
-/* Wait for a signal. After SETTLED_S the wait will probably be long. The guardian then releases two megabytes of
- * start-up pages, which each job of the machine would otherwise keep. */
+/* Wait for a signal. After SETTLED_S, release two megabytes of pages that were needed only for the start. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)
@@ -130,8 +127,7 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sigwaitinfo(&g->watched, info);
 }
 
-/* Return true if the agent cannot end because a file system does not answer. SIGKILL is sent before the function
- * returns true. */
+/* Return true if the agent cannot end, not even by SIGKILL, because a file system does not answer. */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -148,9 +144,8 @@ static bool has_hung(struct guardian *g)
     return true;
 }
 
-/* Wait for signals until the agent has ended. Return true and its wait status, or false if the agent hangs. The agent
- * is checked after each signal, not only after SIGCHLD, because signals of one kind do not queue, and a SIGCHLD may
- * have arrived before the wait. */
+/* Wait for signals until the agent has ended. Return true and the agent's wait status, or false if the agent hangs.
+ * The agent is checked after every signal, because a SIGCHLD may be merged with another SIGCHLD. */
 static bool watch_agent(struct guardian *g, int *status)
 {
     do {
@@ -174,8 +169,8 @@ static void say_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Kill all processes that the agent left, which are now this process's children. With `named` the agent has already
- * reported these processes, so they are not reported again. */
+/* Kill all processes that the agent left. With `named`, do not report these processes, because the agent has reported
+ * them. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
@@ -192,8 +187,8 @@ static void sweep(struct contain *contain, bool named)
     buf_free(&names);
 }
 
-/* Run the agent, in the child. Its copy of the lifeline's writing end is closed, because the lifeline must end when
- * the guardian dies. */
+/* Run the agent in the child. Close the writing end of the lifeline, because the lifeline must end when the guardian
+ * dies. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;
@@ -204,9 +199,9 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
         return EXIT_CODE_DDPRUN;
     }
     setsid();
-    descendants_adopt(); /* fork does not inherit this */
+    descendants_adopt(); /* a child does not inherit this attribute */
     const int code = body(arg, g->lifeline[0]);
-    if (disk_hangs(0, NULL)) { /* the kernel reports no exit while one of the threads hangs */
+    if (disk_hangs(0, NULL)) { /* exit() would not end a process whose thread hangs */
         disk_watch_leave();
         if (getppid() > 1)
             kill(getppid(), SIGCHLD);
@@ -214,8 +209,7 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     return code;
 }
 
-/* Wait for the agent, in the guardian. Leftovers are killed after every end of the agent. An agent that exited
- * normally has left no process. */
+/* Wait for the agent. Afterwards kill all leftovers, unless the agent exited normally and has left no process. */
 static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);
@@ -236,7 +230,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     struct guardian g = { .stop = stop };
     signal_watch_block(&g.watched);
     disk_watch_share();
-    descendants_adopt(); /* containment reports a failure of this call */
+    descendants_adopt(); /* an error is reported by contain.c */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;

@@ -2,9 +2,8 @@
  *
  *     user's shell -> guardian (waits, forwards signals) -> agent (runs the job) -> workers
  *
- * Both processes adopt orphans, and each watches the other. When the agent dies, even by kill -9, the guardian adopts
- * and kills all its processes. When the guardian dies, the agent detects the end of the lifeline and kills all its
- * processes. */
+ * If the agent dies, even by kill -9, the guardian adopts and kills all processes of the job. If the guardian dies,
+ * the lifeline ends, and the agent kills all processes of the job. */
 #ifndef LAUNCHER_GUARDIAN_H
 #define LAUNCHER_GUARDIAN_H
 
@@ -14,14 +13,14 @@
 
 #include <signal.h>
 
-/* Run the agent and return its exit code. From `lifeline`, which is non-blocking, the agent reads each signal that
- * the guardian gets, as a struct signal_heard. The lifeline ends when the guardian dies. A SIGCONT from the guardian
- * itself only wakes the agent. All watched signals are blocked on entry. */
+/* Run the agent and return its exit code. The agent reads from `lifeline` (non-blocking) each signal that the
+ * guardian gets, as a struct signal_heard. The lifeline ends when the guardian dies. A SIGCONT from the guardian only
+ * wakes the agent. All watched signals are blocked on entry. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
 /* Fork the agent and watch it. The signals of `stop` end the job, in addition to the signals that always end the job.
  * This function returns twice. In the agent, it returns the result of `body`. In the guardian, it returns the agent's
- * exit code, 128 + n after signal n ended the agent, or 125 when fork fails. Call this function before threads exist.
+ * exit code, or 128 + n if signal n ended the agent, or 125 if fork failed. Call this function before threads exist.
  * At the end the resources of `contain` are removed. */
 int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain *contain);
 
@@ -35,14 +34,14 @@ int guardian_is_gone(struct contain *contain);
  * function before threads exist. */
 void signal_watch_block(sigset_t *watched);
 
-/* Return the sender of a signal, from the fields si_code, si_pid and si_uid. The name is read at once, because the
- * sender may exit at any moment. */
+/* Return the sender of a signal, from si_code, si_pid and si_uid. The sender's name is read at once, because the
+ * sender may exit. */
 struct signal_sender signal_watch_sender(int code, int pid, unsigned uid);
 
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */
 
 struct node_job {
-    struct plan *plan; /* the store's real port is written here */
+    struct plan *plan; /* borrowed; the real port of the store is written here */
     struct contain *contain;
 };
 

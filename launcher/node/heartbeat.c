@@ -15,7 +15,8 @@ static int cpu_percent(const struct beat_known *k, const struct beat_look *look,
     return (int)((look->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
 }
 
-/* Return true if the process uses its CPU. On a busy machine, a process that never sleeps may get only this share. */
+/* Return true if the process uses its CPU. Even a busy process may get only a small share of the CPU on a busy
+ * machine. */
 static bool has_share(int percent)
 {
     return percent >= BEAT_CPU_SHARE;
@@ -39,8 +40,8 @@ static void add_row(struct cJSON *workers, int local_rank, const struct beat_kno
         cJSON_Delete(row);
 }
 
-/* Set the state of a busy process to R. Such a process alternates between R and S, and its place of sleep changes;
- * only its CPU share is reported. */
+/* Set the state of a busy process to R. Otherwise the state would alternate between R and S, and each change would be
+ * sent. */
 static void settle(struct beat_look *look, int percent)
 {
     if (percent >= BEAT_CPU_STEP && (look->state == 'R' || look->state == 'S')) {
@@ -96,8 +97,7 @@ struct beat_step_look beat_read_step(const struct flight *page)
     return look;
 }
 
-/* Only a rank that moves is reported. The position of a rank that does not move was sent before, and the store
- * measures how long. */
+/* Only a change is sent. The store measures how long a position has not changed. */
 void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
                     struct cJSON *steps)
 {

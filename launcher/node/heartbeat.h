@@ -1,8 +1,8 @@
-/* heartbeat.h -- the part of a heartbeat that describes each worker's process: only the changes since the last
- * heartbeat.
+/* heartbeat.h -- the part of a heartbeat that describes the workers' processes. Only changes since the last heartbeat
+ * are sent.
  *
- * These facts separate a rank that waits for others from a rank that is stopped, hangs in the kernel or uses its CPU,
- * without a login on its node. */
+ * These facts distinguish a rank that waits for other ranks from a rank that is stopped, hangs in the kernel or
+ * computes. */
 #ifndef LAUNCHER_NODE_HEARTBEAT_H
 #define LAUNCHER_NODE_HEARTBEAT_H
 
@@ -25,7 +25,7 @@ struct beat_look {
 
 /* The last state of a worker that was sent to the store. A zeroed struct = no state. */
 struct beat_known {
-    int pid; /* pid of the worker; for a new process the record is reset */
+    int pid; /* pid of the worker; another pid resets the record */
     char state;
     int cpu_percent; /* percent of one processor */
     char where[BEAT_WHERE_MAX];
@@ -38,9 +38,9 @@ struct beat_known {
 void beat_take(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
                uint64_t ticks_per_s, struct cJSON *workers);
 
-/* A sample of a worker's page (record/flight.h). */
+/* A sample of a worker's position, from its page (record/flight.h). */
 struct beat_step_look {
-    uint64_t step, records, call; /* from the head of the page; `records` 0 = the worker writes no page */
+    uint64_t step, records, call; /* copied from the page; `records` 0 = the worker writes no page */
     char word[FLIGHT_WORD];       /* the call in which the worker waits; "" = none */
 };
 

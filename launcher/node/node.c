@@ -1,4 +1,5 @@
-/* node.c -- see guardian.h: the agent from start to end. Timer, joining the job, order of opening and freeing. */
+/* node.c -- see guardian.h: the agent from start to end. This file has the timer, the join, and the order of opening
+ * and freeing. */
 
 #include "auth/secret.h"
 #include "base/clock.h"
@@ -24,8 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Return true if the timer is much too late (clock.h): the ends of workers and answers of the store may have arrived
- * meanwhile, so the caller handles these first. */
+/* Return true if the timer is much too late (clock.h), because this process was paused. The caller then handles the
+ * events of the pause before any deadline. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -73,10 +74,10 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* Start the store here or find it on another host, and join the job.
  *
- * The agent is a TCP client like any other, even of a store that it hosts. A store in this process ends together with
- * the process, so its silence has no deadline. */
+ * The agent connects by TCP, even to a store in its own process. A store in the own process ends together with the
+ * agent, so no timeout is needed. */
 
-/* ASK_MS: time for an existing store to answer; shorter than the time before the first message about waiting. */
+/* ASK_MS: time for an existing store to answer, shorter than the time before the first message about waiting */
 enum {
     BEATS_TO_LOSS = 3,
     BEAT_MIN_MS = 100,
@@ -86,9 +87,8 @@ enum {
     REFUSE_CHECK_MS = 50
 };
 
-/* Return the identity of this process for users of other nodes. The boot id separates two machines from two
- * containers of one machine. Without /proc the boot id is empty and not compared. An address with a scope
- * ("fe80::1%eth0") is omitted, because its text differs on other hosts. */
+/* Return the identity of this process, for users of other nodes. The boot id identifies the machine; without /proc it
+ * is empty. An address with a scope ("fe80::1%eth0") is omitted, because the scope differs on other hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
@@ -97,7 +97,7 @@ static struct link_who who_am_i(const char *own)
     return who;
 }
 
-/* Open the link. Three heartbeats are sent within the node timeout, so that one or two late heartbeats do no harm. */
+/* Open the link. A node sends three heartbeats within the node timeout, so one late heartbeat does no harm. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
@@ -117,8 +117,7 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
     return store_link_open(&options, &n->meet.link, err);
 }
 
-/* Join the store of this process. The connection is immediate, so all first messages are sent with the first
- * bytes. */
+/* Join the store in this process. */
 static ddp_status join_own(struct node *n, const char *host, int port, struct ddp_err *err)
 {
     n->plan->master_port = port;
@@ -130,8 +129,8 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     return open_link(n, &at, err);
 }
 
-/* Start the store of a single node. Its address is read from the server, because a free port may have replaced a port
- * in use. */
+/* Start the store of a single node. The server knows the real port, because a free port may have replaced a port in
+ * use. */
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
@@ -143,8 +142,8 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Print why this node cannot join. The first line of `words` is the error. The other lines explain the error. A text
- * that does not contain the code gets the code at the end of its first line. */
+/* Print why this node cannot join. The first line of `words` is the error, and the other lines explain the error.
+ * Append the code to the first line, unless the text contains the code. */
 static void print_failure(const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
@@ -165,7 +164,7 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Exit when every other node has received the failure of this node, or when the time is over. */
+/* Exit when every other node has received the failure of this node, or after the time limit. */
 static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -174,8 +173,8 @@ static void on_refusing_timer(uv_timer_t *timer)
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Print why this node cannot host the store. The other nodes wait for that store, so send them the failure for a few
- * seconds, if the port is free. */
+/* Print why this node cannot host the store. If the port is free, send the failure for a few seconds to the other
+ * nodes, which wait for the store. */
 static void on_host_failed(void *user, const struct host_failure *failure)
 {
     struct node *n = user;
@@ -192,8 +191,8 @@ static void on_host_failed(void *user, const struct host_failure *failure)
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
-/* Open the link to the store that was found. The workers get the address that has answered instead of the name. A
- * name may have several addresses, some of them dead, and a thousand workers would query the name server at once. */
+/* Open the link to the store that was found. Give the workers the numeric address of the store, so that a thousand
+ * workers do not query the name server at once. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -215,7 +214,7 @@ static void on_dial_failed(void *user, const char *code, const char *words)
         give_up_joining(n, code, words);
 }
 
-/* Print line by line, because each line gets a prefix. */
+/* Print each line separately, because each line needs a prefix. */
 static void on_say(void *user, const char *words)
 {
     struct node *n = user;
@@ -226,8 +225,8 @@ static void on_say(void *user, const char *words)
     }
 }
 
-/* Connect to the store. With a `code`, the dial only checks whether a store exists. In this case a short time is
- * enough, and the message is `note`. */
+/* Connect to the store. If `place` has a code, only check for a short time whether a store exists, and otherwise fail
+ * with `note`. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -251,15 +250,15 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
     return join_dial_start(&options, &n->meet.dial, err);
 }
 
-/* Join the store at the place that was found. This node then owns the server, even if a later step fails, and stops
- * the server at the end. */
+/* Join the store at the place that was found. From now on this node owns the server, if any, and stops the server at
+ * the end. */
 static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
     struct ddp_err err;
     n->meet.store = place->server;
     if (place->code == NULL)
-        on_say(n, place->note); /* printed now, because the other nodes may never join */
+        on_say(n, place->note); /* printed before the wait for other nodes, which may never join */
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
@@ -279,7 +278,7 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* Exit if no round has begun. Otherwise the attempt fails with the missing program as reason on every node. */
+/* Exit if no round has begun. In a round, the attempt fails on every node because of the missing program. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -287,9 +286,8 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists. If the job cannot begin without this node, the node tries to join within
- * TELL_OTHERS_MS. The attempt then fails on all nodes with this reason. Any other node exits at once, because the job
- * may begin without it. */
+/* Check that the program exists. A node without which the job cannot begin first tries to join within TELL_OTHERS_MS,
+ * so that the attempt fails on all nodes with this reason. Any other node exits at once. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -321,7 +319,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
-/* Handle the moment when all output of an attempt is written. Another attempt may follow. */
+/* Called when all output of an attempt is written. Another attempt may follow. */
 static void on_output_idle(void *user)
 {
     struct node *n = user;
@@ -333,7 +331,7 @@ static void on_output_idle(void *user)
     }
 }
 
-/* Print a warning of the event log. Before the output exists and after its end, print on stderr. */
+/* Print a warning of the event log. Without an open output, print on stderr. */
 static void on_event_log_trouble(void *user, const char *words)
 {
     struct node *n = user;
@@ -343,9 +341,8 @@ static void on_event_log_trouble(void *user, const char *words)
         log_info("%s", words);
 }
 
-/* End everything, because the guardian is dead. The store is stopped before this node closes its connection to the
- * store. Otherwise the store would report the loss of this node to some nodes, and these nodes would end differently
- * from nodes that only detect the loss of the store. */
+/* End everything, because the guardian is dead. Stop the store before closing the connection to the store. Otherwise
+ * the store would report the loss of this node to some nodes but not to others. */
 static void finish_without_guardian(struct node *n)
 {
     const int code = guardian_is_gone(n->run.contain);
@@ -354,8 +351,8 @@ static void finish_without_guardian(struct node *n)
     node_finish(n, code);
 }
 
-/* Read messages of the guardian from the lifeline. End of file means that the guardian has died, probably by SIGKILL.
- * After the guardian's death no user can get a report, but all processes must still be killed. */
+/* Read messages of the guardian from the lifeline. End of file means that the guardian has died. Then no user can get
+ * a report, but all processes must still be killed. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -369,7 +366,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     node_pump(n);
 }
 
-/* Open the handles. Signals are first, so that a stop by the user is received even before the first worker runs. */
+/* Open the handles, signals first, so that a stop by the user is never missed. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline, on_lifeline))
@@ -386,8 +383,8 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* Copy the options that the agent needs, because the agent is pure and does not read the command line. `alone` is
- * false for an event log, too, because the log needs the store's verdict. */
+/* Copy the options that the agent needs, because the agent does not read the command line. If there is an event log,
+ * `alone` is false, because the log needs the store's verdict. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -401,15 +398,15 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .alone = !plan->meeting.elsewhere && cli->events == NULL };
 }
 
-/* Run the loop twice. The first turn detects the connection. The second turn writes. The store's thread then reads
- * and answers while this thread prepares the attempt. */
+/* Run the loop twice: the first turn connects, the second turn sends the greeting. The store's thread then answers
+ * while this thread prepares the attempt. */
 static void send_greeting(struct node *n)
 {
     for (int turn = 0; turn < 2 && !n->ended; turn++)
         uv_run(&n->loop, UV_RUN_NOWAIT);
 }
 
-/* Prepare the first attempt while the store answers, if the rendezvous cannot change anything. */
+/* Prepare the first attempt while the store answers, if the ranks are already known. */
 static ddp_status make_ready(struct node *n, struct ddp_err *err)
 {
     const struct plan_round first = plan_same_round(n->plan, 0);
@@ -421,7 +418,7 @@ static ddp_status make_ready(struct node *n, struct ddp_err *err)
     return status;
 }
 
-/* The data of the thread that creates the log directory. The thread may outlive the node and the plan. */
+/* The data of the thread that creates the log directory. The thread may outlive the node. */
 struct log_dir_work {
     char *root;
     bool latest;
@@ -442,7 +439,7 @@ static void log_dir_free(void *user)
     free(work);
 }
 
-/* Create the log directory on a thread, because a file system that does not answer blocks this first access. */
+/* Create the log directory on a thread, because this access may block if the file system does not answer. */
 static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
 {
     if (plan->log_root == NULL)
@@ -468,7 +465,7 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Compile the expression, which was checked with the command line. Return false when memory is short. */
+/* Compile the regular expression of --progress, which is known to be valid. Return false if memory is short. */
 static bool open_progress(struct node *n)
 {
     const char *text = n->plan->cli->progress;
@@ -491,9 +488,8 @@ static void on_printed(void *user, int local_rank, int stream, struct slice byte
     progress_feed(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
 }
 
-/* Open all parts of the node. Files and directories of the user are first, so that their errors are reported before a
- * port is bound. The store follows, because its thread starts on another processor while this thread continues.
- * node_finish() closes everything, also when a later step fails. */
+/* Open all parts of the node. Files of the user are first, so that their errors are reported before a port is bound.
+ * node_finish() closes everything, also after a failure in a later step. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -548,21 +544,20 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
-/* Keep the store while other nodes may still need the verdict, but only briefly, and even shorter if the user wants
- * to stop. */
+/* Keep the store while other nodes may still need the verdict, but only for a short time. The time is shorter if the
+ * user wants to stop. */
 static void linger_for_others(struct node *n)
 {
     if (n->meet.store != NULL &&
-        n->meet.refused) /* refused because of the options of an earlier node, which must be notified */
+        n->meet.refused) /* the store must still report the rejection to another node */
         store_server_linger(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
     if (n->meet.store != NULL && (others || n->meet.waiting.joined > 1))
         store_server_linger(n->meet.store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* Free all parts of the node. The loop is first, because node_finish() has closed all handles, and the data of their
- * callbacks is freed afterwards. The store's thread ends meanwhile. The control group is removed only when it is
- * empty. */
+/* Free all parts of the node. The loop is first, because callbacks of its handles use the other parts. The control
+ * group is removed if it is empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -595,8 +590,7 @@ static void close_node(struct node *n)
     secret_free(n->meet.secret);
 }
 
-/* Run the agent. The node is on the stack, because this process does nothing else. Once the loop exists, every
- * failure runs the loop until all handles are closed, so the function has one exit. */
+/* Run the agent. After the loop exists, a failure also runs the loop until all handles are closed. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;

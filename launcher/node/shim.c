@@ -1,9 +1,8 @@
 /* shim.c -- see shim.h.
  *
- * The command is a symbolic link: a script would need a shell to start, and could not pass on the name torchrun. The
- * link is ddprun's if its target is called ddprun. A link, like a script, is broken after ddprun was moved. If DIR is
- * ddprun's own directory, the link is relative, so link and ddprun can be moved together. A shell ignores a broken
- * link and uses the next torchrun in PATH. */
+ * The command is a symbolic link to ddprun, which starts as torchrun because of the link's name. A link whose target
+ * is called ddprun is a shim. If DIR is ddprun's own directory, the link is relative, so that the whole directory can
+ * be moved. */
 #include "node/shim.h"
 
 #include "base/log.h"
@@ -30,7 +29,8 @@ static ddp_status fail_io(struct ddp_err *err, const char *what, const char *dir
     return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s%s", what, dir, strerror(errno), remedy);
 }
 
-/* Return the kind of DIR/torchrun. `target` gets the target of a shim. EINVAL means that DIR/torchrun is no link. */
+/* Return the kind of DIR/torchrun, and the target of a shim in `target`. readlink fails with EINVAL if DIR/torchrun
+ * is no link. */
 static enum holder find_holder(int dir, char target[PATH_MAX])
 {
     const ssize_t n = readlinkat(dir, SHIM, target, PATH_MAX - 1);
@@ -47,7 +47,7 @@ static ddp_status refuse_other(struct ddp_err *err, const char *dir, const char 
                     remedy);
 }
 
-/* Return the target of the link: the name of this program if the program is in the same directory, else its path. */
+/* Return the target of the link: the name of this program if the program is in DIR, or else its path. */
 static const char *target_in(const char *whole_dir, const char *program)
 {
     const char *slash = strrchr(program, '/');
@@ -55,8 +55,8 @@ static const char *target_in(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* Create the link, or replace an older link by a rename. The first link is not renamed into place, because a rename
- * would overwrite a torchrun that was created meanwhile. */
+/* Create the link, or replace an older link by a rename. The first link is created without a rename, which could
+ * overwrite another torchrun. */
 static bool make_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];

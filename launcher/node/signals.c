@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Return true if the signal must be watched. SIGCHLD and SIGCONT are watched even if both were ignored at the start.
- * With SIGCHLD ignored, children end without a status. SIGCONT continues a process even when ignored. */
+ * If SIGCHLD were ignored, the status of children would be lost. */
 static bool is_wanted(const struct signal_row *row)
 {
     struct sigaction now;
@@ -49,8 +49,8 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
 
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
-/* Answer the user's request for the status: read the states of the processes, ask the store, and print the answer as
- * notes. A store that hangs does not answer, so the wait is a second at most. */
+/* Answer the user's request for the status with the states of the processes and the answer of the store. Wait for the
+ * store's answer at most a second. */
 
 enum { STORE_PATIENCE_MS = 1000 };
 
@@ -61,8 +61,8 @@ static char state_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
-/* Print the status. The store's answer or the timer calls this function. `status_asked` prevents that a late answer
- * prints the status again. When memory is short, no status is printed, and the job continues. */
+/* Print the status. `answer` is NULL if the store has not answered in time. `status_asked` prevents a second print.
+ * If memory is short, no status is printed. */
 static void status_print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };
@@ -85,7 +85,7 @@ static void status_print(struct node *n, const struct cJSON *answer)
     free(states);
 }
 
-/* Print the status without the store's part, because the store has not answered. */
+/* Print the status without the answer of the store. */
 static void on_no_answer(uv_timer_t *timer)
 {
     status_print(timer->data, NULL);
@@ -109,8 +109,8 @@ static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_
     announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
 }
 
-/* Request and print the status. A second request before the store has answered has no further effect. Stacks are
- * printed when they are read. */
+/* Request and print the status. A second request before the store's answer has no further effect. Stacks are printed
+ * later, when they are read. */
 static void status_begin(struct node *n, const struct signal_heard *heard)
 {
     announce_status(&n->out.announce, heard);
@@ -131,11 +131,9 @@ static void status_open(struct node *n)
 
 /* --- the agent's own signals ------------------------------------------------------------------------------- */
 
-/* Signals arrive in two ways. Signals that were sent to the guardian arrive as messages in the lifeline. Signals that
- * were sent to this process are read from a signalfd, because libuv's signal handles hide the sender. All signals are
- * blocked in every thread for the whole life of this process, so no signal has its default effect. tables/signals.h
- * defines the action of each signal. This file carries out the actions. The end of the lifeline means that the
- * guardian is dead. */
+/* Signals to the guardian arrive as messages in the lifeline. Signals to this process are read from a signalfd,
+ * because libuv's signal handles hide the sender. All signals of the table are blocked in every thread.
+ * tables/signals.h defines the action of each signal, and this file carries out the actions. */
 
 /* --- effects of signals --------------------------------------------------------------------------------- */
 
@@ -145,7 +143,7 @@ static void go_on(struct node *n)
     descendants_signal(SIGCONT);
 }
 
-/* Return true while workers, or processes that they left, exist. */
+/* Return true while workers exist, or processes that workers left. */
 static bool attempt_runs(const struct agent *agent)
 {
     const enum agent_state state = agent_state(agent);
@@ -164,15 +162,15 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     }
     if (first)
         n->stop_heard = *heard;
-    node_end_dumps(n);  /* a user who stops the job does not wait for stacks */
-    if (n->run.resting) /* a process must run to exit, and its awaited processes must run, too */
+    node_end_dumps(n);  /* a stop by the user does not wait for stacks */
+    if (n->run.resting) /* suspended processes must continue in order to exit */
         go_on(n);
     announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));
     node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 
-/* Pass the signal on to the workers only. A helper of a worker, such as a data loader, has no handler for this signal
- * and would die. */
+/* Pass the signal on to the workers, but not to their helpers. A helper, such as a data loader, has no handler and
+ * would die. */
 static void pass_on(struct node *n, const struct signal_heard *heard)
 {
     int passed = 0;
@@ -183,9 +181,9 @@ static void pass_on(struct node *n, const struct signal_heard *heard)
     announce_passed(&n->out.announce, heard, passed);
 }
 
-/* Stop all processes of the job. SIGSTOP is used, because a worker may ignore SIGTSTP and would then continue alone.
- * The second call stops processes that were created during the first call. After the second call, no process runs
- * that could create more. This process continues, because it hosts the store and forwards the output. */
+/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. The second call stops processes
+ * that were created during the first call. This process continues, because it hosts the store and forwards the
+ * output. */
 static void rest(struct node *n)
 {
     n->run.resting = true;
@@ -193,7 +191,7 @@ static void rest(struct node *n)
     descendants_signal(SIGSTOP);
 }
 
-/* Report a worker that another process (not ddprun) has stopped, because that worker blocks all the others. */
+/* Report a worker that another process has stopped, because a stopped worker blocks all other workers. */
 static void say_who_stopped(struct node *n)
 {
     siginfo_t info = { 0 };
@@ -209,7 +207,7 @@ void node_signal(struct node *n, const struct signal_heard *from)
 {
     struct signal_heard now = *from;
     const struct signal_heard *heard = &now;
-    /* The relay of --hosts passes on the keys of the starter's terminal. */
+    /* with --hosts, the relay passes on the keys of the user's terminal */
     now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_guardian &&
                                               (now.signal == SIGINT || now.signal == SIGQUIT));
     switch (signals_act(n->plan->cli->stop_signals, heard->signal)) {
@@ -229,7 +227,7 @@ void node_signal(struct node *n, const struct signal_heard *from)
         go_on(n);
         break;
     case SIGNAL_CHILD:
-        n->run.reap = true; /* in the loop's next turn, once for all children that have ended */
+        n->run.reap = true; /* in the next turn, reap all children that have ended */
         say_who_stopped(n);
         break;
     case SIGNAL_NONE:
@@ -239,7 +237,7 @@ void node_signal(struct node *n, const struct signal_heard *from)
 
 /* --- arrival of signals --------------------------------------------------------------------------------- */
 
-/* Return true for a SIGCONT of the guardian. That signal only wakes a stopped agent and must not continue the job. */
+/* Return true for a SIGCONT of the guardian, which only wakes a stopped agent and must not continue the job. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;

@@ -1,10 +1,9 @@
 /* spawn.c -- see spawn.h.
  *
- * When a process moves into a control group by a write to cgroup.procs, the kernel waits until all processors have
- * noticed that: 7 ms for the first process on the test machine. A process that is created in the group avoids the
- * wait, but only clone3 can create a process in a group. The C library does not offer clone3, and a C function cannot
- * return on another stack, so a few lines of assembly are needed. On other machines, the result ENOSYS makes the
- * caller move the process instead. */
+ * Moving a process into a control group by a write to cgroup.procs takes up to 7 ms. clone3 creates a process inside
+ * the group without this cost. The C library has no wrapper for clone3, and the child needs its own stack, so a few
+ * lines of assembly are needed. On an architecture without this assembly the result is ENOSYS, and the caller moves
+ * the process. */
 #include "node/spawn.h"
 
 #include "base/syscalls.h"
@@ -32,8 +31,7 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 
 #if defined(__x86_64__)
 
-/* Call clone3. The child starts with the parent's registers and an empty stack, and calls `child`, which never
- * returns. */
+/* Call clone3. The child continues on an empty stack and calls `child`, which never returns. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;
@@ -89,8 +87,8 @@ static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)
 
 #endif
 
-/* Return true if clone3 is not available: E2BIG, EINVAL = clone3 without groups (before Linux 5.7), EPERM = a filter
- * of system calls. */
+/* Return true if clone3 is not available. E2BIG, EINVAL: clone3 has no groups (before Linux 5.7). EPERM: a filter of
+ * system calls. */
 static bool is_missing(long error)
 {
     return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
@@ -98,8 +96,8 @@ static bool is_missing(long error)
 
 /* Run `child(arg)` in a new process on `stack` (16-aligned). The child shares this process's memory and descriptors,
  * and must not return. This thread waits until the child executes a program or ends. `cgroup_fd` is the directory of
- * a group, -1 = the group of this process. Return the pid, or return -1 and set errno. ENOSYS means that this kernel
- * or machine has no clone3. Without a group, the C library's clone can replace clone3. */
+ * the child's group, -1 = the group of this process. Return the pid, or return -1 and set errno. ENOSYS means that a
+ * group was requested but clone3 is not available. */
 static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
@@ -113,7 +111,7 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
         return (pid_t)pid;
     if (is_missing(pid) && !grouped) {
         pid = clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
-        /* qemu-user implements clone as fork, which cannot share descriptors. */
+        /* qemu-user fails with EINVAL, because it cannot share descriptors between processes */
         if (pid < 0 && errno == EINVAL)
             pid = clone(child, (char *)stack + size, (FLAGS & ~CLONE_FILES) | SIGCHLD, arg);
         return (pid_t)pid;
@@ -125,32 +123,32 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 /* --- proc ------------------------------------------------------------------------------------------------- */
 
 /* fork would copy page tables without need. posix_spawn and uv_spawn cannot set the parent-death signal.
- * clone(CLONE_VM | CLONE_VFORK) shares the memory of this process until execve, as vfork does, but with a separate
- * stack, so the memory of this process is not damaged. After the call, execve's errno is in memory.
+ * clone(CLONE_VM | CLONE_VFORK) shares the memory of this process until execve, as vfork does, but the child has a
+ * separate stack. So the child can store the errno of execve in the shared memory.
  *
  * In the child, until execve: no allocation, no lock, no stdio. Signals are blocked, so no handler of this process
  * runs there. */
 
 enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127, FD_GAP = 1024 };
 
-/* The data that the child reads and writes, on the parent's stack. The parent does not run meanwhile. */
+/* Data that the child shares with the parent. The struct is on the stack of the parent, which waits meanwhile. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
     pid_t parent;
-    int join; /* directory of the group that the child must join; -1 = none, or the child was created in its group */
-    /* The child writes the next members. The parent reads them after the child has ended or executed the program: */
+    int join; /* descriptor of the group that the child must join by itself; -1 = none */
+    /* results, which the parent reads after the child has ended or executed the program */
     bool lived;
     int error, join_error;
 };
 
 /* --- the child ------------------------------------------------------------------------------------------ */
 
-/* The child leaves these functions by execve without returning. AddressSanitizer's marks on their stack would remain,
- * so these functions set no marks. */
+/* execve leaves these functions without returning, so AddressSanitizer's marks would remain on their stack. The
+ * attribute prevents these marks. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
-/* The kernel's format, with a mask of 8 bytes. */
+/* The struct of the system call rt_sigaction, with a signal mask of 8 bytes. */
 struct kernel_sigaction {
     void (*handler)(int);
     unsigned long flags;
@@ -158,9 +156,8 @@ struct kernel_sigaction {
     uint64_t mask;
 };
 
-/* Reset signals to their default action. execve also resets caught signals, but before execve no handler may run in
- * the shared memory. Direct system calls are used, because a library such as ThreadSanitizer may keep a record of
- * handlers, which belongs to the parent. */
+/* Reset signals to their default action, because a handler must not run in the shared memory. Direct system calls are
+ * used, because ThreadSanitizer records the handlers of the parent. */
 IN_CHILD static void default_signals(void)
 {
     const struct kernel_sigaction dfl = { 0 };
@@ -169,26 +166,25 @@ IN_CHILD static void default_signals(void)
         const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
-        /* Signals that the user ignores stay ignored. Signals that only ddprun ignores are reset. */
+        /* A signal that the user ignores stays ignored, a signal that only ddprun ignores is reset. */
         if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from 3 on, where close_range is missing or forbidden. execve closes ddprun's own descriptors.
- * This function closes descriptors that the user's shell had open. The limit may be a million although none is open
- * above a thousand, so a long gap ends the loop. */
+/* Close all descriptors from 3 on, if close_range is not available. execve already closes ddprun's own descriptors,
+ * so only descriptors of the user's shell remain. The limit may be a million, so a gap of FD_GAP unused numbers ends
+ * the loop. */
 IN_CHILD static void close_one_by_one(void)
 {
     for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Move the slots to 0, 1 and 2 and close all other descriptors. Until the first call here, parent and child share one
- * table of descriptors. If a private table without the descriptors above the slots is requested, the kernel copies
- * only the few descriptors below. Where that is not possible, the whole table is copied, and execve closes ddprun's
- * descriptors. */
+/* Move the slots to 0, 1 and 2 and close all other descriptors. Parent and child still share one table of
+ * descriptors. close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors below the slots. If this fails,
+ * the whole table is copied, and execve closes ddprun's descriptors. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots)
 {
     const unsigned above = (unsigned)slots->at[2] + 1;
@@ -202,8 +198,8 @@ IN_CHILD static bool place_fds(const struct proc_slots *slots)
     return true;
 }
 
-/* Join the control group by writing to its file, the slow way. If the write fails, the worker runs outside of the
- * group. The search for leftovers finds such a worker anyway. */
+/* Join the control group by writing to cgroup.procs. If the write fails, the worker runs outside the group, but the
+ * search for leftovers still finds the worker. */
 IN_CHILD static void join_group(struct child *c)
 {
     int fd = openat(c->join, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -213,29 +209,26 @@ IN_CHILD static void join_group(struct child *c)
         close(fd);
 }
 
-/* Bind to the CPUs. The kernel's mask of CPUs is an array of long, like the bits of the set. */
+/* Bind the worker to its CPUs. */
 IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
 {
     return cpus == NULL || cpus->limit == 0 ||
            syscall(SYS_sched_setaffinity, 0, (size_t)cpus->limit / 8, cpus->bits) == 0;
 }
 
-/* Prepare the worker. The process group is first, so that a signal to the agent's group does not reach a worker that
- * is not ready. A process group is enough, because the agent has already left the terminal. With a session for each
- * worker, Linux would give each session a separate share of the processor (autogroup), and on a busy machine the
- * start of 64 workers took 50 % longer. */
+/* Prepare the worker. Create its process group first, so that a signal to the agent's group does not reach the
+ * worker. A separate session for each worker would make the start of 64 workers 50 % slower on a busy machine
+ * (autogroup). */
 IN_CHILD static bool become_worker(const struct child *c)
 {
-    (void)prctl(
-        PR_SET_PTRACER,
-        c->parent); /* with Yama: lets helpers of the agent read this process's stacks; otherwise an error */
+    (void)prctl(PR_SET_PTRACER, c->parent); /* lets helpers of the agent read this process (Yama) */
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
         return false;
     if (c->spec->nofile != NULL)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
     if (!bind_cpus(c->spec->cpus))
         return false;
-    /* If the parent died before the signal was set, the signal will never arrive. */
+    /* If the parent has died before prctl, the parent-death signal will never arrive. */
     if (getppid() != c->parent) {
         errno = ESRCH;
         return false;
@@ -275,8 +268,7 @@ void proc_slots_close(struct proc_slots *slots)
         close(slots->null);
 }
 
-/* Put `fds` into the slots; NULL clears the slots. The numbers stay reserved, so that no other thread's socket can
- * get such a number. */
+/* Put `fds` into the slots; NULL puts /dev/null into the slots, so that their numbers stay in use. */
 static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 {
     for (int i = 0; i < 3; i++)
@@ -285,7 +277,7 @@ static bool fill_slots(const struct proc_slots *slots, const int fds[3])
     return true;
 }
 
-/* Create the child with all signals blocked, because a handler that ran in the child would change this process's
+/* Create the child while all signals are blocked, because a handler in the child would change this process's
  * memory. */
 static pid_t clone_child(struct child *c)
 {
@@ -300,11 +292,12 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Create the child in its group or, without clone3, let it join the group. Some kernels kill a child that is created
- * in a group if the parent's own group was once killed (cgroup.kill); such a child never runs. */
+/* Create the child in its group. Without clone3, the child joins the group by itself. The child also joins by itself
+ * if the kernel kills children that are created in a group, which some kernels do after a kill of the parent's
+ * group. */
 static pid_t clone_into_group(struct child *c)
 {
-    static bool by_joining; /* kept for the life of this process */
+    static bool by_joining; /* set once, for the life of this process */
     c->join = by_joining ? c->spec->cgroup_fd : -1;
     pid_t pid = clone_child(c);
     bool stillborn = pid > 0 && !c->lived;
@@ -335,8 +328,7 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
     return pid;
 }
 
-/* Return 0 when `path` is an executable file, else an errno. execve decides in the end. This check is for the search,
- * and for an error before a process is started. */
+/* Return 0 if `path` is an executable file, else an errno. This check gives an early error; execve may still fail. */
 static int check_executable(const char *path)
 {
     struct stat st;
@@ -360,7 +352,7 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
             if (error == 0)
                 return 0;
             if (error == EACCES)
-                found = EACCES; /* execvp continues the search, and reports EACCES if it finds nothing else */
+                found = EACCES; /* continue the search, as execvp does */
         }
         dir = *end == ':' ? end + 1 : NULL;
     }
@@ -369,20 +361,17 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
-/* Everything that can fail before execve should fail here, in the agent, which can report the error: descriptors,
- * memory, the path of the program. The child does little (become_worker).
+/* The agent prepares descriptors, memory and the path of the program, because only the agent can report an error.
  *
- * The descriptor limit: a launcher of many workers needs more than the usual 1,024 descriptors. A worker must get the
- * user's limit, because select() fails above 1,024, and some programs close every descriptor up to the limit at their
- * start. So this process raises its own limit, and each worker gets the user's limit. */
+ * A launcher of many workers needs more than the usual 1,024 descriptors, so this process raises its limit. Each
+ * worker gets the user's limit again, because select() fails above 1,024. */
 
 enum {
-    FDS_OF_OURS = 64,   /* descriptors of ddprun besides the workers' descriptors */
-    FDS_PER_WORKER = 9, /* three pipes while it is started, two files, its pidfd */
+    FDS_OF_OURS = 64,   /* descriptors of ddprun that are not for workers */
+    FDS_PER_WORKER = 9, /* three pipes during the start, two files, a pidfd */
 };
 
-/* Raise the limit as far as the hard limit allows. If the hard limit is too low, the first worker without a pipe
- * reports the error. */
+/* Raise the limit up to the hard limit. If this is not enough, the start of a worker reports the error. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
@@ -394,8 +383,8 @@ static void raise_fd_limit(struct spawner *s)
     setrlimit(RLIMIT_NOFILE, &more);
 }
 
-/* Grow the table of descriptors to its final size while this process has one thread. A shared table grows only after
- * an RCU grace period, which once cost 10 ms at descriptor 64, between the tenth worker and the eleventh. */
+/* Grow the table of descriptors to its final size while this process has one thread. With several threads, the growth
+ * may take 10 ms. */
 static void reserve_descriptors(const struct plan *plan)
 {
     const int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FDS_OF_OURS + FDS_PER_WORKER * plan->nproc - 1);
@@ -418,15 +407,14 @@ void spawner_close(struct spawner *s)
     proc_slots_close(&s->slots);
 }
 
-/* Return true if the script does not exist. Other errors are left to Python, which reports them. */
+/* Return true if the script does not exist. Python reports any other error of the script. */
 static bool lacks_script(const char *script)
 {
     struct stat st;
     return script != NULL && stat(script, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* Find the program once, because it is the same for all workers. The worker's PATH is searched, which --env may have
- * changed. */
+/* Find the program once for all workers, in the PATH of the workers, which --env may have changed. */
 static int find_program(struct spawner *s, const char *program, char *const *envp)
 {
     if (s->path[0] != '\0')
@@ -453,7 +441,7 @@ int spawner_find(struct spawner *s)
     return error;
 }
 
-/* Warn once, because the reason is the same for all workers. */
+/* Warn once that workers run outside their control group. */
 static void note_outside(struct spawner *s, int error)
 {
     if (!s->outside_noted)
@@ -461,8 +449,7 @@ static void note_outside(struct spawner *s, int error)
     s->outside_noted = true;
 }
 
-/* Start a worker. The environment is made for one worker at a time and freed at once, because 256 environments would
- * need megabytes. */
+/* Start a worker. The environment exists only during the start, because 256 environments would need megabytes. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;
@@ -479,7 +466,7 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
     int error = find_program(s, spec.argv[0], env.block);
     if (error == 0 && (*pid = proc_spawn(&s->slots, &spec, &error)) < 0) {
         s->failed = s->path;
-        /* The file was found just before, so its interpreter or loader is missing. */
+        /* The program exists, so its interpreter or loader is missing. */
         error = error == ENOENT ? ELIBACC : error;
     } else if (error != 0 && *pid > 0) {
         note_outside(s, error);
@@ -502,8 +489,8 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
     return error;
 }
 
-/* Start a worker. The worker's ends of the pipes are closed here in every case. Otherwise ddprun would never detect
- * the end of the pipes. */
+/* Start a worker. Close the worker's ends of the pipes in every case, because ddprun could otherwise not detect the
+ * end of the pipes. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
 {
     struct ddp_err err;

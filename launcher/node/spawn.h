@@ -17,11 +17,10 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/* Descriptor numbers below all others of this process, for the three descriptors of the next worker. A worker starts
- * with a copy of this process's table of descriptors and keeps only the lowest part, so that hundreds of pipes of
- * other workers need not be copied and closed. */
+/* Three low descriptor numbers that are reserved for the descriptors of the next worker. A worker copies only the
+ * lowest part of this process's descriptor table, so the pipes of other workers need not be copied and closed. */
 struct proc_slots {
-    int null;  /* /dev/null, which fills the slots between two starts */
+    int null;  /* /dev/null, which is in the slots between two starts */
     int at[3]; /* in ascending order */
 };
 
@@ -33,21 +32,20 @@ struct proc_spec {
     const char *path;            /* the executed file, from proc_find */
     char *const *argv;           /* NULL-terminated */
     char *const *envp;           /* NULL-terminated */
-    int fds[3];                  /* become 0, 1 and 2 in the worker; stay open here */
+    int fds[3];                  /* become 0, 1 and 2 in the worker; this process keeps its copies open */
     const struct rlimit *nofile; /* descriptor limit of the worker; NULL = the limit of this process */
     const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty = the CPUs of this process */
     int cgroup_fd;               /* directory of the worker's control group; -1 = the group of this process */
 };
 
-/* Find the file that execvp would execute: `program` itself if it contains a '/', else the first executable file
- * along `path` (the text of PATH; NULL = the system's default). Return 0 and the file in `out`, or an errno: ENOENT,
- * EACCES (found, but not executable), ENAMETOOLONG. */
+/* Find the file that execvp would execute: `program` itself if its name contains a '/', else the first executable
+ * file in the directories of `path` (the text of PATH; NULL = the system's default). Return 0 and the file in `out`,
+ * or an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
 int proc_find(const char *program, const char *path, char *out, size_t size);
 
-/* Start a process. Return its pid, which stays reserved until waitpid. In this case *error is 0, or the reason why
- * the process is not in its control group. If the process cannot be started, return -1 and the reason in *error. Call
- * this from a thread that lives as long as the workers, because the parent-death signal is sent when that thread
- * ends. */
+/* Start a process. Return its pid, which stays reserved until waitpid, and in *error 0 or the reason why the process
+ * is outside its control group. If no process was started, return -1 and the reason in *error. Call this from a
+ * thread that outlives the workers, because the kernel sends the parent-death signal when this thread ends. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
@@ -65,15 +63,15 @@ struct spawner {
     const char *failed; /* the program that could not be started; NULL = none */
 };
 
-/* Initialize, before many descriptors are open, and raise this process's descriptor limit for all workers. The plan
- * is borrowed. `output`, `contain` and `input` are also borrowed, and must be set before the first start. */
+/* Initialize, before many descriptors are open, and raise this process's descriptor limit. The plan is borrowed. The
+ * caller sets `output`, `contain` and `input`, which are also borrowed, before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
-/* Find the program, and the script that Python should run. Return 0, or an errno after setting `failed` to the file
- * that is missing or cannot be executed. */
+/* Find the program, and the Python script if the program is Python. Return 0. On failure, return an errno and set
+ * `failed` to the file that is missing or cannot be executed. */
 int spawner_find(struct spawner *s);
 
-/* Start worker `local_rank`. Return 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */
+/* Start worker `local_rank`. Return 0 and *pid, or an errno. ENOENT means that the program itself does not exist. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid);
 
 void spawner_close(struct spawner *s);

@@ -2,11 +2,10 @@
  *
  *     worker, its children  --/proc-->  state, system call        --py-spy dump-->  Python frames  -->  rows of record/stacks.h
  *
- * py-spy reads the memory of a process and runs no code in it. For each process a py-spy (a helper) is started with a
- * time limit, a few at a time, and the loop never waits for a helper. A helper is started like a worker: in the
- * attempt's control group, with SIGKILL as parent-death signal and the cookie of its worker, so it cannot outlive the
- * job. Its output is a memory file of a fixed size, which is read when the helper has ended; so a helper that prints
- * without end cannot fill the memory. */
+ * py-spy reads the memory of a process from outside. One py-spy, called helper, runs for each process, with a time
+ * limit. A few helpers run at a time, and the loop never waits for a helper. A helper is started like a worker, with
+ * SIGKILL as parent-death signal, in the attempt's control group, so the helper cannot outlive the job. The output of
+ * a helper is a memory file of a fixed size, which is read after the end of the helper. */
 #include "base/clock.h"
 #include "base/syscalls.h"
 #include "base/text.h"
@@ -52,12 +51,12 @@ struct target {
 
 /* A running py-spy. */
 struct helper {
-    pid_t pid; /* 0 = free */
+    pid_t pid; /* 0 = this helper is not in use */
     struct target about;
     int out, err;            /* memory files */
     struct buf threads;      /* array of struct stack_thread, read before py-spy started */
     struct proc_stat before; /* state of the target before py-spy started */
-    bool killed;             /* the helper was killed, because its time was over or the dump ended */
+    bool killed;             /* the helper was killed, because of its time limit or the end of the dump */
     uint64_t until_ms;
 };
 
@@ -67,20 +66,20 @@ struct stack_dump {
     struct stack_request request;
     struct stacks stacks;
     struct buf targets; /* struct target */
-    size_t next;        /* index of the first target that was not handled yet */
+    size_t next;        /* index of the next target */
     struct helper helpers[HELPERS_MAX];
-    int running;  /* helpers for which waitpid has not returned */
+    int running;  /* helpers that waitpid has not returned yet */
     bool is_over; /* `done` was called */
     uint64_t until_ms;
     uv_timer_t timer;
-    char py_spy[PATH_MAX]; /* "" = no py-spy for all processes was found */
+    char py_spy[PATH_MAX]; /* py-spy for processes without a py-spy of their own; "" = not found */
 };
 
 static void dump_advance(struct stack_dump *d);
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* Get "/venv/bin/py-spy" for "/venv/bin/python"; return true if that file can be executed. */
+/* Get "/venv/bin/py-spy" for "/venv/bin/python". Return true if py-spy can be executed. */
 static bool find_beside(const char *program, char path[PATH_MAX])
 {
     const char *slash = strrchr(program, '/');
@@ -97,8 +96,7 @@ static bool find_beside_link(const char *link, char path[PATH_MAX])
     return find_beside(program, path);
 }
 
-/* Find the py-spy for all processes: beside the program of the workers (as found or, before the first start, as
- * written), beside ddprun, or in the workers' PATH. */
+/* Find the default py-spy: beside the program of the workers, beside ddprun, or in the workers' PATH. */
 static bool find_for_all(const struct node *n, char path[PATH_MAX])
 {
     const struct cli *cli = n->plan->cli;
@@ -111,8 +109,8 @@ static bool find_for_all(const struct node *n, char path[PATH_MAX])
     return false;
 }
 
-/* Return true if a process belongs only to this user. A process that has given up root must not choose a program that
- * root starts. */
+/* Return true if a process has only the uids of this user. If ddprun runs as root, a process without root must not
+ * choose the program that ddprun starts. */
 static bool is_own(pid_t pid)
 {
     struct buf text = { 0 };
@@ -126,8 +124,8 @@ static bool is_own(pid_t pid)
     return own;
 }
 
-/* Resolve a relative program path with the working directory of its process. Write "" if the working directory cannot
- * be read. */
+/* Make a relative path of a program absolute, by the working directory of its process. Write "" if the working
+ * directory cannot be read. */
 static void make_absolute(pid_t pid, char command[PATH_MAX])
 {
     char link[64], program[PATH_MAX], folder[PATH_MAX];
@@ -141,14 +139,13 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Find the py-spy for a process: the py-spy beside the Python in its command line, otherwise the py-spy for all. The
- * owner is checked after the path was read, because a process may change owner and path meanwhile. */
+/* Find the py-spy for a process: beside the Python of its command line, or else the default py-spy. Check the owner
+ * after reading the path, because a process may change both. */
 static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 {
     char command[PATH_MAX] = "", link[64];
     if (!threads_lock_memory(pid))
-        procfs_line(pid, "cmdline", command,
-                    sizeof(command)); /* a NUL ends each word, so this is the first word */
+        procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends the first word */
     make_absolute(pid, command);
     snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
     if (find_beside(command, path) && is_own(pid))
@@ -161,8 +158,8 @@ static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
-/* A failure stops the job within half a millisecond. So stacks are read after a failure only if Python runs and
- * py-spy is available. This is checked before any failure. Otherwise the states at the last heartbeat are used. */
+/* After a failure the job stops within half a millisecond. Stacks are only read before the stop if Python runs and
+ * py-spy is available, which is checked at heartbeats. Otherwise the states at the last heartbeat are used. */
 
 static bool has_python(const struct node *n, int local_rank)
 {
@@ -190,8 +187,7 @@ void node_begin_samples(struct node *n)
     n->run.sample.by_py_spy = plan_is_python(n->plan) && find_for_all(n, path);
 }
 
-/* A script may start Python late, and the search costs more with each worker, so the search is done at heartbeats 1,
- * 2, 4, 8 and so on. */
+/* Look for Python at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes time. */
 void node_look_for_python(struct node *n)
 {
     char path[PATH_MAX];
@@ -238,8 +234,7 @@ void node_explain_beats(struct node *n)
 
 /* --- memory files --------------------------------------------------------------------------------------- */
 
-/* Create a memory file of a fixed size, so that a program that prints without end gets an error. Return -1 if no
- * descriptor is left. */
+/* Create a memory file of a fixed size, so that endless output fails. Return -1 if no descriptor is left. */
 static int open_unlinked(size_t bytes)
 {
     const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -251,7 +246,8 @@ static int open_unlinked(size_t bytes)
     return -1;
 }
 
-/* Read the file up to the first byte that was not written. Bytes that are not UTF-8 are replaced. */
+/* Read the file up to the first NUL, which is the first byte that was not written. Replace bytes that are not
+ * UTF-8. */
 static bool read_file(int fd, struct buf *text)
 {
     struct buf bytes = { 0 };
@@ -281,7 +277,7 @@ static struct stack_thread like(const struct stack_dump *d, const struct target 
                                   .host = d->node->plan->facts->host };
 }
 
-/* Clean the object's name for JSON, because the name of a file may contain any bytes. */
+/* Remove invalid bytes from the name of the file or peer, because JSON must be UTF-8. */
 static void clean_object(struct stack_thread *t)
 {
     struct buf text = { 0 };
@@ -290,8 +286,8 @@ static void clean_object(struct stack_thread *t)
     buf_free(&text);
 }
 
-/* Read the threads of a process from /proc. After a failure only the main thread is read, because the stop of the job
- * waits for the dump, and the main thread is usually enough. */
+/* Read the threads of a process from /proc. After a failure, read only the main thread, because the stop of the job
+ * waits for the dump. */
 static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
 {
     const struct stack_thread of = like(d, t);
@@ -341,7 +337,7 @@ static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX]
             "container, or run ddprun as the user of the process");
 }
 
-/* Explain why py-spy failed. py-spy prints one line about the error. The following lines are about py-spy itself. */
+/* Explain why py-spy failed. The first line of its errors is the reason. */
 static void explain_end(const struct helper *h, int status, const char *error, char note[STACK_NOTE_MAX])
 {
     const bool denied = strcasestr(error, "permission denied") != NULL ||
@@ -361,8 +357,7 @@ static bool is_full(int fd)
     return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
 }
 
-/* Add the output of a helper that ended well. An error of a helper whose output is full means that the output was too
- * long. */
+/* Add the output of a helper that exited with 0. If a helper failed and its file is full, the output was too long. */
 static void add_output(struct stack_dump *d, const struct helper *h, int status)
 {
     struct buf text = { 0 }, error = { 0 };
@@ -397,8 +392,8 @@ static void helper_free(struct helper *h)
     *h = (struct helper){ .out = -1, .err = -1 };
 }
 
-/* Start py-spy in the environment of its worker, whose cookie lets the next start find a py-spy that outlives this
- * process. */
+/* Start py-spy in the environment of the target worker. By the cookie in this environment, the next start of ddprun
+ * finds a py-spy that outlives this process. */
 static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, char *path)
 {
     const struct node *n = d->node;
@@ -430,7 +425,7 @@ static struct helper *free_helper(struct stack_dump *d)
     return NULL;
 }
 
-/* Start a helper for a process. Return NULL, or why no helper runs. */
+/* Start a helper for a process. Return NULL, or the reason why no helper runs. */
 static const char *helper_start(struct stack_dump *d, const struct target *t)
 {
     char path[PATH_MAX];
@@ -455,7 +450,7 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     return NULL;
 }
 
-/* Kill a helper with all processes that it has started. The pid of the helper stays reserved until waitpid. */
+/* Kill a helper with all processes that the helper has started. Its pid stays reserved until waitpid. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];
@@ -471,8 +466,7 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
         add_by_proc(d, &h->about, note);
 }
 
-/* Continue the target after py-spy was killed: py-spy --native stops the process while it reads, and the kernel then
- * leaves the process stopped. */
+/* Continue the target after a kill of py-spy, because py-spy --native stops its target while reading. */
 static void wake_target(const struct helper *h)
 {
     struct proc_stat now;
@@ -488,7 +482,7 @@ static void on_closed(uv_handle_t *timer)
     free(timer->data);
 }
 
-/* Free a dump after waitpid has returned all its helpers, or when the node ends together with every child. */
+/* Free a dump whose helpers were all returned by waitpid, or at the end of the node. */
 static void dump_free(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
@@ -499,7 +493,7 @@ static void dump_free(struct stack_dump *d)
     uv_close((uv_handle_t *)&d->timer, on_closed);
 }
 
-/* Finish a dump and call `done`. After `done` the dump only waits for helpers that were killed. */
+/* Finish a dump and call `done`. Afterwards the dump only waits for the ends of killed helpers. */
 static void dump_finish(struct stack_dump *d)
 {
     if (d->is_over)
@@ -526,8 +520,8 @@ static void on_timer(uv_timer_t *timer)
         dump_free(d);
 }
 
-/* Return the number of running helpers, without killed helpers, because a killed helper that hangs in the kernel must
- * not delay the dump. */
+/* Return the number of running helpers that were not killed. A killed helper may hang in the kernel, and must not
+ * delay the dump. */
 static int count_busy(const struct stack_dump *d)
 {
     int n = 0;
@@ -546,8 +540,8 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
-/* Add a row for a child that has ended but that its parent has not reaped. Such a child has no threads, but its
- * parent may wait for its work. Return false for any other process. */
+/* Add a row for a child that has ended and was not reaped by its parent, because the parent may wait for its work.
+ * Return false for any other process. */
 static bool add_ended(struct stack_dump *d, const struct target *t)
 {
     struct proc_stat stat;
@@ -561,7 +555,8 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
     return true;
 }
 
-/* Handle a target. A Python gets a helper if a py-spy was found. All other processes are read here. */
+/* Process a target. A Python process gets a helper, if a py-spy was found. The threads of other processes are read
+ * here. */
 static void take_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
@@ -572,7 +567,7 @@ static void take_target(struct stack_dump *d, const struct target *t)
         add_by_proc(d, t, note);
 }
 
-/* Handle some targets in this turn of the loop, and the other targets in later turns. */
+/* Process some targets in this turn of the loop, and the rest in later turns. */
 static void dump_advance(struct stack_dump *d)
 {
     const size_t n = d->targets.len / sizeof(struct target);
@@ -604,7 +599,7 @@ static void add_children(struct stack_dump *d, int local_rank)
     buf_free(&pids);
 }
 
-/* Collect the targets: first the workers, then their children. */
+/* Collect the targets: the workers, then the children of the workers. */
 static void find_targets(struct stack_dump *d)
 {
     const struct node *n = d->node;

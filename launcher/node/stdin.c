@@ -32,14 +32,14 @@ void fan_expect(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* Open a reader. The new reader also gets a chunk that was read for closed readers. */
+/* Open a reader. The new reader also gets the present chunk, which may have been read for readers that are closed
+ * now. */
 void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Close a reader. This call is also needed if a worker cannot be started, because its expected reader would block the
- * other readers forever. A worker that never reads stdin stays absent. */
+/* Close a reader. Also called if a worker cannot be started, because an expected reader blocks the other readers. */
 void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
@@ -53,9 +53,9 @@ void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk may be read. A reader that is slow, or has not started yet, blocks all readers,
- * because the chunk in memory is the only copy of its missing bytes. Without a reader no input is read, so that typed
- * input is left to the process after ddprun. */
+/* Return true if the next chunk may be read. Each reader must have the whole last chunk before, and each expected
+ * reader must be open. Without an open reader no input is read, so that the input stays for the process after
+ * ddprun. */
 bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -87,16 +87,15 @@ void fan_gave(struct fan *fan, int reader, size_t len)
     fan->readers[reader].done += len;
 }
 
-/* Return true if a reader's pipe can be closed. The last byte must be delivered first, because a reader stops at the
- * end of its input. */
+/* Return true if a reader's pipe can be closed: the input has ended, and the reader has all bytes. */
 bool fan_is_over(const struct fan *fan, int reader)
 {
     const struct fan_reader *r = &fan->readers[reader];
     return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
 }
 
-/* Choose how the input is passed on. A single reader inherits the input if possible, so that isatty(), line editing
- * and seeking work as without ddprun. Two readers that inherit would each get a part of the bytes. */
+/* Choose how the input is passed on. A single reader inherits the input if possible, so that line editing and seeking
+ * work as without ddprun. If two readers inherited the input, each would get only a part of the bytes. */
 enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)
@@ -106,19 +105,17 @@ enum input_way input_way(int n_readers, bool terminal, bool background)
 
 /* --- input ------------------------------------------------------------------------------------------------ */
 
-/* The shell, or the process at the other end of a pipe, shares ddprun's stdin and its flags, so stdin is never made
- * non-blocking. If stdin can be polled, it is opened again (where the system allows that) and polled through an own
- * epoll set, because libuv changes the flags of its files. A plain file is read at once if the kernel has the data in
- * memory, otherwise by libuv's threads.
+/* Other processes, such as the shell, share ddprun's stdin and its flags, so ddprun never makes stdin non-blocking.
+ * libuv would do so. If stdin can be polled, ddprun polls it through a separate epoll set. A plain file is read at
+ * once if its data is in memory, otherwise by libuv's threads.
  *
- * SIGTTIN cannot stop the agent, because the agent has left the terminal's session. So the agent could read input
- * that is typed for the shell. Therefore the agent checks before each read from a terminal whether the guardian is in
- * the foreground. */
+ * The kernel stops a background process that reads from its terminal (SIGTTIN), but not the agent, because the agent
+ * has another session. So before each read from a terminal, the agent checks whether the guardian is in the
+ * foreground. */
 
 enum {
-    CHUNK = 64 * 1024, /* the capacity of a pipe: a worker that is ready reads all of it at once */
-    LOOK_AGAIN_MS =
-        300 /* time until "fg" is detected; the kernel does not report a change of the foreground */
+    CHUNK = 64 * 1024,  /* bytes, as many as a pipe holds */
+    LOOK_AGAIN_MS = 300 /* time between two checks whether the job is in the foreground again */
 };
 
 /* ddprun's end of a worker's pipe. The close callback frees the struct. */
@@ -138,11 +135,11 @@ struct input {
     int source, null;       /* source: input is read from here; null: /dev/null */
     bool terminal, closing;
 
-    bool polled;      /* false = `source` is a file, or a device that is always ready */
+    bool polled;      /* false: `source` is a file, or a device that is always ready */
     bool regular;     /* `source` is a regular file */
     int epoll;        /* contains `source` */
     uv_poll_t ready;  /* for `epoll` */
-    uv_timer_t later; /* for the next check in the background, or the next read of a file */
+    uv_timer_t later; /* for the next check of the foreground, or the next read of a file */
     uv_fs_t request;  /* the read of a file */
     bool reading;     /* `request` is in progress */
     char *chunk;      /* CHUNK bytes for one read */
@@ -154,7 +151,7 @@ static void go_on(struct input *in);
 
 /* --- the terminal ----------------------------------------------------------------------------------------- */
 
-/* Return true if the terminal's foreground is another process group than the guardian's. */
+/* Return true if another process group than the guardian's is in the foreground of the terminal. */
 static bool in_background(const struct input *in)
 {
     struct proc_stat stat;
@@ -169,8 +166,8 @@ static void free_end(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Close the descriptor now and the handle a turn later, so that the worker detects the end of its input without
- * delay. */
+/* Close the descriptor at once, so that the worker detects the end of its input. The handle is closed in the next
+ * turn. */
 static void close_end(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -184,14 +181,14 @@ static void close_end(struct input *in, int local_rank)
 
 static void on_room(uv_poll_t *poll, int status, int events)
 {
-    (void)status, (void)events; /* a write detects whether the pipe is still open */
+    (void)status, (void)events; /* the write in give() detects a closed pipe */
     struct pipe_end *end = poll->data;
     struct input *in = end->input;
     give(in, end->local_rank);
     take_if_wanted(in);
 }
 
-/* Write as much as the pipe accepts. A worker that has closed its stdin needs no more and is dropped. */
+/* Write as much as the pipe accepts. A worker that has closed its stdin gets no more input. */
 static void give(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -228,7 +225,7 @@ static void on_later(uv_timer_t *timer)
     go_on(timer->data);
 }
 
-/* Read the input. An unreadable input, such as a terminal that is gone, is treated as the end of a file. */
+/* Read the input. A failed read counts as the end of the input. */
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
     struct input *in = poll->data;
@@ -245,10 +242,9 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     go_on(in);
 }
 
-/* Read input that the kernel has in memory: /dev/null, or a file that was recently used. Such a read is faster and
- * avoids libuv's threads, which wake the loop in two steps, so that the loop may spin in between (see
- * output/output.c). Return false if no byte was read. For a file that is not in memory, Linux 5.9 and 5.10 may report
- * the end of the file here; only a read that may block is trusted for that. */
+/* Read input that the kernel has in memory. Such a read is faster than libuv's threads. Return false if no byte was
+ * read. The end of a file is detected only by a read that may block, because Linux 5.9 and 5.10 may report a wrong
+ * end here. */
 static bool take_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
@@ -260,7 +256,7 @@ static bool take_at_once(struct input *in)
     return true;
 }
 
-/* Read a chunk. If a read cannot be started, the input ends, because no callback would follow. */
+/* Read a chunk. If a read cannot be started, the input ends. */
 static void input_take(struct input *in)
 {
     if (in->polled) {
@@ -276,7 +272,7 @@ static void input_take(struct input *in)
         fan_fill(&in->fan, 0);
 }
 
-/* Continue after any event: pass on the available bytes, and read more if there is space. */
+/* Continue after any event: write the available bytes, and read more if no reader needs the chunk. */
 static void go_on(struct input *in)
 {
     for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)
@@ -296,8 +292,8 @@ static void take_if_wanted(struct input *in)
 
 /* --- workers start and end -------------------------------------------------------------------------------- */
 
-/* Begin an attempt. The attempt continues where the last attempt stopped, because typed input cannot be read twice.
- * The new workers get the bytes that the old workers did not get. */
+/* Begin an attempt. The new workers get the bytes that the old workers did not get, because typed input cannot be
+ * read twice. */
 void input_attempt(struct input *in)
 {
     fan_forget(&in->fan);
@@ -308,7 +304,7 @@ void input_attempt(struct input *in)
     }
 }
 
-/* Open a worker's pipe and return the worker's end. ddprun's end does not block, although the worker's end does. */
+/* Open a worker's pipe and return the worker's end. Only ddprun's end is non-blocking. */
 static int open_pipe(struct input *in, int local_rank)
 {
     int fds[2];
@@ -324,8 +320,8 @@ static int open_pipe(struct input *in, int local_rank)
     return fds[0];
 }
 
-/* Return the stdin of a worker. Workers without input get /dev/null, because with a closed descriptor 0 the first
- * file that a worker opens would become its stdin. */
+/* Return the stdin of a worker. A worker without input gets /dev/null. Otherwise the first file that the worker opens
+ * would become its stdin. */
 int input_open(struct input *in, int local_rank)
 {
     if (!plan_gets_input(in->plan, local_rank))
@@ -352,14 +348,15 @@ void input_ended(struct input *in, int local_rank)
 
 /* --- the beginning and the end ---------------------------------------------------------------------------- */
 
-/* Return a descriptor for stdin that no other process shares, if possible. A file must keep the common position. */
+/* Return a new descriptor for stdin. Its flags are separate from those of other processes, except for a file, whose
+ * position must be shared. */
 static int open_source(bool is_file)
 {
     int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     return fd >= 0 ? fd : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
 }
 
-/* Open the input for copying. epoll rejects files, because they are always ready. */
+/* Open the input for copying. A file is not polled, because epoll rejects files. */
 static bool open_copied(struct input *in)
 {
     struct epoll_event event = { .events = EPOLLIN };
@@ -410,8 +407,7 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     return DDP_OK;
 }
 
-/* Close the input. A read by a thread cannot be cancelled after it has begun. In this case on_file_read runs later
- * and detects `closing`. */
+/* Close the input. If a thread is reading, on_file_read runs later and detects `closing`. */
 void input_close(struct input *in)
 {
     if (in == NULL || in->closing)

@@ -1,8 +1,7 @@
 /* store_events.c -- turns messages of the store into events for the agent, and answers the store's requests:
  * heartbeats, owners of connections, the port of rank 0.
  *
- * For each heartbeat, every worker's process is sampled from one or two small files of /proc, and only changes are
- * sent. */
+ * For each heartbeat, the state of every worker is read from /proc, and only changes are sent. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -21,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Read the kernel function in which a process sleeps. For a running process, and without permission (ptrace), the
- * kernel prints "0" instead of an error. */
+/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and without
+ * permission. */
 static void look_where(pid_t pid, struct beat_look *look)
 {
     if (look->state != 'R')
@@ -52,7 +51,7 @@ static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
     r->has_news = false;
 }
 
-/* Add the time since the last sign of progress as a duration, so that nodes need no common clock. */
+/* Add the time since the last sign of progress. A duration needs no common clock. */
 static void add_progress(struct node *n, struct message_heartbeat *beat)
 {
     struct progress *p = &n->out.progress;
@@ -89,10 +88,10 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 
 /* --- owner of a connection --------------------------------------------------------------------------------- */
 
-/* The store asks for the owner of a connection that cannot identify itself. Only the agent of this owner answers. */
+/* The store asks for the owner of a connection. Only the node of the owner answers. */
 
-/* A search for a process may take a tenth of a second, without heartbeats from this node. So all searches together
- * may use a tenth of the time, and half a second without a pause. */
+/* A search for a process may take a tenth of a second, during which this node sends no heartbeat. So searches may use
+ * only a tenth of the time, and at most half a second at once. */
 enum { WHOSE_SHARE = 10, WHOSE_AT_ONCE_MS = 500 };
 
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
@@ -107,10 +106,8 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
     return found;
 }
 
-/* Send the owner of a socket, found among all processes of this machine. The store requests an owner only when a
- * group has too many members. No answer is sent if the process is not visible, or if the budget for searches is used
- * up. The pid is the pid that users see. The age is left out, because the age would be outdated after a long
- * search. */
+/* Send the owner of a socket, from all processes of this machine. Send nothing if the process is not visible, or if
+ * searches have used up their share of the time. */
 static void say_whose(struct node *n, int64_t conn, uint64_t inode)
 {
     char words[256];
@@ -123,7 +120,7 @@ static void say_whose(struct node *n, int64_t conn, uint64_t inode)
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
-/* Send the worker that owns a connection, with the pid that users see, because the agent may run in a separate PID
+/* Send the worker that owns a connection. The sent pid is the outer pid, because the agent may run in a PID
  * namespace. */
 static void say_worker(struct node *n, int64_t conn, const struct vouch_process *found)
 {
@@ -176,8 +173,8 @@ static void put_off(struct node *n, const struct vouch_question *question)
         uv_timer_start(&n->meet.vouch_timer, on_walk, walk_ms - now_ms, 0);
 }
 
-/* Handle a request for an owner. The client's "peer" at the store is this side's own address, hence the order of the
- * arguments. */
+/* Handle a request for an owner. `peer` is the client's address as seen by the store, which is the local address on
+ * this node. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
@@ -186,8 +183,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     const enum vouch_answer answer = vouch_find(&n->meet.vouch, peer, store, &found, &owner);
     if (answer == VOUCH_FOUND) {
         say_worker(n, conn, &found);
-    } else if (answer ==
-               VOUCH_UNKNOWN) { /* the store serves the connection at once, and gets its process later */
+    } else if (answer == VOUCH_UNKNOWN) { /* the next walk finds the process */
         store_link_tell(n->meet.link, encode_vouch(conn, -1, 0));
         put_off(n, &(struct vouch_question){ .conn = conn, .inode = owner.inode, .any = any });
     } else if (answer == VOUCH_FOREIGN && any) {
@@ -203,8 +199,7 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
     stacks->rows = NULL;
 }
 
-/* Handle a request for stacks. The store has checked the ranks. If a dump is not possible now, the answer has no
- * rows. */
+/* Handle a request for stacks. If no dump is possible now, the answer has no rows. */
 static void on_sample(void *user, int64_t id, const char *ranks, bool is_native)
 {
     struct node *n = user;
@@ -223,18 +218,18 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native)
 
 /* Watch the port that is held for the store of rank 0.
  *
- * The held socket is bound and does not listen. So another user could listen on that port before rank 0 listens,
- * which may take seconds. Ranks that connect to the store of this user would run its code. Therefore the port is
- * checked before the workers start, and then until a process listens: a listener of this user ends the watch, a
- * listener of another user ends the attempt. */
+ * The held socket is bound but does not listen. So a process of another user could listen on the port before rank 0
+ * does, and could attack the ranks that connect. Therefore the port is checked until a process listens. If this user
+ * owns the listener, the watch ends. If another user owns the listener, the attempt ends. */
 
 enum {
     LOOK_MS = 20,     /* a check costs 20 us */
-    QUICK_MS = 60000, /* how long to check often; limits the cost of a rank 0 without a store */
+    QUICK_MS = 60000, /* time of frequent checks, because rank 0 may never open a store */
     LOOK_LATER_MS = 1000
 };
 
-/* Return true if the listener belongs to another user. Workers of root may have switched to another user. */
+/* Return true if the listener belongs to another user. If ddprun runs as root, workers may have switched to any
+ * user. */
 static bool is_foreign(struct node *n, const struct socket_owner *owner)
 {
     return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));
@@ -248,7 +243,7 @@ static void print_taken(const struct node *n, const struct socket_owner *owner, 
              n->plan->offered_port, owner->uid, n->plan->offered_port);
 }
 
-/* Kill rank 0, whose end is then the first failure, before the ends of the other ranks. */
+/* Kill rank 0, so that its end is the first failure. */
 static void kill_rank0(struct node *n, const struct socket_owner *owner)
 {
     char words[NOTE_MAX];
@@ -305,20 +300,19 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 
 /* The store's messages about the job become events for the agent, and text for the user.
  *
- * A round begins only when this node is ready, because log files with a rank in their names cannot be created before.
- * If the rendezvous cannot change the ranks (one node), the log files are created while the store answers.
+ * The names of log files may contain a rank, so an attempt is prepared after the round is known. For a single node
+ * the ranks are known before, so the attempt is prepared while the store answers.
  *
- * The link calls the callbacks below in the order of the store's messages. Each callback ends with node_pump(),
- * because an effect must be carried out before the next message is read. */
+ * The link calls the callbacks in the order of the store's messages. Each callback ends with node_pump(), so that its
+ * effects are carried out before the next message. */
 
-/* Nodes usually join within a short time of each other. During a longer wait, an occasional line shows that the wait
- * continues. */
+/* Most nodes join within a short time. During a longer wait, a line is printed from time to time. */
 enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* Clear the state of the last attempt first, so that the new attempt does not report this state. Containment precedes
- * output: if a control group cannot be created, no files exist yet. */
+/* Prepare an attempt. First clear the state of the last attempt. Containment precedes output, so that no files exist
+ * if a control group cannot be created. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
@@ -340,7 +334,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? output_round(n->out.output, round, err) : status;
 }
 
-/* Set the address and port of the store that rank 0 hosts, if node 0 offered a port. Node 0 decides for all nodes. If node 0 has a loopback address, node 0 runs on the host of the launcher's store, so master_addr is used. */
+/* Set the address and port of the store of rank 0, if node 0 has offered a port. If node 0 has a loopback address,
+ * node 0 runs on the host of the launcher's store, so master_addr is its address. */
 static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -350,8 +345,7 @@ static void take_rank0_store(const struct node *n, const struct heard_round *r, 
     round->rank0_addr = endpoint_is_loopback(first->addr) ? n->plan->master_addr : first->addr;
 }
 
-/* Warn if rank 0 hosts no store although this node's PyTorch needs such a store. The error of PyTorch would not
- * mention the other node. */
+/* Warn if this node's PyTorch needs a store that rank 0 hosts, but node 0 does not offer such a store. */
 static void warn_of_rank0_store(const struct node *n, const struct heard_round *r)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -363,7 +357,7 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
                 first->host);
 }
 
-/* Return the numbers that the plan needs. The plan uses no other part of the protocol. */
+/* Return the numbers of a round that the plan needs. */
 static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
 {
     struct plan_round round = { .attempt = r->attempt,
@@ -378,8 +372,8 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
     return round;
 }
 
-/* Report that this node cannot begin the attempt, because of its files, its control group or its port. Send the
- * failure to the agent, so that the other nodes do not wait for this node. */
+/* Report that this node cannot begin the attempt, and pass the failure to the agent, so that the other nodes do not
+ * wait. */
 static void cannot_begin(struct node *n, const struct ddp_err *err)
 {
     output_note(n->out.output, "error: %s", err->msg);
@@ -387,8 +381,7 @@ static void cannot_begin(struct node *n, const struct ddp_err *err)
     node_pump(n);
 }
 
-/* Begin the attempt of a round. The job is announced only in its first round, because a restart has its own
- * message. */
+/* Begin the attempt of a round. The start of the job is announced only in the first round. */
 static void begin_round(struct node *n)
 {
     struct ddp_err err;
@@ -408,8 +401,7 @@ static void begin_round(struct node *n)
     node_pump(n);
 }
 
-/* Begin the prepared attempt if its round is known. Preparation and the store's answer are concurrent. The later
- * event begins the round. */
+/* Begin the prepared attempt if its round is known. Preparation and round may come in any order. */
 void node_begin_prepared(struct node *n)
 {
     n->run.prepared = true;
@@ -417,9 +409,8 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* Handle a round. The round is kept on the heap because of its list of nodes, and the memory is reused for later
- * rounds. Without memory no useful report is possible: after abort(), the guardian cleans up, and the store detects
- * the closed connection. */
+/* Handle a round. The round is too large for the stack, and its memory is used again for later rounds. If memory is
+ * short, abort(): the guardian then cleans up. */
 static void on_round(void *user, const struct heard_round *heard)
 {
     struct node *n = user;
@@ -432,7 +423,7 @@ static void on_round(void *user, const struct heard_round *heard)
     if (is_first)
         n->meet.round = malloc(sizeof(*n->meet.round));
     if (n->meet.round == NULL)
-        abort(); /* the guardian cleans up */
+        abort(); /* out of memory: the guardian cleans up */
     *n->meet.round = *heard;
     if (is_first)
         warn_of_rank0_store(n, heard);
@@ -449,7 +440,7 @@ static void on_round(void *user, const struct heard_round *heard)
 
 /* --- gathering ------------------------------------------------------------------------------------------ */
 
-/* Print the present state of the wait, not the state when the timer was set. */
+/* Print which nodes are missing now, after a wait. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -465,7 +456,7 @@ static void on_waiting_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
-/* Write an event of the store. The store sends its events to one node that has an event log. */
+/* Write an event of the store to the event log. */
 static void on_event(void *user, const cJSON *event)
 {
     struct node *n = user;
@@ -475,9 +466,8 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Handle a message about the wait. Only changes are printed. A spare node prints no changes, because it also gets the
- * state of the running job. Changes are collected for WAITING_SAID_MS, because one line is better than a hundred
- * lines when a scheduler starts 100 nodes. */
+/* Handle a message about the wait for other nodes. Only changes are printed, and not on a spare node. Changes within
+ * WAITING_SAID_MS are collected in one line, because 100 nodes may join at the same time. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -510,8 +500,7 @@ static void keep_hang(struct node *n, const cJSON *findings)
     }
 }
 
-/* Print findings. The store formats their text, which is the same on all nodes. The report has one line for the last
- * hang. */
+/* Print findings of the store. The last finding about a hang is kept for the report. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -522,7 +511,7 @@ static void on_findings(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Send this node's warnings to the other nodes. The user of this node has already read them. */
+/* Send this node's warnings to the other nodes. */
 static void tell_notices(struct node *n)
 {
     struct finding found[HOST_FINDINGS_MAX];
@@ -538,7 +527,7 @@ static void send_busy_gpus(struct node *n)
         store_link_tell(n->meet.link, encode_notice(&n->run.busy_gpus[i]));
 }
 
-/* Handle the answer to a join. From now on the store's own time limits apply. */
+/* Handle the answer to a join. From now on no answer is expected, because the store has its own time limits. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -549,14 +538,13 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         send_busy_gpus(n);
     if (n->out.announce.events != NULL)
         event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms,
-                        instance); /* for a store in this process, the clock is the same */
+                        instance); /* a store in this process has the same clock */
     if (spare && !n->plan->cli->quiet)
         output_note(n->out.output, "the job already runs; this node waits to join at the next restart");
 }
 
-/* Handle that the store refuses this node. Before the first round, an error message is enough. Between two rounds,
- * the agent must report the failed job, because its workers have ended, but their report and logs are not written
- * yet. */
+/* Handle the rejection of this node by the store. Before the first round, print an error and exit. Between two
+ * rounds, the agent ends the job, because the report of the last attempt is not written yet. */
 static void on_refused(void *user, const char *code, const char *why, const char *advice)
 {
     struct node *n = user;
@@ -576,8 +564,7 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Describe a timeout. The store names no node after a timeout, so the text is made from the store's last message
- * about missing nodes, and from the reason. */
+/* Describe a timeout of the rendezvous, by the last message about missing nodes. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->meet.waiting;
@@ -592,8 +579,7 @@ static void describe_timeout(struct node *n)
              w->missing, n->meet.first_cause[0] != '\0' ? "; first cause: " : "", n->meet.first_cause);
 }
 
-/* Set the cause of the attempt's end. A verdict without a reason must not overwrite the cause that came with the
- * stop. */
+/* Set the cause of the attempt's end. A verdict without a reason does not overwrite the cause of the stop. */
 static void take_cause(struct node *n, const struct failure *cause)
 {
     if (cause->words[0] != '\0')
@@ -602,8 +588,8 @@ static void take_cause(struct node *n, const struct failure *cause)
         describe_timeout(n);
 }
 
-/* Handle a stop. If the cause is on this node (a failure here, or a stop by its user), the agent has already begun to
- * stop, and the message only confirms that the store received it. */
+/* Handle a stop. If this node has the cause, the agent has already begun to stop, and the message only confirms that
+ * the store knows the cause. */
 static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
@@ -613,15 +599,15 @@ static void on_stop(void *user, const struct failure *cause)
         node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
-            cause->rank >= 0) /* printed as on all other nodes */
+            cause->rank >= 0) /* the same line is printed on all nodes */
             announce_told_to_stop(&n->out.announce, cause);
         node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
     }
     node_pump(n);
 }
 
-/* Handle a verdict, which may contain more facts about the cause than the stop. After a final verdict no message is
- * printed, and the link is closed, because the store must not wait for a slow reader of this node's output. */
+/* Handle a verdict, which may have more facts about the cause than the stop. After a final verdict the link is
+ * closed, because no further message matters. */
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
@@ -637,9 +623,8 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_pump(n);
 }
 
-/* Handle a finding that a rank left while others waited. The first finding is kept, because later findings follow
- * from the same mistake. The finding is no failure by itself. A program may end a rank early on purpose, and a rank
- * that gave up may continue without the other ranks. */
+/* Handle a finding that a rank left while others waited. Only the first finding is kept, because later findings
+ * usually have the same cause. The finding is no failure, because a program may end a rank early on purpose. */
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -671,8 +656,7 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* Describe the loss of the store. If this node is the cause, set `code` to " [NODE_FROZEN]" or a similar code.
- * Otherwise leave `code` unchanged. */
+/* Describe the loss of the store. If this node has caused the loss, set `code`, for example to " [NODE_FROZEN]". */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -690,7 +674,7 @@ static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJ
     snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->meet.store_finding.code));
 }
 
-/* Handle the loss of the store. A node that has received the end of the job no longer needs the store. */
+/* Handle the loss of the store. After the end of the job the store is no longer needed. */
 void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;
@@ -712,7 +696,7 @@ void node_on_lost(void *user, const char *why)
                 state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 &&
-        n->run.cause.victim) /* a victim is not the cause, but the loss of the store is */
+        n->run.cause.victim) /* the loss of the store replaces a lost peer as cause */
         n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_pump(n);
 }

@@ -1,14 +1,12 @@
 /* diagnosis.c -- the whole job: turns a snapshot into a list of findings. See diagnosis.h.
  *
  * Each function below checks for one kind of problem and reports it with ADD. The functions may be called in any
- * order, because text.c keeps the list short and in the order of the table. In this order a cause is above its
- * consequences. A better explanation replaces a weaker explanation. For example, a lost node is reported instead of
- * its ranks.
+ * order, because text.c inserts each finding in the order of findings.h: causes before consequences. A lost node is
+ * reported instead of its ranks.
  *
- * A finding needs a minimum duration. Nodes of one job start seconds apart, and ranks reach a barrier one after the
- * other, so an early check would find "missing" ranks everywhere. A wrong finding is worse than a late finding,
- * because users then distrust correct findings. If `is_final` is set, no later check follows, so no minimum
- * applies. */
+ * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart, and ranks
+ * reach a barrier one after the other. The last check before the job fails (`is_final`) reports all problems at
+ * once. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -19,12 +17,12 @@
 
 enum {
     SETTLED_MS = 3000, /* a node is reported after it has been missing for this time */
-    WAITS_MS = 10000,  /* a wait of this length is reported even if no user asks */
+    WAITS_MS = 10000,  /* shorter waits are reported only by the last check */
     STOP_MS = 15000,
-    STOPPED_MS = 2000, /* a debugger may stop a process for a moment */
+    STOPPED_MS = 2000, /* shorter stops are normal under a debugger */
 };
 
-/* Add a finding, if the list has room. The other arguments are the pairs of finding_make. */
+/* Add a finding if the list has room. The arguments after `code` are passed to finding_make. */
 #define ADD(d, code, ...)                                           \
     do {                                                            \
         struct finding *slot_ = diagnosis_slot(d, FINDING_##code);  \
@@ -39,9 +37,8 @@ static bool same_machine(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* Report a rejection with the same code on all nodes. Free ranks are computed now, because other nodes may have
- * joined since the rejection. If a user has copied a --node_rank, two nodes request one rank, and another rank is
- * free. */
+/* Report a rejected node under the code of its rejection. If its node rank was taken, also name the node ranks that
+ * no node has now: the user may have copied a --node_rank. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -55,8 +52,8 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* Report rejected nodes, except nodes that have joined since. After a user has fixed a command, the table still
- * contains the first try. */
+/* Report rejected nodes. Skip a node that has joined since with a corrected command, because the table still contains
+ * its rejection. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -66,8 +63,7 @@ static void check_refused(struct diagnosis *d, const struct snapshot *s)
 
 /* --- differences ---------------------------------------------------------------------------------------- */
 
-/* Report different numbers of workers. One pair of nodes is sufficient, because the user can compare the two named
- * hosts. A list of 1000 numbers would not help. */
+/* Report that nodes have different numbers of workers. Name only the nodes with the most and the fewest workers. */
 static void check_nproc(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_node *most = s->nodes, *least = s->nodes;
@@ -86,14 +82,13 @@ static void check_nproc(struct diagnosis *d, const struct snapshot *s)
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
 
-/* Check for the address that the sidecar of a service mesh shows in place of its client's (Istio's inbound
- * passthrough). */
+/* Check for the address from which Istio's sidecar forwards the connections of all its clients. */
 static bool is_sidecar(const char *address)
 {
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Return false for clients of a sidecar, because PROXY_BETWEEN reports these clients. */
+/* Return false for a sidecar's address, because the finding PROXY_BETWEEN reports sidecars. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -115,13 +110,12 @@ static void check_translation(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report two hosts with the same address, such as 127.0.0.1 or docker0's. Translated addresses are left out, because
- * a translated address is harmless here. The boot id distinguishes two hosts from two containers on one host, where
- * equal addresses are correct. One finding is sufficient, because the mistake is in the network and not in the
- * pair. */
+/* Report the first pair of hosts with the same address, such as 127.0.0.1 or the address of docker0. Nodes with equal
+ * boot ids are containers on one host, where equal addresses are correct. Nodes behind NAT are skipped, because
+ * ADDRESS_TRANSLATED reports them. */
 static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 {
-    enum { ENOUGH = 64 }; /* in a larger job, the first pairs also show the mistake */
+    enum { ENOUGH = 64 }; /* nodes compared; all nodes of a larger job usually have the same mistake */
     words who, other;
     const uint32_t n = s->n_nodes < ENOUGH ? s->n_nodes : ENOUGH;
     for (uint32_t i = 0; i < n; i++)
@@ -137,8 +131,8 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 
 /* --- rejected clients ----------------------------------------------------------------------------------- */
 
-/* Check whether a node has joined from this address. The workers of this node also connect from this address, so
- * unidentified connections from the address belong to the job. */
+/* Check whether a node has joined from this address. Unidentified connections from such an address are usually the
+ * node's own workers. */
 static bool joined_from(const struct snapshot *s, const char *address)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -147,8 +141,8 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report the first match. The sidecar is checked first, because its address hides the clients, so that their protocol
- * matters less. PyTorch's protocol is only suspicious from addresses without a node. */
+/* Report a foreign client. The sidecar's address is checked before the protocol, because the client behind a sidecar
+ * is unknown. PyTorch's protocol is only suspicious from an address without a node. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -170,9 +164,8 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 }
 
 /* Report problems of the store's machine. The kernel silently drops connections beyond the accept queue, and clients
- * retry after 1 s, 3 s and 7 s, so the store seems slow. The advice has one number: the number of nodes of the job,
- * or twice the limit if the number of nodes is too small. Memory is reported when less than a 64th is left. Once the
- * memory is full, workers report errors themselves. */
+ * retry only after seconds. The advised somaxconn is the number of nodes, or twice the present somaxconn if that is
+ * already larger. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -192,8 +185,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
-/* Report a node that has left and has not returned. If a round runs without the node, the node is not missing. The
- * way in which the node ended selects the finding (user, host or network), because the remedies differ. */
+/* Report a node that has left and has not returned. A node that was in no round is reported only while the job waits
+ * for nodes. The finding depends on how the node left, because the remedies differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -212,9 +205,8 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
         ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
 }
 
-/* Check whether this rejection is the reason why a node is missing. If a node has tried several times, only the last
- * rejection is used. An elastic job with enough nodes has no missing node. If another node has the rank, the rejected
- * node does not belong to the job. */
+/* Check whether the job still lacks the rejected node. A static job lacks the node if its node rank is free and this
+ * is the last rejection for that rank. An elastic job lacks the node if too few nodes have joined. */
 static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
 {
     if (s->elastic || r->node_rank < 0)
@@ -223,13 +215,13 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
            refused_as(s, r->node_rank) == r;
 }
 
-/* Report rejected nodes that are still missing. A rejected ddprun exits. Its user may not know that the other nodes
- * still wait, and the users of the other nodes may not know that the rejected node does not return by itself. */
+/* Report rejected nodes that are still missing. A rejected ddprun exits, so the other nodes wait in vain until its
+ * user starts it again. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
-    words who, left, others = "restart it on the other nodes, too";
+    words who, left, others = "restart ddprun on the other nodes, too";
     if (!s->is_final)
-        snprintf(others, sizeof(others), "the job waits for it for at most %.40s (%.60s); Ctrl-C ends it now",
+        snprintf(others, sizeof(others), "the job waits at most %.40s (%.60s); Ctrl-C ends the job now",
                  duration(left, s->left_ms), s->knob);
     for (uint32_t i = 0; i < s->n_refused; i++) {
         const struct snapshot_refused *r = &s->refused[i];
@@ -251,8 +243,8 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
             duration(time, s->waited_ms), "endpoint", s->store.endpoint);
 }
 
-/* Report that an elastic job has too few nodes. An elastic job has no list of expected nodes, so only the number of
- * missing nodes is known. The hosts of the present nodes help the user to find the missing nodes. */
+/* Report that an elastic job has too few nodes. Name the hosts of the present nodes, because the store does not know
+ * which nodes of an elastic job are missing. */
 static void check_too_few(struct diagnosis *d, const struct snapshot *s)
 {
     words who, hosts, time;
@@ -263,8 +255,8 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         "hosts", all_hosts(hosts, s), "endpoint", s->store.endpoint);
 }
 
-/* Report that too few nodes of a running elastic job are left. This needs no minimum duration, because the user should
- * start replacements at once. Nodes that are joining again are counted as present. */
+/* Report that too few nodes of a running elastic job are left. The report needs no minimum duration, because the user
+ * should start replacements at once. Nodes of the last round that may still join again count as present. */
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
@@ -277,8 +269,8 @@ static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
         "limit", duration(limit, s->limit_ms), "endpoint", s->store.endpoint);
 }
 
-/* Report lost nodes at once, because their loss is certain. Report missing nodes only after all nodes have had time
- * to join. */
+/* Report lost nodes at once. Report nodes that have never joined only after SETTLED_MS, because nodes start seconds
+ * apart. */
 static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -296,8 +288,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* Report spares while a round runs, because their users see an idle node. Report a node that does not stop only after
- * STOP_MS, because its grace period may be long. */
+/* Report spare nodes while a round runs, because a user may wonder about an idle node. Report a node that does not
+ * stop only after STOP_MS, because the grace period of its workers may be long. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -311,8 +303,7 @@ static void check_members(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report the cause of the end on all nodes, for example ENOENT on one node. A lost node is reported with the facts
- * about the node instead. */
+/* Report the worker whose failure ended the last round. If the cause is a lost node, check_gone reports the node. */
 static void check_cause(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_cause *cause = &s->cause;
@@ -330,14 +321,14 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 
 /* --- PyTorch's ranks -------------------------------------------------------------------------------------- */
 
-/* PyTorch reports after half an hour that 4 of 2 workers are in a barrier, or 3 of 4, without naming the workers.
- * These findings name the workers within seconds. Groups of only some ranks get the general findings, because the
- * store does not know their members. */
+/* PyTorch itself fails after half an hour with "4 of 2 workers" or "3 of 4 workers" and names no worker. The findings
+ * below name the workers within seconds. Process groups of only some ranks are not checked here, because the store
+ * does not know their members. */
 
 enum {
     CLAIMS_SHOWN = 6,
     WHO_MAX = 500,
-    TAIL_MAX = 90 /* bytes of the text with the number of the other processes */
+    TAIL_MAX = 90 /* bytes reserved for the last part of put_claims */
 };
 
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
@@ -391,7 +382,7 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
-    if (s->crowd.n == 0 || s->crowd.is_double) /* otherwise no member of the group is missing */
+    if (s->crowd.n == 0 || s->crowd.is_double) /* in a group with too many members, no member is missing */
         setup_unfinished(d, s, w, &key);
     return true;
 }
@@ -419,7 +410,7 @@ static void put_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* Append a claim. If the claim does not fit into `room`, append nothing and return false. Cut the first claim
+/* Append a claim. Return false, with an unchanged `out`, if the claim exceeds `room`. The first claim is cut
  * instead. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
@@ -432,14 +423,15 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the room for the next claim. After the last claim, no text with the number of other processes follows. */
+/* Return how long the text may be after the next claim. TAIL_MAX bytes stay free unless no text follows this
+ * claim. */
 static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
 {
     return shown + 1 == crowd->n && crowd->count <= crowd->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
-/* Append the first claims. Processes that do not belong to the job come first, because these processes are the
- * cause. */
+/* Append the first claims and return their number. Processes that are not workers of the job come first, because they
+ * are the cause. */
 static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     uint32_t shown = 0;
@@ -455,8 +447,8 @@ static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *
     return shown;
 }
 
-/* Append the claims. A closed connection may be from another process, or from a listed process that registered again,
- * so only the number of such registrations is printed. */
+/* Append the claims, and the number of registrations without an open connection. The process of a closed connection
+ * is unknown: it may be a listed process or another. */
 static void put_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     const uint32_t shown = put_some_claims(crowd, out);
@@ -475,7 +467,8 @@ static bool has_strangers(const struct snapshot_crowd *crowd)
     return false;
 }
 
-/* Check whether an extra process is known. An unknown process may be a worker whose agent has not answered yet. */
+/* Check whether a process that is no worker of the job is known. A process without pid and owner may be a worker
+ * whose agent has not answered yet. */
 bool diagnose_torch_crowd(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->crowd.n; i++) {
@@ -486,8 +479,7 @@ bool diagnose_torch_crowd(const struct snapshot *s)
     return false;
 }
 
-/* Return the words after `count`. If a process has registered twice, the words must not report more processes than
- * exist. */
+/* Return the words after `count`, which may count one process twice if a connection has closed. */
 static const char *come(const struct snapshot_crowd *crowd)
 {
     return crowd->count > crowd->n ? "registrations were made" : "processes of this job take part";
@@ -498,7 +490,7 @@ static const char *belong(words out, const struct snapshot *s)
     if (s->crowd.is_double)
         snprintf(out, WORDS_LEN, "some of them as the same rank");
     else
-        snprintf(out, WORDS_LEN, "but it has %u rank%s", s->world_size, s->world_size == 1 ? "" : "s");
+        snprintf(out, WORDS_LEN, "but the job has %u rank%s", s->world_size, s->world_size == 1 ? "" : "s");
     return out;
 }
 
@@ -521,8 +513,7 @@ static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Report ranks that do not wait where most ranks wait. The place of most ranks is assumed to be right, because the
- * store only sees requests, not the program. The function reserves the slot before it formats the text, because only
+/* Report ranks that do not wait where most ranks wait. A text is formatted only for a rank with a slot, because only
  * four of perhaps thousands of late ranks are printed. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
@@ -537,8 +528,8 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report stopped ranks even if no rank waits in the store, because PyTorch's ranks may wait for each other
- * elsewhere. */
+/* Report stopped ranks if no rank waits in the store, because PyTorch's ranks may wait for each other outside the
+ * store. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -549,7 +540,7 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report ranks that wait in two barriers at the same time, because this proves that their programs have diverged. */
+/* Report that ranks wait in two different barriers: the calls of these ranks differ. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
@@ -563,8 +554,7 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* Report the wait itself, after its reasons. A short wait is not reported, because the wait may be for a checkpoint
- * of a minute, and no user has asked. */
+/* Report the wait of most ranks. A wait shorter than WAITS_MS is usual, for example during a checkpoint. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -585,8 +575,8 @@ static void check_waits(struct diagnosis *d, const struct snapshot *s)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Add the findings that nodes have sent. Nodes send complete sentences, because the snapshot does not have their
- * facts (limits, drivers). The order of the table also applies to these findings. */
+/* Add the findings that nodes have sent about themselves. Nodes send complete sentences, because only the node knows
+ * its limits and drivers. */
 static void check_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {
@@ -601,9 +591,8 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Check everything. Ranks are checked only while a round runs. When a round stops, ranks end in any order, and each
- * rank would be "missing" for a moment. Stacks show more than requests and process states, so a result from stacks
- * replaces the other findings about ranks. */
+/* Run all checks. Ranks are checked only while a round runs, because ranks of a stopping round end in any order. If
+ * diagnose_hang has a result, the other checks of ranks are skipped, because stacks show more than requests. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

@@ -49,7 +49,7 @@ struct rank_facts {
         *traceback; /* last line of a Python traceback, if the rank has printed nothing since; NULL = none */
 };
 
-/* Return the facts about a rank, except those about its connections (connected, silent_ms, waits). */
+/* Return the facts about a rank, without `connected`, `silent_ms` and `waits`, which need its connections. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank);
 
 /* Return the reason why the rank does not arrive. */
@@ -59,17 +59,17 @@ void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 /* Report a rank that has exited with 0 while ranks in a barrier wait for it. */
 void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *facts,
                            struct finding *finding);
-/* Report a peer that rank `waiter` has lost in a collective although no rank has failed. The peer is `lost`. If `lost`
- * is -1, report the ranks that have exited with 0. Return false without such a rank. */
+/* Report that rank `waiter` has lost rank `lost` in a collective. If `lost` is -1, report all ranks that have exited
+ * with 0. Return false if there is no such rank. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost,
                         struct finding *finding);
 
 /* Fill in the facts about a rank of the world. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
-/* Append the reason why a barrier did not open, for its members, as the JSON of an outcome that is not RELEASED.
- * `because` ends the first line of the message: "barrier 'epoch-3' " + "timed out after 30.0 s". For a misuse,
- * `barrier` is NULL. Return false, with an unchanged `out`, if memory is short. */
+/* Append the JSON that tells the members of a barrier why the barrier did not open. `because` ends the first line of
+ * the message: "barrier 'epoch-3' " + "timed out after 30.0 s". For a misuse, `barrier` is NULL. Return false, with
+ * an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
@@ -85,31 +85,31 @@ bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out);
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
-    DIAGNOSIS_MAX = 12,        /* largest number of findings in a report, which must fit a screen */
-    DIAGNOSIS_SAME = 4,        /* largest number of findings with one code */
-    DIAGNOSE_NAME_SHOWN = 120, /* bytes of the name of a key or barrier */
+    DIAGNOSIS_MAX = 12,        /* most findings in a report, so that a report fits a screen */
+    DIAGNOSIS_SAME = 4,        /* most findings with one code in a report */
+    DIAGNOSE_NAME_SHOWN = 120, /* longest printed name of a key or barrier, in bytes */
 };
 
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* findings that had no room, without those in finding.more */
+    uint32_t left_out; /* findings without room in `list`; finding.more counts others */
     struct finding list[DIAGNOSIS_MAX];
 };
 
 /* Keep only the findings of this code. Return false if no finding is left. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 
-/* Check whether a node with the address `own` reaches the store from another address, `seen`. NULL and "" = unknown. */
+/* Check whether the address `seen` by the store differs from the node's address `own`. NULL and "" = unknown. */
 bool diagnose_is_translated(const char *own, const char *seen);
-/* Return how long ranks have waited in a start-up step of all PyTorch ranks. Return 0 if no rank waits in such a
- * step. */
+/* Return the longest wait in a PyTorch start-up step that all ranks take part in, or 0 without such a wait. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
-/* Return true if a PyTorch group has too many members, and an extra member is known. */
+/* Return true if a PyTorch group has too many members, and a member that is no worker of the job is known. */
 bool diagnose_torch_crowd(const struct snapshot *snapshot);
 
-/* Return how long ranks have been in the most advanced collective, or 0 if no rank is in a collective. */
+/* Return how long the ranks in the latest collective (by number) have waited, or 0 if no rank is in a collective. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);
-/* Check whether ranks have waited in a collective for `least_ms`, and another rank has not moved for as long. */
+/* Check whether ranks have waited in a collective for `least_ms`, and a rank elsewhere has not moved for
+ * `least_ms`. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
 /* Return how long ranks have waited in a barrier, or 0 if no rank waits in a barrier. */

@@ -1,5 +1,4 @@
-/* explain.c -- see findings.h. The functions only format rows of the tables, so a new finding or exit code needs no
- * change here. */
+/* explain.c -- see findings.h. All texts are in the tables of findings.h and exit_codes.h. */
 
 #include "base/exit_codes.h"
 #include "base/options.h"
@@ -43,7 +42,7 @@ static bool explain_finding(enum finding_code code, struct buf *out)
            put_paragraph(out, "Remedy", finding_advice(code));
 }
 
-/* Append the row of an exit code. All codes 128 + n share one row. A code without a row is the exit code of a
+/* Append the row of an exit code. All codes 128 + signal share one row. A code without a row is the exit code of a
  * worker. */
 static bool explain_exit_code(int code, struct buf *out)
 {

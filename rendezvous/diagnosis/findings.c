@@ -1,14 +1,13 @@
 /* findings.c -- see findings.h.
  *
- * A template is filled in once, when a finding is made; after that, the finding is text and needs no table. A word
- * without a value is not replaced, so that a typing error is visible. */
+ * A template is filled in when a finding is made, so a struct finding has only text. A placeholder without a value
+ * stays in the text, so that a typing error is visible. */
 #include "diagnosis/findings.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The rows of findings.h. These rows also generate the enum and the manual page, so a new finding needs one row in
- * findings.h and no change in this file. */
+/* The rows of findings.h. */
 static const struct row {
     const char *code;
     enum finding_grade grade;
@@ -88,8 +87,8 @@ const char *finding_example(enum finding_code code)
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
-/* Return the word of "${word}" at `text`, and set *skip to the length of "${word}". Without a placeholder, return an
- * empty word and skip one byte, so that filling in always makes progress. */
+/* Return the word of the placeholder "${word}" at `text`, and set *skip to the length of the placeholder. If no
+ * placeholder is at `text`, return an empty word and set *skip to 1. */
 static struct slice word_at(const char *text, size_t *skip)
 {
     const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
@@ -97,7 +96,7 @@ static struct slice word_at(const char *text, size_t *skip)
     return end != NULL ? slice_of(text + 2, (size_t)(end - text) - 2) : slice_of(NULL, 0);
 }
 
-/* Append the template. A '$' without a word after it is appended unchanged. */
+/* Append the template. A '$' that begins no placeholder is appended unchanged. */
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user)
 {
     bool ok = true;
@@ -132,7 +131,7 @@ static bool put_word(void *user, struct slice word, struct buf *out)
     return buf_printf(out, "${%.*s}", (int)word.len, (const char *)word.data);
 }
 
-/* Fill in a text. If memory is short the text is empty, because an empty finding is better than no finding. */
+/* Fill in a text. If memory is short the text is empty, so that at least the code is reported. */
 static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct words *words)
 {
     struct buf out = { 0 };
@@ -144,9 +143,8 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
-/* Fill in sentence and advice. Words are passed as pairs, not by position: the table defines their order in a
- * sentence, and a mistake could exchange two words of the same type. `subject` is the value of the first pair, and
- * the finding has a copy of `subject`. */
+/* Fill in sentence and advice. Values are passed with the names of their placeholders, because the order of the
+ * placeholders differs between rows. `subject` is also copied into the finding. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -192,14 +190,13 @@ static bool put_placeholder(void *user, struct slice word, struct buf *out)
     return ok;
 }
 
-/* Append a template. The manual uses the same templates as reports, so the manual has no sentence that the program
- * never prints. */
+/* Append a template for the manual page and `ddprun explain`. */
 bool finding_put_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, put_placeholder, NULL);
 }
 
-/* Append text for troff: protect a dot or a quote at the beginning of the line, and write a hyphen as a minus. */
+/* Append text for troff: escape a dot or a quote at the beginning of a line, and write each hyphen as a minus. */
 static bool put_troff(struct buf *out, const char *text)
 {
     struct buf plain = { 0 };

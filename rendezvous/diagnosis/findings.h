@@ -7,7 +7,7 @@
  * duration; the advice, one remedy; an example of the sentence; and how the finding is detected, with typical causes.
  *
  * In sentence and advice, ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"). The caller of finding_make
- * passes the text for every other word in braces. */
+ * passes the text for every other placeholder. */
 #ifndef RENDEZVOUS_FINDINGS_H
 #define RENDEZVOUS_FINDINGS_H
 
@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-/* A note is harmless; a warning may be a cause; an error needs an action of the user. */
+/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. */
 #define FINDING_GRADES(X) \
     X(NOTE, "note")       \
     X(WARNING, "warning") \
@@ -56,8 +56,8 @@
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
       "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
       "store",                                                                                              \
-      "remove the name from that line of /etc/hosts on ${host}, or pass a numeric address on all "          \
-      "nodes: ${such}",                                                                                     \
+      "remove '${subject}' from the line of ${address} in /etc/hosts on ${host}, or pass a numeric "        \
+      "address on all nodes: ${such}",                                                                      \
       "on n0 the name 'n0' resolves to 127.0.1.1, where no other node can reach the store",                 \
       "The node that hosts the store resolved its own name to a loopback address. Typical cause: the "      \
       "127.0.1.1 line that installers of Debian and Ubuntu write.")                                         \
@@ -70,8 +70,8 @@
       "address on every machine.")                                                                          \
     X(LOOPBACK_ADDRESS, WARNING,                                                                            \
       "${subject} is a loopback address: only ddprun processes on ${host} can join through it",             \
-      "nothing if all nodes run on ${host}; otherwise pass an address that the other hosts can "            \
-      "reach, on every node: ${such}",                                                                      \
+      "no action needed if all nodes run on ${host}; otherwise pass on every node an address that the "     \
+      "other hosts can reach: ${such}",                                                                     \
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address.")                               \
     X(LIMIT_NOFILE, WARNING,                                                                                \
@@ -104,20 +104,20 @@
       "${subject} is used by ${process}",                                                                   \
       "stop that process if it is a leftover, or set CUDA_VISIBLE_DEVICES for ddprun to other GPUs",        \
       "GPU 2 of n1 is used by pid 4242 (user ann), 31 GiB",                                                 \
-      "Before the start, NVML listed a process that computes on a GPU of a worker. The workers may run out of "\
+      "Before the start, NVML listed a process that computes on a GPU of a worker. The workers may run out of " \
       "GPU memory or wait for that process. Typical cause: a leftover of an earlier job.")                  \
     X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \
-      "${subject} and ${other} report the same address ${address}: it is local to each machine "            \
-      "(docker0, for example) and cannot connect them",                                                     \
-      "pass each node an address that the others can reach: --local_addr",                                  \
-      "node 0 (n0, pid 71) and node 1 (n1, pid 80) report the same address 172.17.0.1: it is local "        \
-      "to each machine (docker0, for example) and cannot connect them",                                     \
+      "${subject} and ${other} report the same address ${address}: the address is local to each machine "   \
+      "(docker0, for example), so the nodes cannot connect",                                                \
+      "pass --local_addr on each node, with an address that the other nodes can reach",                     \
+      "node 0 (n0, pid 71) and node 1 (n1, pid 80) report the same address 172.17.0.1: the address is "     \
+      "local to each machine (docker0, for example), so the nodes cannot connect",                          \
       "Two nodes with different boot ids joined with one address.")                                         \
     X(ADDRESS_TRANSLATED, WARNING,                                                                          \
       "${subject} has the address ${own}, but connects to the store from ${seen}: its address is "          \
       "translated on the way (NAT)",                                                                        \
-      "use a network without NAT (containers: --network=host): the store is reachable, but workers cannot "  \
-      "connect to each other (libddp, Gloo, NCCL)",                                                          \
+      "use a network without NAT (containers: --network=host): with NAT, nodes reach the store, but "       \
+      "workers cannot connect to each other (libddp, Gloo, NCCL)",                                          \
       "node 1 (n1, pid 80) has the address 172.17.0.2, but connects to the store from 10.0.0.9: its "       \
       "address is translated on the way (NAT)",                                                             \
       "The address that the node reported differs from the sender's address on its connection. "            \
@@ -131,15 +131,14 @@
       "A worker reached the store, but not the listening port of another worker. Typical causes: a "        \
       "firewall or a cloud security group.")
 
-/* Connections between a node and the store. launcher/net/dial_plan.h decides which row matches. ${host} is the name as
- * the user typed it, ${at} the address and port of the attempt, ${address} the address alone, ${here} this node,
+/* Connections between a node and the store. launcher/net/dial_plan.h decides which row matches. ${host} is the name
+ * as the user typed it, ${at} the address and port of the attempt, ${address} the address alone, ${here} this node,
  * ${took} the duration, ${bytes} the first bytes of a reply, ${hosts} the line of /etc/hosts. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
     X(NAME_IS_LOOPBACK, ERROR,                                                                              \
       "on ${here} the name '${host}' resolves to ${address}, which is ${here} itself; the store is "        \
       "on another node${hosts}",                                                                            \
-      "remove that name from the line in /etc/hosts of ${here}, or pass a numeric address on all "          \
-      "nodes",                                                                                              \
+      "remove '${host}' from /etc/hosts on ${here}, or pass a numeric address on all nodes",                \
       "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "        \
       "(/etc/hosts says \"127.0.1.1 n0\")",                                                                 \
       "The master's name resolved to a loopback address on a node that does not host the store.")           \
@@ -179,7 +178,7 @@
       "a VPN or a container network.")                                                                      \
     X(ROUTE_PROHIBITED, ERROR,                                                                              \
       "${here} has a route or rule that prohibits ${address}",                                              \
-      "'ip route get ${address}' and 'ip rule' on ${here} show it; check the output rules of the "          \
+      "'ip route get ${address}' and 'ip rule' on ${here} show the entry; check the output rules of the "   \
       "firewall too",                                                                                       \
       "n1 has a route or rule that prohibits 10.0.0.1",                                                     \
       "The kernel's route lookup failed with EACCES. Typical cause: a 'prohibit' route or rule.")           \
@@ -196,15 +195,15 @@
       "The kernel rejected the destination with another error.")                                            \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "${at} is ${here} itself, where no process listens; the store is on another node",                    \
-      "pass the address of the node that hosts the store, as the other nodes see it; if all nodes "         \
-      "run on this machine, check that the one with the store runs and has the same port",                  \
+      "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
+      "machine, check that the store's node runs and uses the same port",                                   \
       "127.0.0.1:29500 is n1 itself, where no process listens; the store is on another node",               \
       "The master address is a loopback address on a node that does not host the store, and the "           \
       "connection was refused.")                                                                            \
     X(CONNECT_REFUSED, ERROR,                                                                               \
       "${at} refused the connection after ${took}: no process listens on that port",                        \
-      "check 'ss -ltnp sport = :${port}' on that host and the output of ddprun: ddprun may have "           \
-      "failed, or use another port or address; a firewall that rejects gives the same error",               \
+      "check 'ss -ltnp sport = :${port}' on that host and the output of ddprun: ddprun may have failed, "   \
+      "or use another port or address; a firewall that rejects connections causes the same error",          \
       "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
       "connect failed with ECONNREFUSED: the machine is up and answered with a reset.")                     \
     X(CONNECT_DROPPED, ERROR,                                                                               \
@@ -216,25 +215,25 @@
       "that is frozen.")                                                                                    \
     X(HOST_SILENT, ERROR,                                                                                   \
       "no machine answers for ${address} on its network (the kernel gave up after ${took})",                \
-      "check that the machine is up, that the address is right, and that its link is up",                   \
+      "check the address, and that the machine and its network link are up",                                \
       "no machine answers for 10.0.0.1 on its network (the kernel gave up after 3.1 s)",                    \
-      "connect failed with EHOSTUNREACH after about three seconds: nothing answered the kernel's ARP "      \
+      "connect failed with EHOSTUNREACH after about three seconds: no machine answered the kernel's ARP "   \
       "or neighbour requests.")                                                                             \
     X(CONNECT_REJECTED, ERROR,                                                                              \
       "a device between ${here} and ${at} rejected the connection after ${took}",                           \
-      "allow that TCP port in the firewall; firewalld rejects it by default",                               \
+      "allow that TCP port in the firewall; firewalld rejects most ports by default",                       \
       "a device between n1 and 10.0.0.1:29500 rejected the connection after 0.8 ms",                        \
-      "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected it. Typical "         \
-      "cause: firewalld.")                                                                                  \
+      "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected the connection. "     \
+      "Typical cause: firewalld.")                                                                          \
     X(NET_UNREACHABLE, ERROR,                                                                               \
-      "a router between ${here} and ${at} has no route to it",                                              \
+      "a router between ${here} and ${at} has no route to ${address}",                                      \
       "check the address; 'ip route get ${address}' shows the first hop",                                   \
-      "a router between n1 and 10.0.0.1:29500 has no route to it",                                          \
+      "a router between n1 and 10.0.0.1:29500 has no route to 10.0.0.1",                                    \
       "connect failed with ENETUNREACH although this host has a route: a router sent an ICMP message.")     \
     X(CONNECT_PROHIBITED, ERROR,                                                                            \
-      "${here} is not permitted to connect to ${at}",                                                                   \
+      "${here} is not permitted to connect to ${at}",                                                       \
       "check routes, the output rules of the firewall, and the container's policy on ${here}",              \
-      "n1 is not permitted to connect to 10.0.0.1:29500",                                                               \
+      "n1 is not permitted to connect to 10.0.0.1:29500",                                                   \
       "connect failed with EPERM or EACCES. Typical causes: an output rule of iptables, or a "              \
       "security policy of the container.")                                                                  \
     X(NO_DESCRIPTORS, ERROR,                                                                                \
@@ -249,8 +248,8 @@
       "connect failed with another error.")                                                                 \
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
-      "its ddprun may be stopped or starved of CPU; or a proxy (a service mesh's sidecar) or another "      \
-      "service has that port: 'ss -ltnp sport = :${port}' on its host names the process",                   \
+      "ddprun there may be stopped or lack CPU time, or a proxy (a service mesh's sidecar) or another "     \
+      "service may have the port: 'ss -ltnp sport = :${port}' on that host names the process",              \
       "10.0.0.1:29500 accepts connections, but does not reply within 5.0 s",                                \
       "The TCP connection succeeded, but no reply to the store's handshake arrived.")                       \
     X(HELLO_CLOSED, ERROR,                                                                                  \
@@ -263,7 +262,7 @@
       "store belongs to another user.")                                                                     \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
-      "choose another port, or pass the address of the store and not of a proxy",                           \
+      "choose another port, or pass the store's own address in place of a proxy's",                         \
       "10.0.0.1:29500 is a web server or HTTP proxy, not a store; it sent \"HTTP/1.1 400 Bad "              \
       "Request\"",                                                                                          \
       "The first bytes of the reply are HTTP.")                                                             \
@@ -285,7 +284,7 @@
       "The reply has the form of a PyTorch TCPStore, without ddprun's extensions.")                         \
     X(PORT_IS_OTHER_SERVICE, ERROR,                                                                         \
       "${at} is another service, not a store; it sent \"${bytes}\"",                                        \
-      "choose another port; 'ss -ltnp sport = :${port}' on its host names the process",                     \
+      "choose another port; 'ss -ltnp sport = :${port}' on that host names the process",                    \
       "10.0.0.1:29500 is another service, not a store; it sent \"220 mail ESMTP\"",                         \
       "The reply has no form that ddprun recognizes.")                                                      \
     X(HELLO_FAILED, ERROR,                                                                                  \
@@ -306,7 +305,8 @@
       "The scheduler started several tasks on a node, and each task runs ddprun.")                          \
     X(LAUNCHED_TWICE, ERROR,                                                                                \
       "${words}",                                                                                           \
-      "stop one of the two; two jobs on the same nodes need different --rdzv_id and --master_port",         \
+      "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
+      "--master_port",                                                                                      \
       "ddprun was started twice on n1: pid 80 has --node_rank=1, which pid 71 has already",                 \
       "Two agents on one host joined with the same node rank.")                                             \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
@@ -323,8 +323,7 @@
       "A node joined with a rank that is not below --nnodes.")                                              \
     X(JOB_FULL, ERROR,                                                                                      \
       "${words}",                                                                                           \
-      "raise --nnodes, or stop a node that does not belong: one of an earlier start, or of another "        \
-      "job",                                                                                                \
+      "raise --nnodes, or stop the extra node, which may belong to an earlier start or another job",        \
       "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes, as required by n0",           \
       "More nodes joined than --nnodes allows.")                                                            \
     X(VERSION_DIFFERS, ERROR,                                                                               \
@@ -362,13 +361,13 @@
       "The agent has the instance id of an earlier start of this job.")                                     \
     X(JOB_OVER, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
-      "start the job again, with another --rdzv_id if the old one is still ending",                         \
-      "a node was rejected 2.0 s ago: job 'a' is over: n1 cannot join",                                      \
+      "start the job again, with another --rdzv_id if the old job is still ending",                         \
+      "a node was rejected 2.0 s ago: job 'a', which n1 joins, is over",                                    \
       "A node joined a job that has ended.")                                                                \
     X(STORE_FULL, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
       "raise the store's --max-bytes",                                                                      \
-      "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before",\
+      "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before", \
       "Registering the node would exceed the store's memory limit.")                                        \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -381,7 +380,7 @@
       "a node was rejected 2.0 s ago: n1 takes part in attempt 1 already",                                  \
       "An agent joined twice in one attempt.")
 
-/* A host of --hosts. ${words} is what the remote shell printed, ${shell} the remote shell. */
+/* A host of --hosts. ${shell} is the remote shell, ${words} its output. */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
       "${subject} was not reached: ${words}",                                                               \
@@ -393,51 +392,51 @@
       "install your key there with 'ssh-copy-id ${subject}', or load it with ssh-add; ddprun never asks "   \
       "for a password",                                                                                     \
       "n1 rejects the login: ann@n1: Permission denied (publickey).",                                       \
-      "ssh printed 'Permission denied'. Typical causes: no key, or a key with a pass phrase that no agent " \
-      "holds.")                                                                                             \
+      "ssh printed 'Permission denied'. Typical causes: no key, or a key with a passphrase that is not "    \
+      "loaded into ssh-agent.")                                                                             \
     X(HOST_KEY_DIFFERS, ERROR,                                                                              \
       "${subject} has a host key that ssh does not accept: ${words}",                                       \
-      "run '${shell} ${subject} true' once and compare the key with that of the host; if the host was "     \
-      "installed again, remove its old key with 'ssh-keygen -R'",                                           \
+      "run '${shell} ${subject} true' once and compare the key with the host's own key; if the host was "   \
+      "reinstalled, remove its old key with 'ssh-keygen -R'",                                               \
       "n1 has a host key that ssh does not accept: Host key verification failed.",                          \
-      "The key is not in known_hosts, or another one is.")                                                  \
+      "The file known_hosts has no key of this host, or has a different key.")                              \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
       "${subject} has no ddprun: neither ${path} nor ddprun in the PATH of a non-interactive shell",        \
-      "install ddprun there at the same path, or add its directory to PATH in a file that non-interactive " \
-      "shells read (~/.bashrc above its first test, /etc/environment)",                                     \
+      "install ddprun there at the same path, or add its directory to PATH in a file that "                 \
+      "non-interactive shells read (the first lines of ~/.bashrc, or /etc/environment)",                    \
       "n1 has no ddprun: neither /usr/bin/ddprun nor ddprun in the PATH of a non-interactive shell",        \
       "The command of the remote shell ended with status 127.")                                             \
     X(HOST_NOT_READY, ERROR,                                                                                \
       "${subject} cannot start the job: ${words}",                                                          \
-      "correct this on ${subject} and start again",                                                         \
+      "correct the error on ${subject} and start again",                                                    \
       "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
       "ddprun runs there, but the working directory, the program's file or its version is missing or "      \
       "differs.")                                                                                           \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
-      "check whether ${subject} runs and the network to it works; its part of the job ends by itself",      \
+      "check ${subject} and the network to this host; its part of the job ends by itself",                  \
       "n1 was lost: its remote shell ended while the job ran (exit status 255)",                            \
       "ssh ended although ddprun on that host had not reported an end. Typical causes: the host or the "    \
-      "network failed, or somebody stopped ssh.")                                                           \
+      "network failed, or a user stopped ssh.")                                                             \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \
       "${subject} has no address that all hosts reach: ${other} reaches none of ${addresses}",              \
       "open the TCP ports between the hosts, or pass --master_addr and --master_port",                      \
       "n0 has no address that all hosts reach: n1 reaches none of 10.0.0.1",                                \
-      "Each host of --hosts tried all addresses of the first one at a port that was open there.")
+      "The first host of --hosts opened a port, and no address of this host was reachable from all other hosts.")
 
 /* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
-      "${scheduler} gave ${subject} ${count} nodes, but started ${who} only on the first",                  \
+      "${scheduler} allocated ${count} nodes to ${subject}, but started ${who} only on the first node",     \
       "'${launch} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",             \
-      "Slurm gave job 77 4 nodes, but started ddprun only on the first",                                    \
+      "Slurm allocated 4 nodes to job 77, but started ddprun only on the first node",                       \
       "The scheduler's variables name several nodes, but no step runs on the others. Typical cause: "       \
       "sbatch runs the script on the first node only.")                                                     \
     X(STEP_TOO_SMALL, WARNING,                                                                              \
-      "${scheduler} gave ${subject} ${count} nodes, but started ddprun on ${launched} of them",             \
+      "${scheduler} allocated ${count} nodes to ${subject}, but started ddprun on only ${launched}",        \
       "'${launch} ...' starts one ddprun on each node (check for --ntasks=1); pass "                        \
       "--nnodes=${launched} if this is intended",                                                           \
-      "Slurm gave job 77 4 nodes, but started ddprun on 2 of them",                                         \
+      "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
       "The step has fewer nodes than the allocation.")                                                      \
     X(NNODES_NOT_LAUNCHED, WARNING,                                                                         \
       "${subject} needs ${count} nodes (--nnodes), but ${scheduler} started ddprun on ${launched}",         \
@@ -446,7 +445,7 @@
       "--nnodes differs from the number of nodes of the scheduler's step.")                                 \
     X(NPROC_UNEVEN, NOTE,                                                                                   \
       "${subject} has ${most}, ${other} has ${least}; ${world}",                                            \
-      "ignore this if intended; otherwise find out why ${other} has fewer",                                 \
+      "no action needed if intended; otherwise find out why ${other} has fewer workers",                    \
       "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; together 15",                          \
       "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed and "       \
       "is no longer listed.")
@@ -474,10 +473,10 @@
       "10.0.0.9 requests job 'b', 2 times; this store serves job 'a'",                                      \
       "A ddprun connected and named a job that this store does not serve.")                                 \
     X(SILENT_CLIENT, NOTE,                                                                                  \
-      "${subject} connected${times} but never sent a complete message",                                     \
-      "probably a health check or a port scanner; or a firewall that lets a connection begin and "          \
-      "drops its messages",                                                                                 \
-      "10.0.0.9 connected, 4 times but never sent a complete message",                                      \
+      "${subject} connected${times}, but never sent a complete message",                                    \
+      "probably a health check or a port scanner, or a firewall that allows connections but drops their "   \
+      "messages",                                                                                           \
+      "10.0.0.9 connected, 4 times, but never sent a complete message",                                     \
       "A connection to the store closed or timed out before its first message was complete.")               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
@@ -505,7 +504,7 @@
       "the store on ${subject} is full: ${used} of ${max} bytes",                                           \
       "raise --max-bytes, or find the program that keeps data in keys: ddpctl keys",                        \
       "the store on n0 is full: 1073000000 of 1073741824 bytes",                                            \
-      "Less than 1/64 of the store's memory limit is free. SET requests fail when it is used up.")
+      "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail.")
 
 /* Reasons why a node is missing. */
 #define FINDINGS_OF_NODES(X)                                                                                \
@@ -518,15 +517,15 @@
       "${subject} broke: ${rank} reported '${line}', but no rank had ended, and both nodes still reach "    \
       "the store",                                                                                          \
       "check the network between these nodes: 'ping -M do -s 1472 ${address}' on ${host} (8972 for an "     \
-      "MTU of 9000), 'ip -s link', firewalls; if these show no fault, look in the log of each rank on "     \
-      "${peer} for a group that it left early",                                                             \
+      "MTU of 9000), 'ip -s link', firewalls; if these show no fault, check the logs of the ranks on "      \
+      "${peer} for a process group that a rank left early",                                                 \
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and both nodes still reach the store",                \
       "The last lines of the rank that failed first name a lost peer at an address of another node. No "    \
       "worker had ended before, and both agents answered the store afterwards.")                            \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
-      "later failures are consequences; the end of its log and of the report show the reason",              \
+      "later failures are consequences; the end of the rank's log and of the report show the reason",       \
       "rank 3 (n1, pid 812) exited with code 1, 12.3 s after the start of the round",                       \
       "This worker failed first, by the clock of the store.")                                               \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
@@ -543,16 +542,18 @@
       "The agent's connection closed, although the agent had not sent a message that it leaves.")           \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
-      "find what stopped it: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual machine "        \
-      "that was moved or suspended; a --node_timeout above that pause lets the job wait",                   \
+      "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual "   \
+      "machine that was moved or suspended; the job waits for a node that pauses for less than "            \
+      "--node_timeout",                                                                                     \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues "               \
       "without it: the store's reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                   \
-      "The agent's own timers fired late by that time, and the store dropped the node meanwhile.")          \
+      "The agent's own timers fired late by that duration. Meanwhile the store dropped the node.")          \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
-      "the store dropped ${subject}, although it ran all the time: ${words}",                               \
-      "its messages do not arrive: check the network and the firewalls between it and the store",           \
-      "the store dropped this ddprun (node 1, n1, pid 80), although it ran all the time: the "              \
-      "store's reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                                   \
+      "the store dropped ${subject}, although ddprun was never frozen: ${words}",                           \
+      "messages of this node do not arrive: check the network and the firewalls between this node and "     \
+      "the store",                                                                                          \
+      "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
+      "reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                                           \
       "The store reported a timeout of this node, but the agent's timers were never late.")                 \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
@@ -572,29 +573,29 @@
       "A node was rejected when it joined, and has not joined since.")                                      \
     X(NODE_MISSING, ERROR,                                                                                  \
       "${subject} ${have} not joined within ${time}",                                                       \
-      "check that ddprun runs there with this --node_rank and ${endpoint} as the master; if it does, "      \
-      "its own output shows where it is stuck",                                                             \
+      "check that ddprun runs there with this --node_rank and ${endpoint} as the master; if so, the "       \
+      "output of that ddprun shows why it has not joined",                                                  \
       "nodes 3, 64-127 have not joined within 32 s",                                                        \
       "No agent with this node rank has ever connected to the store.")                                      \
     X(TOO_FEW_NODES, ERROR,                                                                                 \
       "${subject} ${have} joined within ${time}: ${hosts}",                                                 \
-      "check that ddprun runs on the others with the same --rdzv_id and ${endpoint} as "                    \
-      "--rdzv_endpoint; if it does, its own output shows where it is stuck",                                \
+      "check that ddprun runs on the other nodes with the same --rdzv_id and ${endpoint} as "               \
+      "--rdzv_endpoint; if so, the output of ddprun there shows why a node has not joined",                 \
       "2 of at least 4 nodes have joined within 32 s: n0, n1",                                              \
       "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX.")                               \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
       "only ${subject} ${are} left: the job waits for ${missing} to join, for at most ${left} "             \
       "(${knob} is ${limit}), and then ends",                                                               \
-      "start ddprun on another node with the same --rdzv_id and ${endpoint} as --rdzv_endpoint; "           \
-      "Ctrl-C on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets it continue with "      \
-      "fewer nodes",                                                                                        \
+      "start ddprun on another node with the same --rdzv_id and ${endpoint} as --rdzv_endpoint; Ctrl-C "    \
+      "on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets a job continue with fewer "    \
+      "nodes",                                                                                              \
       "only 1 of at least 2 nodes is left: the job waits for 1 more node to join, for at most 5 min "       \
       "(--rejoin_timeout is 15 min), and then ends",                                                        \
       "A running elastic job lost nodes and fell below its minimum.")                                       \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
-      "${subject} was asked to stop ${time} ago and has not confirmed it",                                  \
+      "${subject} was asked to stop ${time} ago and has not stopped",                                       \
       "look for a worker in state D on that node: nothing can kill a worker that hangs in the kernel",      \
-      "node 1 (n1, pid 80) was asked to stop 20 s ago and has not confirmed it",                            \
+      "node 1 (n1, pid 80) was asked to stop 20 s ago and has not stopped",                                 \
       "The grace period of the round's end has passed without a reply of the agent.")                       \
     X(NODE_IS_SPARE, NOTE,                                                                                  \
       "${subject} joined while the job ran with ${members}: it waits as a spare for the next round",        \
@@ -694,19 +695,17 @@
       "'ddpctl top' shows all ranks",                                                                       \
       "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "            \
       "instead it is in augment (data.py:41)",                                                              \
-      "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
-      "slowest rank, so that rank waits least itself. Ranks that wait for a GPU look alike and give no "    \
-      "evidence.")
+      "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the slowest rank, so " \
+      "the slowest rank waits least. Samples in which all ranks wait for a GPU give no evidence.")
 
 /* A rank for which all others wait, found by two samples of the stacks (hang.c). */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
-      "${subject} is in ${place} and waits for process ${child}, which it has started and which "           \
-      "has ended; ${waiters}",                                                                              \
+      "${subject} is in ${place} and waits for its child process ${child}, which has ended; ${waiters}",    \
       "find out how that process ended (its own log, 'dmesg' for a lack of memory); a data loader "         \
       "needs less memory with fewer workers",                                                               \
-      "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for process 840, which it has "         \
-      "started and which has ended; 7 ranks wait in all_reduce (train.py:88)",                              \
+      "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for its child process 840, which has "  \
+      "ended; 7 ranks wait in all_reduce (train.py:88)",                                                    \
       "Two samples of the stacks are equal, and a process that the rank started is a "                      \
       "zombie. Typical causes: a data loader killed for lack of memory, a fork that crashed.")              \
     X(RANK_TRACEBACK, ERROR,                                                                                \
@@ -728,8 +727,7 @@
       "lock held during a fork.")                                                                           \
     X(RANK_BLOCKED, ERROR,                                                                                  \
       "${subject} is in ${place}, blocked ${time} in ${call}${object}; ${waiters}",                         \
-      "check what is at the other end: a file system that does not answer, a pipe without a "               \
-      "writer, a peer that is gone",                                                                        \
+      "check for a file system that does not answer, a pipe without a writer, or a peer that is gone",      \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked 42 s in read of "                        \
       "/mnt/data/x.bin; 7 ranks wait in all_reduce (train.py:88)",                                          \
       "Two samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
@@ -795,7 +793,8 @@
       "with stacks, every node reports the rank that keeps the others waiting",                             \
       "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
       "installed; pip install py-spy",                                                                      \
-      "Samples of the stacks were taken because nothing moved, and no rank has Python frames in them.")     \
+      "Stacks were sampled because the job made no progress, but no rank has Python frames in the "         \
+      "samples.")                                                                                           \
     X(KEY_NOT_SET, WARNING,                                                                                 \
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
       "the rank that sets it is busy, has ended, or is in another branch: see the ranks that do not wait",  \
@@ -807,28 +806,28 @@
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",         \
-      "stop the launch that is not wanted, and restart the other if it waits too: PyTorch's count is "      \
-      "wrong from then on, and a longer timeout does not help; or give each launch its own --master_port",  \
-      "init_process_group: 4 processes take part, but it has 2 ranks: two launches share this store: "      \
-      "pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                         \
+      "stop the unwanted launch, and restart the other launch if it waits, because PyTorch's count stays "  \
+      "wrong; or give each launch its own --master_port",                                                   \
+      "init_process_group: 4 processes take part, but the job has 2 ranks: two launches share this "        \
+      "store: pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                  \
       "Processes that ddprun did not start registered in the same process group. Typical cause: two "       \
       "launches with the same host and port.")                                                              \
     X(GROUP_TOO_LARGE, WARNING,                                                                             \
       "${subject}: ${count} ${come}, ${belong}: ${who}",                                                    \
-      "if the program starts processes that join the group (mp.spawn), start them with "                    \
-      "--nproc_per_node instead; if it sets the group up twice, give the second its own names: "            \
-      "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used "        \
-      "this store, give each its own --master_port",                                                        \
-      "init_process_group: 4 processes of this job take part, but it has 2 ranks: pid 75, started by "      \
-      "rank 0; rank 0 (n1, pid 71)",                                                                        \
+      "if the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "   \
+      "instead; if the program sets the group up twice, give the second group its own keys: "               \
+      "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used this "   \
+      "store, give each launch its own --master_port",                                                      \
+      "init_process_group: 4 processes of this job take part, but the job has 2 ranks: pid 75, started "    \
+      "by rank 0; rank 0 (n1, pid 71)",                                                                     \
       "More processes registered in a PyTorch process group than the job has ranks.")                       \
     X(RANK_REPEATED, WARNING,                                                                               \
       "${subject} has registered twice in init_process_group: two processes act as this rank",              \
       "if the program starts processes that join the group (mp.spawn), start them with "                    \
       "--nproc_per_node instead, or set another MASTER_PORT for them",                                      \
       "rank 0 has registered twice in init_process_group: two processes act as this rank",                  \
-      "A worker failed, or nothing moves, and two connections have set the address of one rank. Typical "   \
-      "cause: every worker starts its own ranks, which inherit MASTER_PORT.")                               \
+      "Two connections have set the address of one rank, and a worker failed or the job makes no "          \
+      "progress. Typical cause: every worker starts its own ranks, which inherit MASTER_PORT.")             \
     X(GROUP_BEYOND_JOB, ERROR,                                                                              \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}, but the last "       \
       "rank of this job is ${last}",                                                                        \
@@ -839,7 +838,7 @@
       "The ranks wait for a key of a rank that is not below WORLD_SIZE.")                                   \
     X(INIT_ABANDONED, ERROR,                                                                                \
       "${subject} gave up ${setup} after it waited ${time} for ${what}; ${why}",                            \
-      "make sure that every rank calls it, and that the program expects at most WORLD_SIZE ranks; "         \
+      "make sure that every rank calls ${setup}, and that the program expects at most WORLD_SIZE ranks; "   \
       "init_process_group(timeout=...) allows more time",                                                   \
       "rank 0 (n1, pid 71) gave up init_process_group after it waited 60 s for the address of rank "        \
       "1; rank 1: stopped (state T) (n1, pid 72), for 58 s",                                                \
@@ -880,26 +879,28 @@ enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 /* One finding, as text. */
 struct finding {
     enum finding_code code;
-    uint32_t more; /* number of findings with the same code that were left out after this finding */
+    uint32_t
+        more; /* number of left-out findings with the same code; only the last listed finding of a code counts */
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
     char advice[FINDING_TEXT_MAX];
 };
 
-/* Return "NODE_MISSING" and "error". */
+/* Return the name of a code, such as "NODE_MISSING", and its grade, such as "error". */
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
-bool finding_is_hang(enum finding_code code); /* true if stacks have found a rank for which all others wait */
-bool finding_is_count(enum finding_code code); /* true if the finding names missing nodes, not the reason */
+bool finding_is_hang(enum finding_code code);    /* true if the finding is from hang.c */
+bool finding_is_count(enum finding_code code);   /* true if the finding names missing nodes, not the reason */
 /* Return FINDING_NONE if no row has the name. */
 enum finding_code finding_by_name(const char *name);
 
-/* Return a text of a row, with its placeholders. */
+/* Return the sentence or the advice of a row, with placeholders. */
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
-/* Fill in a row: `subject`, then pairs of a word and its text, then NULL. A longer text is cut and ends with "...". */
+/* Fill in a row: `subject`, then pairs of a placeholder's word and its text, then NULL. A text that is too long is
+ * cut and ends with "...". */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 
@@ -924,8 +925,8 @@ bool findings_print_man(struct buf *out);
 /* --- explain.c ---------------------------------------------------------------------------------------------- */
 
 /* Append the meaning, the detection and the remedy of `code`. A code is the name of a finding ("RANK_STALLED", in any
- * case) or an exit code of ddprun ("125"). If `code` is a part of names, append the names that contain this part. If
- * `code` is NULL, append all codes with one line each. Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if
+ * case) or an exit code of ddprun ("125"). If `code` is only a part of such names, append one line for each of these
+ * names. If `code` is NULL, append one line for each code. Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if
  * memory is short. */
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err);
 

@@ -1,9 +1,8 @@
 /* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. See text.h.
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
- * any. Ranks in a collective wait. A rank that stays anywhere else is the culprit. If ranks have moved between the
- * samples, the job is only slow, and hang.c gives no result. hang.c also gives no result if no rank waits. A wrong
- * result is worse than a late result. */
+ * any. A rank in a collective waits. A rank that stays anywhere else is the culprit. There is no result if a rank has
+ * moved between the samples, because the job is then only slow, or if no rank waits. */
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
 #include "record/stacks.h"
@@ -15,14 +14,14 @@
 #include <string.h>
 
 enum {
-    IDLE_PERCENT = 20, /* percent of one CPU: a thread that waits may poll */
+    IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because it may poll */
     BUSY_PERCENT = 50,
-    GROUPS_MAX = 16, /* largest number of different places of waiting ranks */
+    GROUPS_MAX = 16, /* most different places of waiting ranks */
     GROUPS_SHOWN = 2,
 };
 
-/* System calls of a thread, and the finding that follows. The first row whose name is in the thread's system call is
- * used. Any other system call is RANK_BLOCKED. */
+/* System calls in which a culprit sleeps, and the finding for each. The first row whose name is a part of the system
+ * call's name is used. Any other system call means RANK_BLOCKED. */
 #define SLEEPS(X)                              \
     X("futex", RANK_IN_LOCK)                   \
     X("nanosleep", RANK_SLEEPS)                \
@@ -45,8 +44,8 @@ struct rank_look {
     struct spot *spot[2]; /* in hang.spots */
     int cpu_percent;      /* percent of one CPU between the samples */
     enum way way;
-    enum finding_code code; /* finding of a culprit */
-    uint32_t group;         /* index of the group of a waiting rank */
+    enum finding_code code; /* only for WAY_CULPRIT */
+    uint32_t group;         /* index in hang.groups; only for WAY_WAITS */
 };
 
 /* Ranks that wait in the same place. */
@@ -59,11 +58,11 @@ struct hang {
     const struct snapshot *s;
     struct rank_look *ranks; /* owned: one for each rank of the snapshot */
     struct spot
-        *spots; /* owned: the spots of all ranks in the earlier sample, then the spots in the later sample */
+        *spots; /* owned: the spots of all ranks in the earlier sample, then those in the later sample */
     struct group groups[GROUPS_MAX];
     uint32_t n_groups, n[WAY_WAITS + 1];
     uint32_t n_read;  /* ranks with frames in the last sample */
-    const char *note; /* reason why another rank has no frames; NULL = unknown */
+    const char *note; /* reason why some rank has no frames; NULL = unknown */
 };
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
@@ -81,9 +80,8 @@ static bool is_same_function(const cJSON *a, const cJSON *b)
            strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0;
 }
 
-/* Check whether two stacks are equal. The innermost function of the program, and its callees, may be at other lines,
- * because a loop in this function changes the line. All callers of the innermost function must be at the same
- * lines. */
+/* Check whether two stacks are equal. The lines of the program's innermost function and of its callees may differ,
+ * because the function may loop. The lines of its callers must be equal. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     const cJSON *x = a->frames->child, *y = b->frames->child;
@@ -96,8 +94,7 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Check whether two ranks wait at the same place: in the same collective, called from the same line. Without a
- * collective, the lines alone are compared. */
+/* Check whether two ranks are at the same line of the program and in the same collective, or both in none. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -122,7 +119,7 @@ static bool is_stopped(const struct rank_facts *f, const struct spot *spot)
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
 }
 
-/* Return the system call of the thread, or the kernel function in which its process sleeps. */
+/* Return the system call of the rank's main thread, or the kernel function in which the process sleeps. */
 static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot)
 {
     const char *in = strstr(spot->does, " in ");
@@ -131,7 +128,8 @@ static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot
     return spot->does[0] == '\0' && f->wchan != NULL ? f->wchan : "";
 }
 
-/* Check whether the rank computes. On an overloaded machine, a loop gets little CPU time. */
+/* Check whether the rank computes. The state "running" is sufficient, because a loop gets little CPU time on an
+ * overloaded machine. */
 static bool computes(const struct rank_look *r, const char *in)
 {
     const bool runs =
@@ -163,8 +161,8 @@ static bool has_left(const struct rank_facts *f)
     return f->exited && f->exit_code == 0 && f->signal == 0;
 }
 
-/* Decide what the rank does. If a wait in the store is a part of a collective's set-up, the stack has the frame of the
- * collective. */
+/* Decide what the rank does. A collective is checked before a wait for a key, because a collective may set itself up
+ * through keys. */
 static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -177,11 +175,11 @@ static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
     if (spot->call != NULL && (!spot->idle_only || r->cpu_percent < IDLE_PERCENT))
         return WAY_WAITS;
     if (f->has_steps && f->call[0] != '\0')
-        return WAY_UNKNOWN; /* ranks.c compares the steps of libddp */
+        return WAY_UNKNOWN; /* diagnose_still reports ranks that libddp places in a collective */
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a waiting rank to the group of its place. Return false if a new group has no room. */
+/* Add a waiting rank to the group of its place. Return false if there is no room for another group. */
 static bool join_group(struct hang *h, uint32_t rank)
 {
     const struct spot *spot = h->ranks[rank].spot[1];
@@ -197,15 +195,14 @@ static bool join_group(struct hang *h, uint32_t rank)
     return true;
 }
 
-/* Check whether a thread has waited the whole time. Such a thread uses no CPU time, or a whole CPU if a GPU's driver
- * spins. A little CPU time means that the rank has left the collective and is in the next collective. */
+/* Check whether a thread has waited in one collective between the samples. Such a thread uses no CPU time, or a whole
+ * CPU if the driver of a GPU spins. A little CPU time suggests that the rank has entered another collective. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if the job does not hang but is slow, because the rank has moved, or computes in a
- * place where ranks wait. */
+/* Examine one rank. Return false if the rank shows that the job is slow and does not hang. */
 static bool look_at_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
@@ -266,7 +263,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
 
 struct selected {
     const struct hang *h;
-    uint32_t like; /* a rank: selects all ranks in the same place and with the same way as this rank */
+    uint32_t like; /* a rank; is_like selects the ranks with its way and place */
 };
 
 static bool is_like(const void *of, uint32_t i)
@@ -300,7 +297,7 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- the verdict ------------------------------------------------------------------------------------------ */
 
-/* Return the culprit whose finding is the first in the table, because that finding is the most certain. Return
+/* Return the culprit whose finding is the first in findings.h, because the most certain findings are first. Return
  * n_ranks if no rank is a culprit. */
 static uint32_t find_culprit(const struct hang *h)
 {
@@ -378,7 +375,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
                      "key", key_words, "waiters", others, NULL);
 }
 
-/* Report ranks that wait in different collectives. The smallest group is the suspect. */
+/* Report ranks that wait in different collectives. The smallest group is reported as the culprit. */
 static void add_differ(struct diagnosis *d, const struct hang *h)
 {
     const struct group *least = &h->groups[h->n_groups - 1];
@@ -410,7 +407,7 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Count the culprits that are at the same place as `rank`. */
+/* Count the culprits at the place of `rank`. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -419,9 +416,8 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
     return n;
 }
 
-/* Treat a majority of culprits in one line as ranks that wait. A rank that waits for a GPU shows the line of the
- * program that reads a result, not the collective before that line, and the driver of the GPU spins. So if most ranks
- * are in one such line, these ranks wait there for the other ranks. */
+/* If most ranks are culprits at one line, mark them as waiting ranks. A rank that waits for a GPU has no frame of a
+ * collective: it is at the line that reads a result, and the driver of the GPU spins. */
 static void adopt_majority(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -443,8 +439,8 @@ static void adopt_majority(struct hang *h)
     }
 }
 
-/* Return the first culprit. A rank without known frames may also be the culprit. So while such ranks exist, only
- * certain findings are reported. */
+/* Add the finding and return its rank, or -1. A rank without frames may be the culprit, so while such a rank exists,
+ * only a known culprit or an ended rank is reported. */
 static int64_t judge(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
@@ -474,7 +470,7 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
     return h->groups[h->n_groups - 1].first;
 }
 
-/* Report that no rank has frames. The report has the reason, because the user may install a missing program. */
+/* Report that no rank has frames, with the reason, such as a missing program. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     static const char prefix[] = "no Python stacks: ";

@@ -7,14 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The two hypotheses, as parts of a rank's share of the waits, and the probability of a false report in a window.
- * Because of 0.85, a rank that is only a little slower than the others is not reported. */
+/* The two hypotheses of profile.h, and the probability of a false report in a window. equal_share is below 1, so that
+ * a rank that is only a little slower than the others is not reported. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
-/* A rank is not reported if the other ranks lose less than this part of their time. */
+/* A slow rank is reported only if its share of waits is smaller than that of the other ranks by at least this
+ * much. */
 static const double least_loss = 0.05;
 
-/* The smallest evidence. Without this limit, a rank that becomes slow late would be hidden by its earlier samples. */
+/* The smallest evidence. Without this limit, the earlier samples of a rank could hide that the rank has become
+ * slow. */
 static const double least_evidence = 1e-6;
 
 enum stand { STAND_UNKNOWN, STAND_WORKS, STAND_WAITS };
@@ -35,7 +37,7 @@ void profile_free(struct profile *p)
     *p = (struct profile){ 0 };
 }
 
-/* Decide whether a rank waits. The stack is used first, because a stack shows more than the recorded steps. In
+/* Decide whether a rank waits. If the rank has frames, its stack is used, otherwise the steps that libddp records. In
  * backward(), a thread that waits for gradients sleeps, and a thread that computes gradients runs. */
 static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
 {
@@ -58,7 +60,7 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Count the place of a rank. All lines of a function are one place. The text of the place has the latest line. */
+/* Count the place of a rank. All lines of a function are one place, whose text shows the latest line. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -98,7 +100,7 @@ static double share(uint64_t waits, uint64_t seen)
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* Return the share of all other ranks together. */
+/* Return the part of the samples in which the other ranks wait. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -124,8 +126,8 @@ static void weigh(struct profile_rank *r, bool waits, double part)
         r->evidence = least_evidence;
 }
 
-/* Check whether a sample is new evidence. All samples of one wait are one piece of evidence. A wait is over when the
- * job has moved, no rank waits, or all ranks wait. */
+/* Check whether a sample is the first sample of a wait, because later samples of the same wait are no new evidence. A
+ * wait is over when the job has moved, no rank waits, or all ranks wait. */
 static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32_t waits)
 {
     const bool is_split = waits > 0 && waits < seen, is_new = moves != p->moves || !p->in_wait;
@@ -183,7 +185,7 @@ bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* Return the part of a rank's samples that are in a place. */
+/* Return the part of a rank's samples in which the rank was at the place `hash`. */
 static double part_in(const struct profile_rank *r, uint64_t hash)
 {
     for (int i = 0; i < PROFILE_PLACES; i++)
@@ -192,7 +194,7 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place in which this rank, more than the other ranks, spends its time while the other ranks wait. */
+/* Return the place where this rank spends more time than the other ranks, by the largest difference. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

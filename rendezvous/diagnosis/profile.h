@@ -3,12 +3,12 @@
  * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the
  * slowest rank waits least in collectives.
  *
- * A sample in which k of n ranks wait is evidence. If all ranks are equal, a given rank does not wait with
- * probability (n - k) / n. Two hypotheses about a rank are compared: "waits a tenth as often as its share", and
- * "waits at least 0.85 times its share". For each rank, the profile multiplies the likelihood ratios of all samples.
- * By Ville's inequality, such a product exceeds 1 / a in a window with probability a at most, no matter how often the
- * product is checked. So repeated checks need no correction. (The floor least_evidence increases this probability by
- * less than a hundredth.) */
+ * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability k / n, its share.
+ * Two hypotheses about a rank are compared: it waits with a tenth of this probability (a slow rank), or with at least
+ * 0.85 times this probability. For each rank, the profile multiplies the likelihood ratios of all samples. By Ville's
+ * inequality, such a product exceeds 1 / a in a window with probability a at most, no matter how often the product is
+ * checked. So repeated checks need no correction. The lower limit least_evidence increases this probability by less
+ * than a hundredth. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -20,10 +20,10 @@ struct snapshot;
 
 enum {
     PROFILE_EVERY_MS =
-        500, /* time between samples; one slow rank of four (20 % slower) is found within a minute */
-    PROFILE_WINDOW = 600, /* samples of a window; after a window, counting begins again */
+        500, /* ms between samples; of four ranks, one that is 20 % slower is found within a minute */
+    PROFILE_WINDOW = 600, /* samples of a window; a new window begins with new counts */
     PROFILE_RANKS_MAX = 4096,
-    PROFILE_PLACES = 8, /* places of a rank; a new place replaces the rarest place */
+    PROFILE_PLACES = 8, /* counted places of a rank; a new place replaces the rarest place */
 };
 
 struct profile_place {
@@ -34,7 +34,7 @@ struct profile_place {
 
 struct profile_rank {
     uint32_t seen, waits;                        /* samples of this window */
-    double evidence;                             /* product of likelihood ratios */
+    double evidence;                             /* product of the likelihood ratios of this window */
     bool is_slow;                                /* found slow in this window */
     bool was_slow;                               /* found slow, and reported, in the previous window */
     struct profile_place places[PROFILE_PLACES]; /* places outside of collectives */
@@ -45,7 +45,7 @@ struct profile {
     struct profile_rank *ranks; /* owned */
     uint32_t n;
     uint32_t samples; /* number of samples in this window */
-    uint64_t moves;   /* digest of the progress of all ranks in the last sample */
+    uint64_t moves;   /* digest of the steps of all ranks in the last sample */
     bool in_wait;     /* in the last sample, some ranks waited and others did not */
 };
 
@@ -54,9 +54,8 @@ struct profile {
 bool profile_begin(struct profile *p, uint32_t n);
 void profile_free(struct profile *p);
 
-/* Add a sample: rows of record/stacks.h, and the facts of all ranks, which have the position of libddp's ranks.
- * `moved_ms` is the time of the job's last progress. All samples of one wait are one piece of evidence, because the
- * same rank is late in all of them. Return true if a rank has become slow. */
+/* Add a sample: the stacks of all ranks (rows of record/stacks.h), and the facts about all ranks, which show the
+ * collectives of libddp. `moved_ms` is the time of the job's last progress. Return true if a rank has become slow. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms);
 
 /* Add RANK_SLOW for each slow rank of s->profile. */

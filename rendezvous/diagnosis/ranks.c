@@ -1,7 +1,7 @@
 /* ranks.c -- the findings about ranks that others wait for, and their texts. See diagnosis.h.
  *
- * Two sources are combined: the store has the requests of a rank, and its agent has the kernel's view of its process.
- * One source alone cannot distinguish a computing rank from a hanging rank. */
+ * The store knows the requests of a rank, and the agent knows the state of the rank's process. Only both together
+ * distinguish a computing rank from a hanging rank. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -18,25 +18,24 @@
 enum {
     STUCK_MS = 2000,     /* a shorter sleep in the kernel is normal */
     BUSY_PERCENT = 50,   /* percent of one CPU */
-    SHARE_PERCENT = 5,   /* sufficient for a runnable process on an overloaded host */
+    SHARE_PERCENT = 5,   /* percent for a runnable process, whose host may be overloaded */
     RANK_WORD_MAX = 256, /* bytes of one word of a sentence */
 };
 
-/* Check for a long state 'D'. Every read from a disk has a short state 'D'. A long state 'D' means a dead NFS server,
- * or a device that does not answer. */
+/* Check whether the process has been in state 'D' for STUCK_MS, for example because an NFS server is dead. */
 static bool hangs_in_kernel(const struct rank_facts *f)
 {
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
-/* Check whether the process computes. A runnable process ('R') may get only a small part of an overloaded host. A
- * sleeping process computes only if it has used much CPU time, because a thread that polls also uses CPU time. */
+/* Check whether the process computes. A runnable process ('R') needs little CPU time to count, because its host may
+ * be overloaded. A sleeping process needs much, because a polling thread also uses some. */
 static bool computes(const struct rank_facts *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
-/* Return the facts of the table of ranks; session.c adds the facts about open connections. */
+/* session.c adds the facts about open connections. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];
@@ -66,7 +65,8 @@ bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
            f->state_ms >= least_ms;
 }
 
-/* Return the reason: first by the end of the process, then by its present state, then by its past. */
+/* Return the finding that explains why the rank does not arrive. The end of the process is checked first, then its
+ * present state, then its connections. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -88,7 +88,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* Return the rank's state for JSON. The state uses only facts that the store itself has. */
+/* Return the rank's state for JSON, without the state of its process. */
 static const char *state_word(const struct rank_facts *f)
 {
     if (f->exited)
@@ -212,7 +212,7 @@ static const char *number_word(int n, rank_word word)
     return word;
 }
 
-/* Format the kernel function in which the process sleeps. Experts can distinguish NFS from a GPU by this name. */
+/* Format the kernel function in which the process sleeps. */
 static const char *wchan_word(const struct rank_facts *f, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
@@ -230,8 +230,8 @@ static const char *does_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* Make the finding about a rank. All values are formatted, even values that the sentence does not use, so that a
- * change of the table needs no change here. */
+/* Make the finding about a rank. All values are formatted, even if the sentence of this code has no placeholder for a
+ * value. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
     rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
@@ -277,8 +277,8 @@ static void add_steps(cJSON *o, const struct rank_facts *f)
     cJSON_AddNumberToObject(o, "beat_ms", (double)f->still_ms);
 }
 
-/* Return the facts as JSON, without unknown fields. cJSON's functions accept a NULL object, so a lack of memory shows
- * only at the end. */
+/* Return the facts as JSON, without unknown fields. cJSON accepts a NULL object, so memory is checked only at the
+ * end. */
 cJSON *diagnose_json(const struct rank_facts *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -305,8 +305,8 @@ cJSON *diagnose_json(const struct rank_facts *f)
 
 /* Collectives of libddp do not use the store. But each worker records its progress in memory that it shares with its
  * agent, and heartbeats report this progress to the store. Ranks in the same call wait for a rank that is elsewhere
- * and does not move. The position of this rank selects the finding. The finding also has the state of the rank's
- * process, because the remedy depends on this state. */
+ * and does not move. The finding about this rank also shows the state of its process, because the remedy depends on
+ * that state. */
 
 enum { STILL_MS = 3000, STILL_BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
 
@@ -315,7 +315,7 @@ static bool waits(const struct rank_facts *f)
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* Return a rank in the most advanced call. With asynchronous calls, ranks may be several calls apart. */
+/* Return a rank in the call with the highest number. Asynchronous ranks may be several calls apart. */
 static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct rank_facts *most = NULL;
@@ -332,8 +332,8 @@ static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
     return waits(f) && f->call_seq == most->call_seq;
 }
 
-/* Check whether a rank is behind the most advanced call and does not move. A rank of a lost node is left out, because
- * a finding about the node reports its ranks. */
+/* Check whether a rank is behind the call of `most` and does not move. Return false for a rank of a lost node,
+ * because the node itself is reported. */
 static bool is_behind(const struct rank_facts *f, const struct rank_facts *most, uint64_t least_ms)
 {
     if (!f->has_steps || f->node_lost || is_at(f, most))
@@ -367,8 +367,8 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
     return longest_ms;
 }
 
-/* Check whether a rank will probably not arrive. A rank that moves may still arrive. A rank that reports no steps may
- * move without the store's knowledge, so such a rank gets more time. */
+/* Check whether a rank will probably not arrive. A rank that reports no steps gets more time, because the store
+ * cannot see whether the rank moves. */
 static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -420,7 +420,7 @@ static const char *who_is(words out, const struct rank_facts *f)
     return out;
 }
 
-/* Format the last position of a rank: in an older call, or after a step. */
+/* Format the last position of a rank: the older call that the rank is in, or its last step. */
 static const char *last(words out, const struct rank_facts *f)
 {
     out[0] = '\0';
@@ -452,7 +452,7 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* Report ranks that are behind. If the process of a rank has ended, report the end of the process instead. */
+/* Report ranks that are behind. If the process of such a rank has ended, report the end instead. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
@@ -551,13 +551,12 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* --- why a barrier did not open, as JSON and as text (its "message")
  * -------------------------------------- */
 
-/* Both lists are cut. If a switch fails under a job of 100,000 ranks, every member needs the first missing ranks, but
- * not a list of 20 MB. The counts are always complete. */
+/* Most lines and most ranks of a report. The counts in a report are complete, but a list of 100,000 missing ranks
+ * would have 20 MB for each member. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Return the first member, starting at rank `from`, that has not arrived. Return world_size if all these members have
- * arrived. */
+/* Return the first member from rank `from` on that has not arrived, or world_size. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))
@@ -565,8 +564,7 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
     return from;
 }
 
-/* Append the counts, and one line for each missing rank: "  rank 3: never connected". The JSON list has the other
- * facts about a rank. */
+/* Append the counts, and one line for each missing rank: " rank 3: never connected". */
 static bool put_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
 {
     uint32_t missing = barrier->members - barrier->arrived, lines = 0;
@@ -613,8 +611,7 @@ static void add_missing(cJSON *o, const struct barrier *barrier, barrier_facts f
     cJSON_AddNumberToObject(o, "missing_count", barrier->members - barrier->arrived);
 }
 
-/* Add the name of the barrier, escaped for JSON. A client must compare names with the bytes that it has sent, not with
- * this text. */
+/* Add the name of the barrier as printable text. This text may differ from the bytes that the client sent. */
 static void add_name(cJSON *o, struct slice name)
 {
     struct buf text = { 0 };

@@ -1,8 +1,8 @@
 /* rejected.c -- see rejected.h.
  *
  * The first eight bytes of a connection show its protocol without parsing, because every known protocol begins with a
- * constant. Only these bytes are kept. A wrong guess only gives a wrong word in a diagnosis, because the connection
- * is closed in any case. */
+ * constant. Only these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis, because the
+ * connection is closed in any case. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -36,9 +36,9 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
 }
 
-/* Check for an old dialect. An old dialect begins with an opcode and the length of a key, 8 bytes in little-endian
- * order. Keys are shorter than 65,536 bytes, so all kept bytes after the second byte of the length are 0. Text and
- * TLS never have these zeros. */
+/* Check for an old PyTorch dialect. Its requests begin with an opcode and the length of a key: 8 bytes,
+ * little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the length are 0. Text and TLS never have
+ * these zeros. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -48,8 +48,7 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
-/* Find the protocol. The old dialect is checked last, because it has no magic number: any small number followed by
- * zeros matches it. */
+/* Find the protocol. The old dialect is checked last, because any small number followed by zeros matches. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -92,8 +91,8 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* --- the rows --------------------------------------------------------------------------------------------- */
 
-/* Format "10.0.0.2" of "10.0.0.2:41234", or "[fe80::1]" of "[fe80::1]:41234". The port is left out because it differs
- * between connections. So a client that connects every second has only one row. */
+/* Format "10.0.0.2" of "10.0.0.2:41234", or "[fe80::1]" of "[fe80::1]:41234". The port is left out, so that a client
+ * that connects every second has only one row. */
 static void put_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');
@@ -106,8 +105,7 @@ static bool is_same(const struct reject *a, const struct reject *b)
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Return the row of this client, a new row, or the row that was not used for the longest time. All 64 rows are
- * compared, because rejected clients are rare. */
+/* Return the row of this client. Without one, overwrite a free row, or the row of the oldest rejection. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];
@@ -123,9 +121,9 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* Check whether a log line is due for the source of `row`. A source has one line per minute, even if its protocol and
- * job change between connections, because a health check that connects every few seconds must not fill the log.
- * told_ms is a time + 1, so that 0 can mean "never". */
+/* Check whether a log line is due for the source of `row`. All rows of a source share one line per minute, so that a
+ * health check that connects every few seconds does not fill the log. told_ms is a time + 1, so that 0 can mean
+ * "never". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -136,7 +134,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* Update the row of a client. The texts of the row describe the last rejection. The counts include all rejections. */
+/* Update the row of a client. Its texts describe the last rejection, its count includes all rejections. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user   ? REJECT_USER
@@ -158,19 +156,17 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* All 32 rows are scanned each time. This is fast enough, because rejections are few. More rows would be useless,
- * because the thousandth node with the same wrong option adds no information. */
+/* Linear searches are fast enough, because REFUSALS_MAX is small and rejections are rare. */
 
-/* Check whether a row is about the same node and reason. So an agent that retries every second has one row. A
- * rejection with another code gets a second row, because the first mistake was corrected. */
+/* Check whether a row is about this node and this code. An agent that retries every second has only one row. A
+ * rejection of the node with another code gets another row. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* Return the row of this node, a new row, or the oldest row. If the row was about another node, the count of the row
- * begins again. */
+/* Return the row of this node, a new row, or the oldest row, whose count is reset. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -186,8 +182,7 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* Record a rejection. Keep the latest sentence, because the latest sentence may name other nodes than earlier
- * sentences. */
+/* Record a rejection. The latest sentence replaces the earlier sentence, because it may name other nodes. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -206,8 +201,7 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* Each finding is kept once. A node that joins again sends its findings again, and each finding overwrites its row.
- * The list is allocated for the first finding, because most jobs have none. */
+/* A finding that is sent again, for example by a node that joins again, overwrites its row. */
 
 static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {
@@ -222,8 +216,8 @@ bool notices_have(const struct notices *n, enum finding_code code, const char *s
     return find_notice(n, code, subject) != NULL;
 }
 
-/* Return the row for a finding. If the list is full, overwrite rows in turn, because the newest findings are about
- * present nodes. */
+/* Return the row of an equal finding, a new row, or, if the list is full, the oldest row. Return NULL if memory is
+ * short. */
 static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
 {
     struct finding *same = find_notice(n, code, subject);
@@ -238,7 +232,7 @@ static struct finding *slot_for(struct notices *n, enum finding_code code, const
     return &n->list[n->next++ % NOTICES_MAX];
 }
 
-/* Copy a text, and escape control characters, because it is printed on terminals. */
+/* Copy a text and escape control characters, because the copy is printed on terminals. */
 static void put_plain(char *to, size_t size, const char *text)
 {
     struct buf out = { 0 };

@@ -3,10 +3,9 @@
  *
  * The record of a connection has its address, the kind of its protocol, and its first bytes.
  *
- * A port that is open to a network receives more than its job's connections: an old launcher, a browser, a health
- * check, a scanner. If a job does not start, these connections are evidence ("n7 does connect, but speaks TLS"). The
- * table has a row for each source, kind and job. A new row replaces the oldest row, so a scanner cannot use more
- * memory than 64 rows. */
+ * An open port also receives connections of other programs: an old launcher, a browser, a health check, a scanner. If
+ * a job does not start, these connections are evidence ("n7 does connect, but speaks TLS"). The table has one row for
+ * each source, kind and job. A full table overwrites its oldest row. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
@@ -16,7 +15,7 @@
 
 #include <stdint.h>
 
-/* kind, its word in JSON, its name in sentences */
+/* columns: kind, word in JSON, name in sentences */
 #define REJECT_KINDS(X)                                              \
     X(SILENT, "silent", "nothing")                                   \
     X(C10D_1, "c10d_1", "the store protocol of PyTorch 1.13 to 2.1") \
@@ -62,8 +61,7 @@ struct rejects {
 
 /* Return the protocol of a connection that begins with these bytes. */
 enum reject_kind reject_kind_of(struct slice first);
-/* Return true if a node with a wrong start may use this protocol, for example torchrun, or ddprun through a proxy. A
- * port scanner does not use these protocols. */
+/* Return true if a wrongly started node may use this protocol, for example torchrun, or ddprun through a proxy. */
 bool reject_may_be_a_node(enum reject_kind kind);
 const char *reject_kind_word(enum reject_kind kind);
 const char *reject_kind_words(enum reject_kind kind);
@@ -74,7 +72,7 @@ struct reject_facts {
     const char *why;
     struct slice first;
     bool is_ours; /* the client has sent IDENTIFY as a part of ddprun */
-    bool is_user; /* the connection was closed before reading, because of the client's user id */
+    bool is_user; /* the connection was closed unread, because it belongs to another user */
 };
 
 /* Count a rejection. Return true if a log line is due. Each source gets one line per minute. */
@@ -82,10 +80,9 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Nodes that could not join a job: similar records, for agents instead of clients.
+/* Nodes that were rejected when they joined a job.
  *
- * A rejected agent prints the reason and exits. The users of the waiting nodes need the record to find out why a node
- * does not join. The table keeps the latest rejections, and each rejection only once. */
+ * A rejected agent prints the reason and exits. This record shows the reason on the other nodes, which still wait. */
 
 enum { REFUSALS_MAX = 32 };
 
@@ -111,7 +108,7 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
 /* Findings of nodes about themselves that all nodes should see: limits that are too low, a port that is in use, an
- * unreachable neighbour. The list keeps the latest findings, and each finding only once. */
+ * unreachable neighbour. The list keeps the latest findings; an equal finding is kept once. */
 
 enum { NOTICES_MAX = 16 };
 

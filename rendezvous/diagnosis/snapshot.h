@@ -16,8 +16,9 @@ enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER
 
 struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
-    const char *own;   /* the address in the node's own view; `addr` is the store's view; "" = unknown */
-    const char *state; /* the word in the table of nodes */
+    const char
+        *own; /* address that the node has sent; `addr` is the address that the store sees; "" = unknown */
+    const char *state; /* word for the table of nodes, such as "waits" */
     int32_t node_rank; /* -1 = none yet */
     uint32_t first_rank, nproc;
     int pid;
@@ -51,7 +52,7 @@ struct snapshot_refused {
 struct snapshot_stranger {
     enum reject_kind kind;
     const char *address; /* address without the port */
-    const char *bytes;   /* first bytes as printable text, quoted if they are text */
+    const char *bytes;   /* first bytes of a connection, as printable text */
     const char *job;     /* the requested job */
     uint32_t times;
     uint64_t ago_ms;
@@ -61,7 +62,7 @@ struct snapshot_stranger {
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
-    uint32_t waiting, members; /* members 0 = unknown */
+    uint32_t waiting, members; /* numbers of ranks; members: 0 = unknown */
     uint32_t rank;             /* one of the waiting ranks; UINT32_MAX = no rank is known */
     uint64_t for_ms;           /* the longest wait */
 };
@@ -69,19 +70,20 @@ struct snapshot_wait {
 /* A process that takes part in a PyTorch group or barrier. */
 struct snapshot_claim {
     int64_t rank;      /* the rank that the process acts as; -1 = unknown */
-    uint32_t said;     /* 1 + the rank whose address it has published; 0 = none */
+    uint32_t said;     /* 1 + the rank whose address the process has published; 0 = none */
     int pid;           /* 0 = unknown */
-    bool is_ours;      /* the process is a worker of this job, */
-    bool is_child;     /* or a child process of a worker */
+    bool is_ours;      /* the process is a worker of this job */
+    bool is_child;     /* the process is a child of such a worker */
     const char *host;  /* NULL = unknown */
-    const char *owner; /* an agent's description of a process that is not its worker; "" = none */
+    const char *owner; /* an agent's description of a process that is no worker; "" = none */
     struct slice address;
 };
 
 /* A PyTorch group or barrier with more members than ranks. */
 struct snapshot_crowd {
-    struct torch_key key; /* key of the group; TORCH_KEY_NONE = processes that have published an address */
-    bool is_double;       /* two processes have the same rank */
+    struct torch_key
+        key;        /* key of the group or barrier; TORCH_KEY_NONE = the claims are published addresses */
+    bool is_double; /* two processes have the same rank */
     uint64_t count;
     const struct snapshot_claim *claims; /* sorted: the job's own processes first */
     uint32_t n;
@@ -98,14 +100,15 @@ struct snapshot_cause {
     bool known;
     const char *host, *words;
     int32_t node_rank, rank;
-    int pid, error; /* `error` is errno if the worker could not be started */
+    int pid, error; /* error: errno of a failed start; 0 = the worker was started */
     uint64_t after_ms;
 };
 
 /* Facts about the store's process and machine. */
 struct snapshot_store {
     const char *host, *endpoint;
-    uint64_t accept_overflows, somaxconn; /* counted since the store started */
+    uint64_t accept_overflows,
+        somaxconn; /* connections dropped since the store started; limit of the queue */
     uint64_t refused_no_fd;
     uint64_t used, max; /* bytes */
 };
@@ -115,7 +118,7 @@ struct snapshot_hang {
     const struct cJSON *rows[2]; /* rows of two samples, the earlier sample first; NULL = not sampled */
     uint64_t apart_ms;
     uint64_t still_ms; /* time since the last sign of progress */
-    bool has_signals;  /* the job has shown signs of progress before, so their absence is meaningful */
+    bool has_signals;  /* the job has shown signs of progress in this round */
 };
 
 struct snapshot {
@@ -124,12 +127,12 @@ struct snapshot {
     bool elastic;
     uint32_t min, max; /* nodes; 0 = unknown */
     uint32_t world_size, round;
-    uint32_t returning; /* nodes of the last round that may still join again */
-    uint64_t waited_ms; /* time in this phase */
-    uint64_t left_ms;   /* time until the wait ends; UINT64_MAX = never */
+    uint32_t returning; /* number of nodes of the last round that may still join again */
+    uint64_t waited_ms; /* time since this phase began */
+    uint64_t left_ms;   /* time until the store stops waiting; UINT64_MAX = never */
     uint64_t limit_ms;  /* value of `knob`; 0 = no limit */
     const char *knob;   /* "--timeout" */
-    bool is_final;      /* the time is over, or the job has ended */
+    bool is_final;      /* no later check follows: the time is over, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_crowd crowd;

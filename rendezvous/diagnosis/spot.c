@@ -1,4 +1,4 @@
-/* spot.c -- see spot.h. Texts are from other processes, so every member is checked when it is read. */
+/* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked. */
 #include "diagnosis/spot.h"
 
 #include "record/stacks.h"
@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Frames of libraries in which a rank waits for others: the end of the file, the function, and whether only a thread
- * without CPU time waits there. The function "" stands for all functions of the file. */
+/* Frames of libraries in which a rank waits for others. Columns: end of the file's path, function ("" = any
+ * function), and idle_only. */
 #define WAITING_FRAMES(X)                                        \
     X("torch/distributed/distributed_c10d.py", "", false)        \
     X("torch/distributed/rendezvous.py", "", false)              \
@@ -64,8 +64,9 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
-/* Find the innermost frame of the program, and the collective that the program calls. The outermost frame of the
- * library is this call. Functions that begin with '_' are only called by other functions of the library. */
+/* Find the innermost frame of the program, and the function of a waiting library that this frame has called. A
+ * function that begins with '_' is used only if there is no other, because only the library itself calls such
+ * functions. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame;

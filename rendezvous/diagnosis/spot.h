@@ -22,16 +22,16 @@ struct spot {
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
 };
 
-/* Fill the spots of ranks 0 to n - 1 from rows of record/stacks.h. The caller has zeroed `spots`. Return the number of
- * ranks with frames. If the rows have a reason why a rank has no frames, *note is set to the first such reason. */
+/* Fill the spots of ranks 0 to n - 1 from rows of record/stacks.h. The caller has zeroed `spots`. Return the number
+ * of ranks with frames. Set *note to the first reason in the rows why a rank has no frames, if any. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note);
 
 /* Format and return "load_batch (data.py:41)": the function and the line of the program, or the collective and the
  * line that calls it. `spot` must have frames. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
 
-/* Return a member of a row, a frame or a thread. spot_text returns "" if the member is missing or no text.
- * spot_number returns 0 for anything except a number from 0 to INT_MAX. */
+/* Return a member of a row, a frame or a thread. spot_text returns "" unless the member is a string. spot_number
+ * returns 0 unless the member is a number from 0 to INT_MAX. */
 const char *spot_text(const cJSON *o, const char *name);
 int spot_number(const cJSON *o, const char *name);
 

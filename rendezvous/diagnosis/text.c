@@ -1,5 +1,5 @@
-/* text.c -- see text.h. All texts have a fixed size on the caller's stack, because a diagnosis is made when a job
- * fails, and must not fail for lack of memory. */
+/* text.c -- see text.h. Texts have a fixed size on the caller's stack, so that a lack of memory does not prevent a
+ * diagnosis. */
 #include "diagnosis/text.h"
 
 #include "base/text.h"
@@ -11,8 +11,7 @@
 /* --- the list of findings: in the order of the table, and short enough for a screen --------------------- */
 
 /* Return the number of findings with this code, and set *last to the index of the last such finding. Without such a
- * finding, *last is unchanged. The last finding counts `more`, so that "and 396 more like this" follows the last
- * finding. */
+ * finding, *last is unchanged. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -25,10 +24,9 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Insert a finding after all findings that precede it in the table. If the list is full, drop its last finding, which
- * is the least important finding. So the list always has room for a cause. Only DIAGNOSIS_SAME findings with one code
- * are printed, because four hundred missing nodes would hide the reason. An array is fast enough for a dozen rows.
- * Findings with the same code stay in the order of their insertion. */
+/* Insert a finding, sorted by code and then by time of insertion. If the list is full, drop its last finding, which
+ * is the least important. Of each code only DIAGNOSIS_SAME findings are kept, because hundreds of missing nodes would
+ * hide other findings. The last one kept counts the others in `more`. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -48,8 +46,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* Keep the findings that answer one question. The caller runs the whole diagnosis, because two separate ways to the
- * same finding would diverge over time. */
+/* A caller that needs only one code still runs the whole diagnosis, so that there is only one way to each finding. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -60,15 +57,13 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
     return kept > 0;
 }
 
-/* A longer text is cut. Host names have a smaller limit than the rest, so that the pid and rank after them remain
- * readable. */
+/* Limits of the texts below. */
 
 enum { MOMENT_MS = 1000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Append the place. The name of the key or barrier follows its description, because users search for the name in a
- * program or a log. */
+/* Append the description of the key or barrier, then its name, because users search their programs for the name. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out)
 {
     struct torch_key key;
@@ -88,8 +83,7 @@ bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b
     return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
 }
 
-/* Copy `text` into `out`, and free `text`. If memory is short the text is incomplete, because an incomplete text is
- * better than no finding. */
+/* Copy `text` into `out`, and free `text`. If memory is short the text is incomplete. */
 static const char *settle(words out, struct buf *text)
 {
     snprintf(out, WORDS_LEN, "%.*s", (int)text->len, text->data != NULL ? (const char *)text->data : "");
@@ -122,8 +116,7 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
-/* Format a place. Workers send names, which may contain any bytes. text_put escapes these bytes, and cuts a name
- * early enough for the closing quote. */
+/* Format a place. The name is from a worker and may contain any bytes, which diagnose_put_place escapes. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -150,7 +143,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
-/* Format only a few hosts, because a few hosts are sufficient to see which hosts are missing. */
+/* Format the first few hosts. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -163,8 +156,8 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Append ranges, because nodes fail in racks: "64-127" suggests a switch, which 64 single numbers would hide. The list
- * ends with the eighth range, so that a job without every other node needs only one line. */
+/* Append ranges such as "64-127", because the nodes of a rack often fail together. The list ends with the eighth
+ * range, so that the text fits in one line. */
 void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
@@ -189,8 +182,7 @@ static bool is_unseen(const void *snapshot, uint32_t node_rank)
     return never_came(s, (int32_t)node_rank);
 }
 
-/* Check whether no node has this rank now. If the node of the rank has left, the rank is free for the rejected
- * node. */
+/* Check whether no node has this node rank now. */
 static bool is_unclaimed(const void *snapshot, uint32_t node_rank)
 {
     const struct snapshot *s = snapshot;
@@ -217,8 +209,8 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* Format the waiters by rank or by number. Only clients that have sent IDENTIFY have a known rank. PyTorch's clients
- * cannot send IDENTIFY, so only their number is known. */
+/* Format the only waiter by its rank, or the number of waiters. The rank of a client that has not sent IDENTIFY may
+ * be unknown. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)
@@ -256,7 +248,8 @@ static void put_ranks(struct buf *out, const struct snapshot *s, bool (*is)(cons
     put_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the ranks that are absent. A waiter with an unknown rank may be any of the ranks that seem to be missing. */
+/* Format the ranks that are not at the main wait. If a waiter has an unknown rank, it may be any of these ranks, so
+ * none is named. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -270,7 +263,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Name the waiting ranks only if all waiting ranks are known, because readers assume that "ranks 0-2" is complete. */
+/* Name the waiting ranks only if all of them are known, because "ranks 0-2" looks complete. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -287,8 +280,8 @@ const char *named_waiters(words out, const struct snapshot *s, const struct snap
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* Find a node by binary search, because a world may have 16,384 nodes and each rank is looked up. monitor.c has sorted
- * the nodes by rank. Nodes without a rank (-1) come first and are never searched for. */
+/* Find a node by binary search, because a job may have 16,384 nodes. monitor.c has sorted the nodes by node rank, and
+ * nodes without a rank (-1) are first. */
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank)
 {
     uint32_t low = 0, high = s->n_nodes;
@@ -341,7 +334,7 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
     return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
 }
 
-/* Check whether a node is missing without a known reason. Nodes that have left or were rejected have other findings. */
+/* Nodes that have left or were rejected have findings of their own. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
     return node_with_rank(s, node_rank) == NULL && !node_was_here(s, node_rank) &&
@@ -356,8 +349,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Return the place where most ranks wait, for longer than a moment. A healthy job is always in some barrier, with its
- * ranks a few milliseconds apart. */
+/* Return the place with the most waiting ranks. Places with waits below MOMENT_MS are skipped, because such waits are
+ * normal. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -387,8 +380,8 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
  *           error    node 1 has not joined within 62.0 s  [NODE_MISSING]
  *             try    check that ddprun runs there ...
  *
- * The store formats the screen once and sends the text. So all users read the same text, and a terminal needs no
- * table. Rows are cut to the size of a screen. The counts are complete. */
+ * The store formats this text and sends it to all nodes. Only the first rows are printed, but the counts are
+ * complete. */
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
@@ -402,8 +395,7 @@ static bool put_who_is_here(const struct snapshot *s, struct buf *out)
                       s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");
 }
 
-/* Append the time limit with the name of its option, so that users know how long the wait lasts and how to change the
- * limit. */
+/* Append the time limit with the name of the option that sets it. */
 static bool put_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -465,8 +457,8 @@ static const char *or_dash(const char *text)
     return text[0] != '\0' ? text : "-";
 }
 
-/* Append a row. The widths are for usual values (IPv4, 16 letters of host); a longer address shifts only its own
- * line. */
+/* Append a row. The widths fit IPv4 addresses and host names of 16 letters; a longer value shifts only its own
+ * row. */
 static bool put_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
                     const char *workers, const char *since, const char *state)
 {
@@ -483,8 +475,7 @@ static bool put_node(struct buf *out, const struct snapshot_node *node)
                    number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* Append the row of a missing node. For a rejected node, the row has host and pid. For a lost node, the finding has
- * host and pid. */
+/* Append the row of a missing node. Only the row of a rejected node has host and pid. */
 static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;
@@ -496,8 +487,7 @@ static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *
                    node_was_here(s, (int32_t)rank) ? "has left" : "missing");
 }
 
-/* Append the missing nodes of a static job: a few rows, then the number of the other missing nodes. The finding has
- * the ranges of ranks. */
+/* Append the missing nodes of a static job: a few rows, then the number of the others. */
 static bool put_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -546,7 +536,7 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
-/* Make the whole text harmless at once, because other hosts have sent the names. So no row is forgotten. */
+/* Escape the control characters in the whole text, because other hosts have sent parts of it. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -561,8 +551,7 @@ static bool put_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Format the nodes that are expected: "node 1" or "at least 2 more nodes", else "". At first the missing nodes have
- * no finding, because nodes join within seconds of each other. */
+/* Format the nodes that the job waits for: "node 1" or "at least 2 more nodes", else "". */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -599,8 +588,8 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
     return ok;
 }
 
-/* Append the headline and the new findings, after an earlier report. `before` other findings are unchanged. The table
- * of nodes is not repeated, because findings and counts show the changes. */
+/* Append the headline and the new findings, for users who have an earlier report with `before` other findings. The
+ * table of nodes is not repeated. */
 static bool put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
 {
     const size_t from = out->len;
@@ -650,8 +639,7 @@ static bool add_text(cJSON *o, struct buf *text)
     return ok;
 }
 
-/* Add the text for readers and the findings for programs. Both are made from one snapshot, so text and findings
- * cannot differ. */
+/* Add the text for readers and the findings for programs. Both are from one snapshot. */
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };

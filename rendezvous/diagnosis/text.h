@@ -16,28 +16,29 @@ const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 
 const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
 const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
 const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'", from diagnose_put_place */
-/* Append "1, 3-7 and more": the numbers below `n` for which `is` returns true. */
+/* Append the numbers below `n` for which `is` returns true: "1, 3-7 and more". */
 void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));
 /* Format "node 1 (n1, pid 77)", with the known parts. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid);
 const char *node_words(words out, const struct snapshot_node *node);
 /* Format "n0, n1, n2 and 61 more", or "none". */
 const char *all_hosts(words out, const struct snapshot *s);
-/* Format "node 3" or "nodes 1, 3-7": the `never` node ranks that have never connected. */
+/* Format "node 3" or "nodes 1, 3-7": the node ranks that have never connected. `never` is their number. */
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
-/* Format the node ranks that no node has, and ask whether every node has the same --node_rank. If nodes have all
+/* Format the node ranks that no node has, with a question: "; no node has rank 2: was the same ...?". Without such
  * ranks, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
-/* Return a place for one more finding, in the order of the table, or NULL if the list has no room. */
+/* Insert a finding of this code, in the order of findings.h. Return its slot, or NULL if there is no room for this
+ * code. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
 /* Report ranks that make no progress while other ranks wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
-/* Format "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If not all of these ranks are known, format their number as
- * waiters_of does. */
+/* Format "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If a rank is unknown, format only their number, like
+ * waiters_of. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
-/* Format "rank 3" or "ranks 1, 3-7": the ranks that are not at the main wait. If all ranks are there, or the rank of a
- * waiter is unknown, format a general text. */
+/* Format "rank 3" or "ranks 1, 3-7": the ranks that are not at the main wait. The text is "none" without such a rank,
+ * or a sentence if these ranks are unknown. */
 const char *absent_ranks(words out, const struct snapshot *s);
 /* Format "rank 3 waits" or "7 ranks wait". */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
@@ -47,7 +48,7 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);
 /* Check whether the rejected node has joined since. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r);
-/* Check that no node with this node rank has joined, left or been rejected. */
+/* Return true if no node with this node rank has joined, left or been rejected. */
 bool never_came(const struct snapshot *s, int32_t node_rank);
 /* Return the number of nodes in the round. */
 uint32_t members_of(const struct snapshot *s);
@@ -55,8 +56,7 @@ uint32_t members_of(const struct snapshot *s);
 const struct snapshot_wait *main_wait(const struct snapshot *s);
 bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait);
 
-/* --- the screen: ddpctl and every agent print the text unchanged, so that all nodes read the same
- * ---------- */
+/* --- the screen, which ddpctl and every agent print unchanged ---------- */
 
 enum {
     SCREEN_NODES = 8,   /* rows of nodes that have joined */
@@ -75,7 +75,7 @@ bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosi
 bool screen_add_line(struct cJSON *o, const struct finding *f);
 /* Add the line of screen_add_line, and the finding as the only element of "findings". */
 bool screen_add_one(struct cJSON *o, const struct finding *f);
-/* Add the headline and only the new findings. `before` other findings are unchanged. */
+/* Add the headline and the new findings. `before` is the number of unchanged other findings. */
 bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
                      uint32_t before);
 

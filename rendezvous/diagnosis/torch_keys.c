@@ -1,8 +1,8 @@
 /* torch_keys.c -- see torch_keys.h.
  *
- * A key is parsed from the left: the path names the group, and the rest is compared with the rows. The first match is
- * used. Group names are arbitrary, and a user's program may have similar keys. A wrong match only gives a wrong word
- * in a report, because the name of a key is only used for texts and to decide when to check. */
+ * A key is parsed from the left: the path names the group, and the rest (the tail) is compared with the rows. The
+ * first match is used. A user's program may have similar keys. A wrong match only leads to a wrong word in a report
+ * or a useless check. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -34,7 +34,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Return the number of digits at the beginning. Return 0 if there are more digits than a rank can have. */
+/* Return the number of digits at the beginning, or 0 if these are too many for a rank. */
 static size_t digits(struct slice text)
 {
     const char *p = text.data;
@@ -80,8 +80,7 @@ static bool is_special(char c)
     return c == '#' || c == '@' || c == '*';
 }
 
-/* Return the next position in `text` where the rest of `tail` may match. Without a match, return a position after the
- * end. */
+/* Return the next position in `text` where the first letter of `tail` matches, or a position after the end. */
 static size_t next_place(const char *tail, struct slice text, size_t from)
 {
     if (*tail == '\0')
@@ -107,7 +106,8 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Match a tail. Letters are compared with memcmp, because every awaited key is compared with all rows. */
+/* Match a tail. Runs of letters are compared with memcmp for speed, because every awaited key is compared with all
+ * rows. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
@@ -120,7 +120,7 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Check whether the ends are equal. Most rows end with letters, so this check rejects most keys at once. */
+/* Check whether the ends may match. Most rows end with letters, so this check rejects most keys quickly. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);
@@ -179,7 +179,8 @@ static struct slice skip_steps(struct slice path, struct torch_key *out)
     return path;
 }
 
-/* Skip "pg_wrapper:1/" of a job that checks its collectives, or "1/" of torch 1.13, where "0" alone is an NCCL id. */
+/* Skip the group: "pg_wrapper:1/" of a job that checks its collectives, or "1/" of torch 1.13. "0" without a slash is
+ * an NCCL id of torch 1.13. */
 static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
@@ -192,9 +193,8 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* Find the group of a barrier, which follows the colon. In torch 1.13 the group is a number: 1 is the default group,
- * whose name is 0. Since torch 2.1 the text after the colon is the name of the group, and the barrier of the default
- * group has its own path. If only the members of a group wait, the barrier has the path of this group. */
+/* Find the group of a barrier, which follows the colon. In torch 1.13 the group is a number, and 1 is the default
+ * group, whose name is 0. Since torch 2.1 the text after the colon is the name of the group. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';
@@ -228,7 +228,7 @@ static bool read_group(struct slice path, struct torch_key *out)
     return true;
 }
 
-/* Parse "rpc_prefix_0/". The number counts from the start of the process. */
+/* Parse "rpc_prefix_0/". The number counts the calls of init_rpc in a process. */
 static bool read_rpc(struct slice path, struct torch_key *out)
 {
     const size_t n = digits(path);
@@ -236,8 +236,8 @@ static bool read_rpc(struct slice path, struct torch_key *out)
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
-/* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". Skip a key that is longer than
- * any key of PyTorch, because parsing takes time and any client may send a long key. */
+/* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". A key that is longer than any key
+ * of PyTorch is not parsed, because any client may send many long keys. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
     enum { KEY_MAX = 512 };
@@ -286,8 +286,8 @@ static bool put_word(void *user, struct slice word, struct buf *out)
     return text_put(out, key->name, NAME_SHOWN);
 }
 
-/* Append the text, then the group, because ranks of a group count from 0 in that group. The text of a barrier already
- * has the group. */
+/* Append the text, then the group, because ranks count from 0 in each group. The text of a barrier already names the
+ * group. */
 bool torch_key_put(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
@@ -318,13 +318,12 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* The first prefix is for counters. The other prefixes are for groups that are being set up. */
+/* The first prefix begins the counters of barriers. The other prefixes begin keys of groups that are being set up. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
 
-/* Compare only the beginning of the last component, because the beginning is short, and other counters differ in the
- * first byte. */
+/* Compare only the beginning of the last component, because most other counters already differ in the first byte. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;
@@ -365,8 +364,7 @@ cJSON *torch_key_json(const struct torch_key *key)
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* The index of a barrier is its id modulo the number of rows. So one step finds the barrier of a client, and a new
- * barrier overwrites the oldest barrier. */
+/* The row of a barrier is its id modulo the number of rows, so a new barrier overwrites the oldest barrier. */
 
 struct torch_client *torch_client_at(struct torch_client **at)
 {

@@ -1,8 +1,8 @@
 /* torch_keys.h -- the purpose of PyTorch's keys: one table, and the function that finds the row of a key.
  *
- * A key such as '//worker/attempt_0/default_pg/0/0/3' means nothing to a user. But it shows what PyTorch waits for:
- * the Gloo address of rank 3, without which init_process_group does not continue. Every report, list and JSON object
- * that contains a key uses this table.
+ * A key such as '//worker/attempt_0/default_pg/0/0/3' means nothing to a user. But the key shows what PyTorch waits
+ * for: the Gloo address of rank 3, which init_process_group needs. Every report, list and JSON object that contains a
+ * key uses this table.
  *
  *     /worker/attempt_0/   default_pg/   0//   cpu//     0/3          1.13 to 2.5 begin with the attempt, and have no
  *     (until 2.5)                        group device    tail         device and one slash after the group
@@ -18,14 +18,14 @@
 
 struct cJSON;
 
-/* Where a tail may be: after the path of a process group, after the path of RPC, or as the whole key. */
+/* Places of a tail: after the path of a process group, after the path of RPC, or as the whole key. */
 #define TORCH_IN_GROUP  1
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
-/* Columns: name, word in JSON, place, tail; the rank that sets the key if the tail does not contain this rank (-1 =
- * unknown); the operation that waits for the key; text. SETUP: ranks of a group meet before they begin. START: a rank
- * cannot begin its first operation. LATER: everything else. Rows with the same meaning share a word in JSON. */
+/* Columns: name, word in JSON, place, tail, rank, operation that waits for the key, text. `rank` sets the key if the
+ * tail has no '#'; -1 = unknown. The operation is SETUP (the set-up of a group), START (the first operation in a
+ * group) or LATER (any other). Rows with the same meaning share a word in JSON. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \
     X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \
@@ -86,7 +86,7 @@ struct torch_key {
     int64_t rank, number;        /* -1 = none; `rank` is a rank in the group */
     char group[TORCH_GROUP_MAX]; /* "0" is the default group; "" = none */
     bool is_rpc;                 /* the key is from init_rpc */
-    bool of_all; /* the key is a barrier of all ranks of the job, including ranks outside the group */
+    bool of_all; /* all ranks of the job enter this barrier, not only the members of the group */
 };
 
 /* Find the row of a key. Return false, with no kind in `out`, if the key is not PyTorch's. */
@@ -100,14 +100,16 @@ bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
 enum torch_when torch_key_when(const struct torch_key *key);
 /* Check whether every rank of the job waits for this key. */
 bool torch_key_is_for_all(const struct torch_key *key);
-/* Check whether two keys belong to the same setup of the same group. The ranks of two such keys are at the same place
- * of the program. */
+/* Check whether two keys belong to the same setup of the same group, so that ranks that wait for them are at the same
+ * place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
-/* Check whether a key is the counter of a store-based barrier. The check is fast, because an observed ADD calls it. */
+/* Check whether a key is the counter of a store-based barrier. The check is fast, because every observed ADD calls
+ * this function. */
 bool torch_key_counts(struct slice key);
-/* Beginnings of the keys above, or of their last components, for store_observer. The array ends with NULL. */
+/* Beginnings of PyTorch's keys, or of the last components of these keys, for store_observer. The array ends with
+ * NULL. */
 extern const char *const torch_key_prefixes[];
-/* Check quickly whether a group may be set up with this key. */
+/* Check whether a group may be set up with this key. The check is fast and may wrongly return true. */
 bool torch_key_may_set_up(struct slice key);
 
 /* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}. The caller frees the object
@@ -118,10 +120,10 @@ struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* Notes about a job's PyTorch ranks while their process groups form.
  *
- * Two facts cannot be found later, so torch_observer.c records them when they happen. The first is which ranks have
- * added to the counter of a store-based barrier: torch 1.13 then polls the counter a hundred times a second instead
- * of waiting. The second is the rank under which a client has published its address. With these facts, a check finds
- * missing ranks, and finds out whether more processes take part than there are ranks.
+ * torch_observer.c records two facts that a check could not find later. The first fact is which clients have added to
+ * the counter of a store-based barrier, because torch 1.13 then polls the counter instead of waiting. The second fact
+ * is the rank under which a client has published its address. A check uses these facts to find missing ranks and
+ * extra processes.
  *
  * The notes are deleted with the attempt. */
 
@@ -139,28 +141,27 @@ struct torch_meet {
  * because ranks pass barriers one after the other. */
 struct torch_meets {
     uint32_t last_id;
-    uint32_t owners_asked; /* number of questions to agents about owners, in this attempt */
+    uint32_t owners_asked; /* how often agents were asked for the owner of a process in this attempt */
     uint32_t repeated;     /* 1 + the last rank that published its address twice in this attempt; 0 = none */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 
-/* State of a session that has used one of PyTorch's keys. This state is separate from the session, because a store may
- * have a hundred thousand idle sessions. */
+/* State of a session that has used one of PyTorch's keys. Allocated only for such sessions, to save memory. */
 struct torch_client {
     uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
     uint32_t rank; /* 1 + the rank in the default group whose address the session has published; 0 = none */
-    uint32_t awaited; /* hash of the key that the session last waited for */
-    bool polls;       /* the session's last request read the counter of `meet`, which was incomplete */
-    bool waits;       /* the session's present or last wait is for a key of PyTorch: `awaited` */
-    bool asked;       /* agents were asked for the owner of the process, because it may not be a worker */
+    uint32_t awaited;           /* hash of the key that the session last waited for */
+    bool polls;                 /* the last request has read an incomplete count of `meet` */
+    bool waits;                 /* the session's present or last wait is for a key of PyTorch: `awaited` */
+    bool asked;                 /* agents were asked for the owner of the process */
     uint64_t since_ms, left_ms; /* start of the wait; time when the session last gave up a wait, 0 = never */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
-    struct torch_key key;       /* purpose of the awaited key, without its name */
+    struct torch_key key;       /* purpose of the awaited key; key.name is empty */
     char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */
 };
 
 /* Return the notes at *at, and allocate them in the first call. Return NULL if memory is short. The caller then
- * records nothing, and a check has fewer facts. */
+ * records nothing. */
 struct torch_client *torch_client_at(struct torch_client **at);
 /* Free the notes and reset the pointer to NULL. */
 void torch_client_free(struct torch_client **at);
@@ -170,8 +171,7 @@ static inline struct slice torch_meet_key(const struct torch_meet *meet)
     return slice_of(meet->key, meet->len);
 }
 
-/* Find a barrier by its key or its id. Return NULL if the barrier was never recorded, or if another barrier has
- * replaced it. */
+/* Find a barrier by its key or its id. Return NULL if the barrier was never recorded or has been overwritten. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key);
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id);
 /* Record a new barrier. `key` has at most TORCH_MEET_KEY_MAX bytes. */

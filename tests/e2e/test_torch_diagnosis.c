@@ -183,7 +183,7 @@ Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
     torch_skip_without();
     if (!torch_is_old())
         cr_skip_test("skipped, because only torch 1.x compares the count again and again");
-    share("barrier", "processes take part, but it has 2 ranks");
+    share("barrier", "processes take part, but the job has 2 ranks");
 }
 
 Test(torch_diagnosis, two_processes_that_are_the_same_rank)

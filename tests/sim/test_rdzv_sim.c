@@ -356,21 +356,22 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
     cr_assert_eq(rsim_fail(&sim, 0, 0, 0, 9), RDZV_STALE_ROUND);
     cr_assert_eq(rsim_fail(&sim, 9, 1, 0, 9), RDZV_NO_MEMBER);
     rsim_expect(
-        &sim, "[     0] node 1 (n1) joined (1 of 2)\n"
-              "[     0] refused (STALE_INSTANCE): n5 (pid 105) belongs to an earlier run of job 'j' "
-              "(its instance: life-0, present instance: life-1): the job has ended and was started again; "
-              "start this ddprun again\n"
-              "[     0] refused (LAUNCHED_TWICE): ddprun was started twice on n1: pid 106 has --node_rank=1, "
-              "which pid 101 has already; stop one of the two; two jobs on the same nodes need different "
-              "--rdzv_id and --master_port\n"
-              "[     0] refused (NODE_RANK_TAKEN): n6 (pid 106) has --node_rank=1, which n1 (pid 101) has "
-              "already; give every node its own --node_rank; stop the other ddprun if it is a leftover\n"
-              "[     0] node 0 (n0) joined (2 of 2)\n"
-              "[     0]   keys of attempt 0\n"
-              "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"
-              "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
-              "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
-              "[     0] node 0 (n0) sent a message about round 0, but the current round is 1: ignored\n");
+        &sim,
+        "[     0] node 1 (n1) joined (1 of 2)\n"
+        "[     0] refused (STALE_INSTANCE): n5 (pid 105) belongs to an earlier run of job 'j' "
+        "(its instance: life-0, present instance: life-1): the job has ended and was started again; "
+        "start this ddprun again\n"
+        "[     0] refused (LAUNCHED_TWICE): ddprun was started twice on n1: pid 106 has --node_rank=1, "
+        "which pid 101 has already; stop one of the two ddprun processes; two jobs on the same nodes need "
+        "different --rdzv_id and --master_port\n"
+        "[     0] refused (NODE_RANK_TAKEN): n6 (pid 106) has --node_rank=1, which n1 (pid 101) has "
+        "already; give every node its own --node_rank; stop the other ddprun if it is a leftover\n"
+        "[     0] node 0 (n0) joined (2 of 2)\n"
+        "[     0]   keys of attempt 0\n"
+        "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"
+        "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
+        "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
+        "[     0] node 0 (n0) sent a message about round 0, but the current one is 1: ignored\n");
 }
 
 Test(rdzv_sim, a_static_node_that_never_comes, .init = two_static, .fini = end)

@@ -24,7 +24,7 @@ Test(screen, a_node_is_missing)
                      "  error    node 1 has not joined within 62.0 s  "
                      "[NODE_MISSING]\n"
                      "    try    check that ddprun runs there with this --node_rank and 10.9.0.10:29500 as "
-                     "the master; if it does, its own output shows where it is stuck");
+                     "the master; if so, the output of that ddprun shows why it has not joined");
     free(text);
 }
 

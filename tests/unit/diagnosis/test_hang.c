@@ -166,7 +166,7 @@ Test(hang, a_read_of_a_pipe_that_is_named)
 Test(hang, a_child_that_has_ended)
 {
     WAY("child", "RANK_CHILD_ENDED", "rank 1 (n1, pid 71)",
-        "is in wait_for_child (worker.py:48) and waits for process ");
+        "is in wait_for_child (worker.py:48) and waits for its child process ");
 }
 
 Test(hang, a_process_stopped_by_a_signal_has_its_usual_finding)

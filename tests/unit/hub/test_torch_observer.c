@@ -291,11 +291,12 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
     sim_at(&sim, 1000);
     const char *text = told();
     cr_expect(strstr(text, "\"code\":\"STORE_SHARED\"") != NULL, "%s", text);
-    cr_expect(strstr(text,
-                     "init_process_group: 4 processes take part, but it has 2 ranks: two launches share this "
-                     "store: python3 (pid 900) on n0; python3 (pid 901) on n0; rank 0 (n0, pid 100); rank 1 "
-                     "(n0, pid 101)") != NULL,
-              "%s", text);
+    cr_expect(
+        strstr(text,
+               "init_process_group: 4 processes take part, but the job has 2 ranks: two launches share this "
+               "store: python3 (pid 900) on n0; python3 (pid 901) on n0; rank 0 (n0, pid 100); rank 1 "
+               "(n0, pid 101)") != NULL,
+        "%s", text);
     expect_operator("waiters", "\"pid\":900,\"owner\":\"python3 (pid 900) on n0\",\"op\":\"ADD\"");
 }
 
@@ -336,7 +337,8 @@ Test(torch_watch, children_of_ranks_are_no_second_launch)
     sim_at(&sim, 9000);
     cr_assert_str_empty(told(), "with a separate world it may continue");
     sim_at(&sim, 12500);
-    expect_told("3 processes of this job take part, but it has 2 ranks: pid 150, started by rank 0; rank 0");
+    expect_told(
+        "3 processes of this job take part, but the job has 2 ranks: pid 150, started by rank 0; rank 0");
 }
 
 Test(torch_watch, two_that_are_the_same_rank_are_told)
@@ -458,9 +460,9 @@ Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
     add(OTHER1, BARRIER, 1);
     add(OTHER0, BARRIER, 0);
     sim_at(&sim, 13000);
-    expect_told(
-        "4 registrations were made, but it has 2 ranks: rank 0 (n0, pid 100); rank 1 (n0, pid 101); and 2 "
-        "that exited or registered twice  [GROUP_TOO_LARGE]");
+    expect_told("4 registrations were made, but the job has 2 ranks: rank 0 (n0, pid 100); rank 1 (n0, pid "
+                "101); and 2 "
+                "that exited or registered twice  [GROUP_TOO_LARGE]");
 }
 
 Test(torch_watch, who_does_not_fit_is_counted)

@@ -288,7 +288,7 @@ Test(dial_plan, a_name_that_means_this_machine_is_told_at_once, .fini = tear_dow
         hears("on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "
               "(/etc/hosts says \"127.0.1.1 n0\")"),
         "%s", (char *)heard.data);
-    cr_assert(strstr((char *)heard.data, "remove that name from the line") != NULL);
+    cr_assert(strstr((char *)heard.data, "remove 'n0' from /etc/hosts on n1") != NULL);
 }
 
 Test(dial_plan, a_foreign_service_is_named_at_once, .fini = tear_down)

@@ -131,6 +131,6 @@ Test(store_words, who_ran_all_the_time_was_not_heard)
     l.dropped = "silent for 3012 ms";
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_UNREACHABLE",
-                "the store dropped this ddprun (node 1, n1, pid 77), although it ran all the time: the "
+                "the store dropped this ddprun (node 1, n1, pid 77), although ddprun was never frozen: the "
                 "store's reason is 'silent for 3012 ms' (--node_timeout is 3 s)");
 }

@@ -1,10 +1,8 @@
 /* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts.
  *
- * A key space belongs to one attempt. Before the next attempt begins, the launcher makes sure that the old workers
- * are dead. The store then closes the connections of the old workers. Connections of identified workers are closed at
- * once. Plain c10d connections are closed at their next request. A plain connection that sends nothing stays open,
- * because a close makes a process of torch 1.13 abort (its callback connection). Agents and operators stay
- * connected. */
+ * Each attempt has its own keys. Before the next attempt begins, the launcher makes sure that the old workers are
+ * dead. The store then closes the connections of identified workers at once. A plain c10d connection is closed at its
+ * next request, because a close aborts a live process of torch 1.13. Agents and operators stay connected. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -13,9 +11,9 @@
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-/* Up to six places refer to a session: the table by id, the list of unfinished requests (`midway`), the list of its
- * job, the waiters of the store, its seat in a named barrier, and the list of its rank. Freeing the session removes
- * it from all six, so no place refers to a freed session. */
+/* Up to six structures refer to a session: the table by id, the list of unfinished requests (`midway`), the list of
+ * its job, the waiters of the store, a named barrier, and the list of its rank. session_free removes the session from
+ * all six. */
 
 /* Changes the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -48,13 +46,13 @@ void session_enter(struct session *s, struct job *job)
     leave_job(s, "it joined another job");
     set_job(job->hub, s, job);
     list_insert(&job->sessions, &s->in_job);
-    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker was started yet, so this may be a torchrun */
+    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker runs yet, so the client may be a torchrun */
         schedule_hurry(job);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Frees a session and removes it from every place that refers to it. No other function frees a session. */
+/* Frees a session and removes it from all structures. No other function frees a session. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -69,7 +67,8 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     free(s);
 }
 
-/* Frees the session before the close, because the shell may reuse or free the connection in the callback. */
+/* Frees the session before the sink closes its connection, because the shell may free the connection in the
+ * callback. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
     conn_id conn = s->id;
@@ -83,7 +82,7 @@ void session_drop(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, why, true);
 }
 
-/* Schedules a check of all jobs, because the store cannot know which job this connection was meant for. */
+/* Schedules a check of all jobs, because the job of a rejected connection is unknown. */
 static void hurry_all_jobs(struct hub *hub)
 {
     EACH_NODE(node, &hub->jobs)
@@ -108,8 +107,7 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Logs the protocol of a foreign client if its bytes show the protocol. The name helps the user to find the client,
- * such as a browser or a proxy. */
+/* Adds the protocol of a foreign client to the reason, such as "HTTP", so that the user can find the client. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char words[512];
@@ -120,16 +118,14 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? words : why, is_news);
 }
 
-/* Returns true for workers, with two exceptions. The rendezvous itself drops its nodes. The session whose bytes are
- * being processed is still used by requests.c. The next request of that session is rejected, because its attempt is
- * over. */
+/* Returns true for workers, except the session whose bytes are being processed, which requests.c still uses. Its next
+ * request is rejected, because its attempt is over. Nodes are dropped by the rendezvous. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
 }
 
-/* Detaches all sessions from their ranks and drops the workers. attempt_end() has already ended all waits. The loop
- * reads the next element first, because the session may be freed. */
+/* Detaches all sessions from their ranks and drops the workers. attempt_end() has already ended all waits. */
 static void let_everybody_go(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
@@ -143,8 +139,8 @@ static void let_everybody_go(struct job *job)
     }
 }
 
-/* Ends all waits without an answer before any session changes. The members are freed last, because sessions are
- * attached to members until then. */
+/* Ends all waits without an answer, before any session is detached. The members are freed after all sessions are
+ * detached from them. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;
@@ -158,8 +154,8 @@ void attempt_end(struct job *job)
     schedule_attempt(job, false);
 }
 
-/* Begins an attempt. The first attempt keeps all connections and keys that are older than the declaration of the
- * job, because they belong to this job. */
+/* Begins an attempt. The first attempt keeps all connections and keys, because clients may connect before the job is
+ * declared. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
     struct members next = { .quota = job->quota };

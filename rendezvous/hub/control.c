@@ -1,14 +1,14 @@
 /* control.c -- handles the calls of agents and checks which role may make each call. See session.h.
  *
- * The dispatcher checks a request against the rows of messages.h. The handler gets the request as a struct. The
- * rendezvous checks whether the values fit together.
+ * control_answer checks a request against the rows of messages.h and passes a struct to the handler. The rendezvous
+ * checks whether the values fit together.
  *
- * `join` chooses the job of the connection. Every later call names its round. An agent that lost its connection for a
- * while may report about an old round. Such a report is rejected, because it must not change the current round.
+ * `join` chooses the job of the connection. Every later call names its round. A report about an earlier round is
+ * rejected, so that a late report cannot change the current round.
  *
  * The store trusts an agent's report about its own workers, because the agent is the parent of these processes.
  *
- * A rejection is an ordinary answer: "ok" false, a code, and advice. The connection stays open, because the caller
+ * A rejected call gets an answer with "ok" false, a code, and advice. The connection stays open, because an agent
  * would mistake a closed connection for a lost store. */
 #include "hub/messages.h"
 
@@ -36,8 +36,7 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* Returns true if AUTH allows the agent to enter `job`. An agent that has the secret of one job must not enter
- * another job. */
+/* Returns true unless AUTH has named another job than `job`. */
 static bool is_job_of_auth(struct hub *hub, const struct session *s, const char *job)
 {
     if (gate_is_job(s, job))
@@ -46,8 +45,8 @@ static bool is_job_of_auth(struct hub *hub, const struct session *s, const char 
     return false;
 }
 
-/* Returns true if the rendezvous accepted the call. Otherwise fills `answer` with the rejection. The agent continues
- * after a rejection, because the verdict of its round is already on its way. */
+/* Returns true if the rendezvous accepted the call. Otherwise fills `answer` with the rejection. The agent ignores
+ * such a rejection, because the verdict of the old round is on its way to the agent. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -55,7 +54,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
         return true;
     rdzv_facts(r, &facts);
     if (how == RDZV_STALE_ROUND)
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, the current one is %u", round,
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, the current round is %u", round,
                  facts.round);
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not in round %u", facts.round);
@@ -76,7 +75,7 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
 }
 
 /* Returns true if a report about a worker is from an earlier round. Such a report must not change the worker that now
- * has the same rank. A report without a round is accepted, because older agents do not send the round. */
+ * has the same rank. Older agents send no round; their reports are accepted. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -91,8 +90,7 @@ static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJ
 
 /* --- a job without a rendezvous, and its workers -------------------------------------------------------- */
 
-/* Returns true if an agent other than `but` is connected to the job. The caller then rejects the declaration of a
- * different job. */
+/* Returns true if an agent other than `but` is connected to the job. */
 static bool other_agents(const struct job *job, const struct session *but)
 {
     LIST_EACH(node, &job->sessions)
@@ -104,8 +102,8 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* Checks whether a new attempt may begin, because a new attempt removes the keys of running workers. The function
- * rejects a second job on the same port, and an agent that returns with an old attempt. */
+/* Returns true if `name` may be declared. A second job on the same port and an older attempt are rejected, because a
+ * new attempt removes the keys of running workers. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -130,8 +128,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declares a job. A repeated declaration is not an error, because every agent declares the job, and declares the job
- * again after a lost connection. */
+/* Declares a job. A repeated declaration is no error, because every agent declares the job, and repeats this on a new
+ * connection. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -152,8 +150,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* Returns the worker that a report is about. Only the node that runs a rank may report about the rank. Without this
- * rule a connection could end a rank of another node. */
+/* Returns the worker that a report is about, or NULL with a rejection. Only the node that runs a rank may report
+ * about the rank. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
 {
@@ -162,8 +160,8 @@ static struct member *reported_worker(struct hub *hub, struct session *s, int64_
     return members_at(&s->job->members, (uint32_t)rank);
 }
 
-/* Records the start of a worker. A recorded exit is removed, because a user may start a rank again within an
- * attempt. */
+/* Records the start of a worker. An earlier exit of the rank is forgotten, because a user may start the rank again
+ * within an attempt. */
 static bool call_worker_started(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_started *started = &m->worker_started;
@@ -197,8 +195,8 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* Cancels a barrier. Operators may cancel barriers too, to release a job that hangs in a barrier. The waiting ranks
- * get an error that names the operator. */
+/* Cancels a barrier. An operator may also call this, to release ranks that hang in a barrier. The ranks get an error
+ * that names the operator. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -214,8 +212,8 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Finds the index of a word. An empty word has index 0. An unknown word is rejected, because the other nodes of the
- * job may not know its meaning. */
+/* Finds the index of a word in `words`. An empty word has index 0. An unknown word, for example from a newer agent,
+ * is rejected. */
 static bool find_word(const char *name, const char *word, const char *const words[], int n, int *which,
                       struct ddp_err *err)
 {
@@ -274,8 +272,8 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Returns the job of a `join`, or NULL if the join is rejected. A session that is already a node stays in its job. If
- * the name differs, the rendezvous rejects the name. A job without a name gets the name that its first node sends. */
+/* Returns the job of a `join`, or NULL if the join is rejected. A node that joins again keeps its job; if the name
+ * differs, the rendezvous rejects the join. A job without a name gets the name from its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     if (!is_job_of_auth(hub, s, join->job))
@@ -292,8 +290,8 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* Fills in a missing address from the connection: "10.0.0.2" of "10.0.0.2:41234". Other nodes can use the address
- * that the store sees. The join borrows the text from `peer`, which the caller owns. */
+/* Fills in a missing address of the node from its connection: "10.0.0.2" of "10.0.0.2:41234". The join borrows the
+ * text from `peer`, which the caller owns. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
@@ -315,8 +313,8 @@ static void take_hang_rules(struct job *job, const struct message_join *m)
                         m->on_hang);
 }
 
-/* Makes the session a node and answers its join. Nodes that write the event log also get the store's clock, because
- * the log contains times of the store beside times of the node. */
+/* Makes the session a node and answers its join. A node that writes the event log also gets the time of the store's
+ * clock, because the log contains times of both clocks. */
 static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
     session_enter(s, job);
@@ -334,7 +332,7 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
     return true;
 }
 
-/* Rejects a node with the finding of this store's host, so that the node does not wait for a store that never comes. */
+/* Rejects a node with the reason why the host of this store cannot serve the job. */
 static bool refuse_by_host(struct hub *hub, cJSON *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -343,9 +341,8 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handles `join`. Pushes that follow from the join are sent after the answer: see on_control. The node subscribes to
- * events before it joins, because the join itself is an event. After a rejection the waiting nodes get a report
- * soon, and job_touch() updates the job's deadline. */
+/* Handles `join`. The node requests events before it joins, because the join itself is an event. After a rejection a
+ * check is scheduled, so that the waiting nodes soon get a report. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -376,9 +373,8 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* A function of the rendezvous that handles `failed` or `explain`. Both messages have the same members. An agent
- * sends `failed` at once, so that the other nodes stop, and `cause` after it has read the last lines of the
- * worker. */
+/* A function of the rendezvous for the call `failed` or `cause`. An agent sends `failed` at once, so that the other
+ * nodes stop. After the agent has read the last lines of the worker, it sends `cause` with the same members. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
@@ -423,8 +419,7 @@ static bool call_stopped(struct hub *hub, struct session *s, const union message
     return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
 }
 
-/* Removes a node from the rendezvous. A node may leave at any time, because a user may also stop a node that is in no
- * round. */
+/* Removes a node from the rendezvous. A node may leave at any time, even while no round runs. */
 static bool call_leave(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -435,7 +430,7 @@ static bool call_leave(struct hub *hub, struct session *s, const union message *
 
 /* --- heartbeat -------------------------------------------------------------------------------------------- */
 
-/* Returns true for a number from `least` to 9e15; a double represents such whole numbers exactly. */
+/* Returns true for a number from `least` to 9e15. A double represents whole numbers up to 9e15 exactly. */
 static bool is_count(const cJSON *item, double least)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
@@ -468,8 +463,8 @@ static void note_error(struct job *job, const struct rdzv_node_facts *node, cons
         member_error(member, cJSON_GetStringValue(cJSON_GetArrayItem(row, 1)));
 }
 
-/* Records the progress of a rank: [local_rank, step, number, "all_reduce"]. If the rank waits in a collective, a
- * check for the missing rank is scheduled. */
+/* Records the progress of a rank: [local_rank, step, number, "all_reduce"]. If the rank is in a collective, schedules
+ * a check. */
 static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *step = cJSON_GetArrayItem(row, 1);
@@ -487,8 +482,8 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Handles a heartbeat; hub_feed() has already recorded that the node lives. The heartbeat also checks whether all
- * ranks have agreed to grow. So a job grows after at most one heartbeat, without a check at every SET. */
+/* Handles a heartbeat; hub_feed() has already recorded that the node lives. Whether all ranks have agreed to grow is
+ * checked here, because a check at every SET would cost too much. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -519,8 +514,7 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Keeps a finding of a node about itself. Its texts are cut to the size of a finding. The other nodes get the finding
- * soon. For example, a full /dev/shm on one node may explain a later wait on all nodes. */
+/* Keeps a finding of a node about itself, such as a full /dev/shm, for the other nodes. Long texts are cut. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -531,7 +525,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     return true;
 }
 
-/* Returns true for findings that ranks may report. All other findings are detected by the store or the agents. */
+/* Returns true for findings that a rank may report. */
 static bool is_of_ranks(enum finding_code code)
 {
     return code == FINDING_PORTS_CLOSED;
@@ -547,8 +541,8 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keeps a finding of a rank until the attempt ends. IDENTIFY has named the rank. Sentence and advice are from the
- * table in findings.h. The first finding is pushed to all nodes at once. Later findings are shown only by `why`. */
+/* Keeps a finding of a rank until the attempt ends. Sentence and advice are from findings.h. Only the first finding
+ * is pushed to all nodes; `why` shows all. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -557,12 +551,12 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "`trouble`: only ranks may send it, with a code for ranks; got '%.60s'", code);
+                 "`trouble`: only ranks may send this call, with a code for ranks; got '%.60s'", code);
         return false;
     }
     subject_of(s, subject);
     finding_make(&f, finding_by_name(code), subject, "words", m->trouble.words, NULL);
-    if (s->job->troubles.count == 0) /* a disconnected rack reports all its nodes at once */
+    if (s->job->troubles.count == 0) /* later findings are usually about the same problem */
         schedule_trouble(s->job);
     notices_add(&s->job->troubles, code, f.subject, f.sentence, f.advice);
     job_touch(s->job);
@@ -578,8 +572,8 @@ static bool call_hello(struct hub *hub, struct session *s, const union message *
     return true;
 }
 
-/* The handlers. Only agents may change the state of workers. Every client may read the state. With `nodes_only` the
- * agent must have joined. */
+/* The handlers. Only agents may make a call of class AGENT_CALL. A call with `nodes_only` needs an agent that has
+ * joined. */
 static const struct {
     control_call handle;
     bool nodes_only;
@@ -647,8 +641,7 @@ static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool o
     return put;
 }
 
-/* Answers a call. Every call gets exactly one object, so that no caller waits forever. The answer to `stacks` is sent
- * later. */
+/* Answers a call with exactly one object. The answer to `stacks` is sent later. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

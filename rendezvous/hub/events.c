@@ -1,11 +1,11 @@
 /* events.c -- the events of a job, for an event log. See job.h.
  *
- * Most jobs have no event log. For such a job each function returns at once. The store formats an event once. The
- * store sends the text to the node that writes the log (the taker), and keeps the text for the next taker.
+ * Most jobs have no event log. For such a job each function returns at once. The store formats an event once and
+ * sends the text to the node that writes the log (the taker).
  *
  * Only one node receives the events, because logs on all nodes would contain the same lines. When the taker leaves,
- * the next node that asked becomes the taker and gets the last RECENT_BYTES again, so no event is lost. A reader of
- * both logs recognises an event by its number. */
+ * another node that asked becomes the taker. The new taker first gets the latest events again, because the old taker
+ * may not have written them. Event numbers show which lines are in both logs. */
 #include "hub/job.h"
 
 #include "base/text.h"
@@ -14,9 +14,9 @@
 enum {
     RECENT_BYTES = 64 << 10, /* bytes sent again to the next taker */
     PER_SECOND = 5000,
-    ARRIVALS = 1024,                   /* ranks of a barrier whose time of arrival is recorded */
-    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* the other members of a message to an agent need the other half */
-    MISSING = 64,                      /* missing ranks of a barrier that are recorded */
+    ARRIVALS = 1024,                   /* most arrivals in the event of a barrier */
+    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* most bytes of the list of nodes; the rest is for other members */
+    MISSING = 64,                      /* most missing ranks in the event of a barrier */
     NAME_BYTES = 200
 };
 
@@ -32,8 +32,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
-/* Makes `s` the taker and sends the recent events. `recent` is a sequence of texts, and each text ends with a
- * NUL. */
+/* Makes `s` the taker and sends the recent events. */
 static void take_over(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
@@ -42,8 +41,8 @@ static void take_over(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Returns the taker, or the next node that asked for events, or NULL. If no such node is connected, later calls do
- * not search until another node asks. */
+/* Returns the taker, if necessary a new taker. Without a node that asked for events, returns NULL and clears `asked`,
+ * so that later events cause no search. */
 static struct session *find_taker(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.taker);
@@ -69,8 +68,7 @@ void events_ask(struct job *job, struct session *s)
     job->events.asked = true;
 }
 
-/* Removes the session from the possible takers. This call is also needed after a rejected `join`, because the session
- * is then not a node. */
+/* Withdraws the session's request for events. */
 void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
@@ -103,8 +101,8 @@ static void remember(struct job_events *events, const char *text)
         buf_append(recent, text, len);
 }
 
-/* Sends an event to the log and the taker. The taker is found before the event is kept, because a new taker gets all
- * kept events and must not get this event twice. */
+/* Sends an event to the server's log and to the taker. The event is kept only after the taker is found, because a new
+ * taker gets all kept events and would get this event twice. */
 static void send_event(struct job *job, cJSON *o)
 {
     struct hub *hub = job->hub;
@@ -122,8 +120,8 @@ static void send_event(struct job *job, cJSON *o)
     cJSON_free(text);
 }
 
-/* Returns an event with the members that all events of the store have. All jobs of a hub share one sequence of
- * numbers, so a log of several jobs is ordered. */
+/* Returns an event with the members that all events of the store have. The number `n` counts the events of all
+ * jobs. */
 static cJSON *begin_event(struct job *job, enum event_kind kind)
 {
     struct hub *hub = job->hub;
@@ -160,7 +158,7 @@ static bool is_too_many(struct job *job)
 
 /* --- the rendezvous --------------------------------------------------------------------------------------- */
 
-/* Prints the ranks of each node as rows of numbers, because there may be thousands of nodes. */
+/* Prints the ranks of each node as rows of numbers, which are short, because there may be thousands of nodes. */
 void events_members(struct job *job, const struct rdzv_round *world)
 {
     struct buf rows = { 0 };
@@ -180,7 +178,7 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Moves the list of nodes to the event of its round. No other event needs the list. */
+/* Moves the list of nodes into the event of the round's start. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);
@@ -191,7 +189,7 @@ static void add_world(cJSON *o, struct job *job, const struct rdzv_record *recor
     job->events.members = NULL;
 }
 
-/* Adds host and pid of a node. The node's own log has the same pair, so `ddpctl timeline` can match both logs. */
+/* Adds host and pid of a node, by which `ddpctl timeline` finds the node's own log. */
 static void add_node(cJSON *o, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "node", (double)record->node);
@@ -201,8 +199,8 @@ static void add_node(cJSON *o, const struct rdzv_record *record)
     cJSON_AddNumberToObject(o, "pid", record->pid);
 }
 
-/* Records an event of the rendezvous; rdzv_env.record. These events are rare, so they have no limit per second. The
- * kinds of records have the first numbers among all kinds of events. */
+/* Records an event of the rendezvous (rdzv_env.record), without a limit per second. Each kind of record equals the
+ * number of an event kind. */
 void events_record(void *user, const struct rdzv_record *record)
 {
     struct job *job = user;
@@ -230,7 +228,7 @@ static uint64_t came_ms(const struct barrier_seat *seat)
     return TABLE_ENTRY(seat, struct session, seat)->waits_since_ms;
 }
 
-/* Returns an event of a barrier. Rounds are counted from 1, attempts from 0. A job without agents has no rounds. */
+/* Returns an event of a barrier. The round is the attempt + 1. A job without agents has no rounds. */
 static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
 {
     struct buf name = { 0 };
@@ -267,7 +265,7 @@ static void add_arrivals(cJSON *o, const struct barrier *barrier)
     }
 }
 
-/* Adds the first missing ranks. MISSING of them are enough to see which host is missing. */
+/* Adds the first MISSING missing ranks. */
 static void add_missing(cJSON *o, const struct barrier *barrier)
 {
     cJSON *missing = cJSON_AddArrayToObject(o, "missing");
@@ -306,7 +304,7 @@ void events_ended(void *user, const struct barrier *barrier, enum barrier_outcom
 
 /* --- the diagnosis ---------------------------------------------------------------------------------------- */
 
-/* Records a finding without its advice, because a log is read later. */
+/* Records a finding without its advice. */
 void events_finding(struct job *job, const struct finding *finding)
 {
     if (!is_wanted(job))

@@ -1,21 +1,21 @@
 /* gate.c -- decides which connections from other hosts are served, and authenticates clients that have the secret.
  *
  * The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger. The
- * hub decodes only a stranger's VALIDATE, PING and AUTH, at most FIRST_BYTES in all. The hub keeps the other bytes of
- * the stranger unread until
+ * hub decodes only VALIDATE, PING and AUTH of a stranger, at most FIRST_BYTES in all. The hub holds all other
+ * requests of the stranger until
  *
  *     - the stranger proves that it has the secret (an agent), or
  *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
  *
- * After a `vouch`, the clients of PyTorch and libddp, which have no secret, are served as if they had just connected.
+ * The clients of PyTorch and libddp have no secret, so they need a `vouch`.
  *
  *     accepted --an agent has its address--> ASKED -----vouch------> admitted
  *        |                                     ^
  *        |-> GREETING --other request--> HELD -'  (an agent of its address joins)
  *        |       '--AUTH--> admitted
  *
- * Each state has a line: a list of its strangers, the oldest first. Each state has a time limit. GREETING and HELD
- * also limit the number of strangers. Beyond the limit the oldest stranger is rejected, because an honest agent needs
+ * Each state has a time limit, and a line: the list of its strangers, the oldest first. GREETING and HELD also have a
+ * limit on the number of strangers. Beyond this limit the oldest stranger is rejected, because an honest agent needs
  * only milliseconds. */
 #include "hub/session.h"
 
@@ -62,8 +62,8 @@ static void give_up(struct hub *hub, struct session *s)
     char why[160];
     if (s->stranger_state == STRANGER_GREETING)
         snprintf(why, sizeof(why), "%s",
-                 s->auth != NULL ? "it began an authentication and did not end it"
-                                 : "it is from another host and has sent no request");
+                 s->auth != NULL ? "the client has not completed its authentication"
+                                 : "a client on another host has sent no request");
     else
         snprintf(why, sizeof(why),
                  "no agent of the job has confirmed within %g s that its user owns this connection",
@@ -77,7 +77,7 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Both lines together have at most PENDING_MAX strangers, so the walk is short. */
+/* Rejects the oldest stranger if too many wait: of this address, or in all. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -146,8 +146,7 @@ void gate_tick(struct hub *hub)
 /* The request CONTROL {"op":"hello"}, whose bytes are compared and not decoded. */
 static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',
                                  'p',  '"', ':', '"', 'h', 'e', 'l', 'l', 'o', '"', '}' };
-/* The request VALIDATE. Opcode 0 means VALIDATE only if WIRE_MAGIC follows. In the oldest protocol opcode 0 means
- * SET. */
+/* The request VALIDATE: opcode 0 and WIRE_MAGIC. In PyTorch's oldest protocol, opcode 0 means SET. */
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
@@ -181,7 +180,8 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes)
         s->stranger_bytes = (uint16_t)(s->stranger_bytes + bytes);
         return true;
     }
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "more than %d bytes of another host without a proof", FIRST_BYTES);
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "more than %d bytes from another host without a proof of the secret",
+             FIRST_BYTES);
     return false;
 }
 
@@ -228,8 +228,7 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
     return false;
 }
 
-/* Answers the first message of AUTH. A refused message gets an answer too, because the user of the agent has to see
- * the reason. */
+/* Answers the first message of AUTH. A refused message is also answered, so that the agent can print the reason. */
 static bool greet(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t nonce[AUTH_NONCE_BYTES], answer[AUTH_ANSWER_BYTES];
@@ -248,8 +247,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Handles AUTH. The second message (the proof) gets no answer. The answer to the next request shows that the proof
- * was accepted. */
+/* Handles AUTH. The second message (the proof) gets no answer: if the store serves the next request, the proof was
+ * accepted. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message)
 {
     if (s->role != ROLE_PLAIN || s->job != NULL)

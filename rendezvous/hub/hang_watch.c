@@ -12,7 +12,7 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Ends the suspicion and waits for the limit again. */
+/* Ends the suspicion. The next suspicion begins after the limit without progress. */
 static void wait_for_limit(struct hang_watch *w)
 {
     w->samples = w->in_vain = 0;
@@ -34,8 +34,8 @@ void hang_watch_end(struct hang_watch *w)
     *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
 }
 
-/* Records a sign of progress. Signs of several nodes may arrive out of order. The time before the first sign is the
- * start of the program and not a pause between two signs. */
+/* Records a sign of progress, which may be older than a sign that has already arrived. The time before the first sign
+ * does not count as a pause, because the program is starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;
@@ -62,7 +62,7 @@ bool hang_watch_due(struct hang_watch *w, uint64_t now_ms)
     return true;
 }
 
-/* Ends the suspicion and doubles the time until the next suspicion, up to a maximum. */
+/* Ends the suspicion. The time until the next suspicion doubles each time, up to a maximum. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms)
 {
     uint64_t pause_ms = limit_of(w);
@@ -79,7 +79,7 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2;
 }
 
-/* Counts a sample. After a report no more samples are counted, so `ddpctl why` shows the samples of the report. */
+/* Counts a sample. No sample is counted after a report. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

@@ -3,8 +3,8 @@
  *     no sign of progress for the limit -> three samples of the stacks, with pauses -> the same verdict twice -> report
  *
  * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far,
- * and at least HANG_LEAST_MS. A wrong suspicion costs only a few ms on each node. A wrong report would mislead the
- * user. So each sign of progress ends the suspicion, and the pause before the sign raises the limit. */
+ * and at least HANG_LEAST_MS. Each sign of progress ends the suspicion. A wrong suspicion costs only a few ms on each
+ * node, but a wrong report would mislead the user. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H
 #define RENDEZVOUS_HUB_HANG_WATCH_H
 
@@ -13,16 +13,16 @@
 
 enum {
     HANG_LEAST_MS = 30000,
-    HANG_QUIET_FACTOR = 3, /* multiple of the limit for a job that has shown no sign of progress */
+    HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS before the first sign of progress */
     HANG_FACTOR = 5,
     HANG_APART_MS = 6500, /* from one sample to the next */
     HANG_AGAIN_MAX_MS =
-        300000 /* longest time between two suspicions; starts at the limit and doubles each time */
+        300000 /* longest pause between two suspicions; the first pause is the limit, each later pause is doubled */
 };
 
-/* The state of the watch. A zeroed struct means that no round runs. */
+/* The state of the watch. In a zeroed struct no round runs. */
 struct hang_watch {
-    uint64_t limit_ms; /* 0 = adaptive */
+    uint64_t limit_ms; /* ms without progress until a suspicion; 0 = adaptive */
     bool is_off;
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
@@ -31,9 +31,9 @@ struct hang_watch {
     bool has_signals;    /* this round has shown a sign of progress */
     uint64_t due_ms;     /* time of the next sample; 0 = none */
     uint32_t samples;    /* samples of this suspicion */
-    uint32_t in_vain;    /* suspicions without a verdict since the last sign */
+    uint32_t in_vain;    /* number of suspicions without a verdict since the last sign */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = no verdict */
-    bool is_told;        /* the verdict was reported, without progress since */
+    bool is_told;        /* the verdict was reported, and there was no progress since */
 };
 
 /* Starts the watch of a new round with the same limit. */

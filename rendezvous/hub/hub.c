@@ -1,10 +1,10 @@
 /* hub.c -- see hub.h.
  *
- * This file handles new and closed connections, received bytes and timeouts. session.h lists the files that this
- * file uses.
+ * This file handles new and closed connections, received bytes and timeouts. session.h lists the other files of the
+ * hub.
  *
- * Every function of hub.h sets hub->now_ms, and all other files read the time there. So the time does not change
- * during a call, and a test can compute every deadline exactly. */
+ * The functions of hub.h set hub->now_ms, and all other files read only this time. So the time does not change during
+ * a call, and a test can compute every deadline. */
 #include "hub/hub.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* Drops a job. If the hub has no other job, only empties the job, because a hub always has a job. */
+/* Drops a job. The only job of a hub is emptied instead, because a hub always has a job. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -49,8 +49,7 @@ static void tick(struct job *job)
         forget(job);
 }
 
-/* Ticks all jobs and computes the next deadline. This is rare, because a request only touches its own job. The loop
- * reads the next job first, because a job may be freed. */
+/* Ticks all jobs. tick() may free its job. */
 static void jobs_tick(struct hub *hub)
 {
     struct table_node *node = table_next(&hub->jobs, NULL);
@@ -63,9 +62,8 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* Detects that this process or its machine was suspended. Heartbeats were not read during that time, so each node's
- * timeout starts again. Every call checks this, because after a suspension the shell may report a closed connection
- * before the tick. */
+/* Detects that this process or its machine was suspended. Then each node's timeout starts again, because no heartbeat
+ * was read during the suspension. */
 static void feel_pulse(struct hub *hub)
 {
     if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
@@ -96,7 +94,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
     session_free(hub, s, why);
 }
 
-/* Keeps the first bytes of a connection for the report of a rejection. */
+/* Keeps the first bytes of a connection, for session_note_reject. */
 static void note_first(struct session *s, struct slice bytes)
 {
     size_t room = sizeof(s->first) - s->n_first, n = bytes.len < room ? bytes.len : room;
@@ -109,7 +107,8 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
     bool ok = requests_feed(hub, s, bytes);
-    if (hub->drop_fed.msg[0] != '\0') { /* the rendezvous dropped the session during its own request */
+    if (hub->drop_fed.msg[0] !=
+        '\0') { /* the rendezvous has dropped the session while its request was handled */
         hub->err = hub->drop_fed;
         hub->drop_fed.msg[0] = '\0';
         ok = false;
@@ -123,7 +122,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
-/* Processes the held bytes of sessions whose job is now known, because of another session's bytes or a timeout. */
+/* Processes the held bytes of sessions whose job is now known. */
 static void feed_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {
@@ -159,7 +158,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* Processes received bytes. An unknown id is a connection that the hub has closed; its last bytes arrived later. */
+/* Bytes of an unknown id are ignored: the hub has closed that connection. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -167,8 +166,7 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
         return;
     hub->now_ms = s->heard_ms = now_ms;
     if (s->is_node)
-        rdzv_heard(s->job->rdzv, s->id,
-                   now_ms); /* every byte shows that the node is alive, not only a heartbeat */
+        rdzv_heard(s->job->rdzv, s->id, now_ms); /* any byte counts as a heartbeat */
     if (!s->has_spoken)
         note_first(s, bytes);
     feed(hub, s, bytes);
@@ -189,8 +187,8 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Returns when the first session of a list times out. All sessions of a list have the same limit, so the first
- * session is the next to time out. */
+/* Returns when the next session of a list times out. This is the first session, because all sessions of a list have
+ * the same limit. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -207,8 +205,8 @@ uint64_t hub_deadline(const struct hub *hub)
                       hub->jobs_deadline_ms);
 }
 
-/* Drops sessions whose request is unfinished for too long. The first request has its own limit, because an
- * incomplete first request is usually a scanner. An incomplete later request is usually a rank on a failing host. */
+/* Drops sessions whose request has been unfinished for too long. The first request of a session has a limit of its
+ * own, because a client that sends only a part of it is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
@@ -280,17 +278,17 @@ void hub_free(struct hub *hub)
         return;
     EACH_NODE(node, &hub->jobs)
     store_clear(
-        TABLE_ENTRY(node, struct job, node)->store); /* so that session_free() wakes no other session */
+        TABLE_ENTRY(node, struct job, node)->store); /* before session_free, so that no key wakes a session */
     struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
         TABLE_ENTRY(node, struct session, node)->is_node =
-            false; /* nodes get no notice that the store ends */
+            false; /* so that session_free reports no lost node */
         next = table_next(&hub->sessions, node);
         session_free(hub, TABLE_ENTRY(node, struct session, node), "the store ends");
     }
     while ((node = table_next(&hub->jobs, NULL)) != NULL)
         job_free(TABLE_ENTRY(node, struct job, node));
-    assert(hub->quota.used == 0 && hub->sources.count == 0); /* all charges must have been returned */
+    assert(hub->quota.used == 0 && hub->sources.count == 0); /* all charged memory has been returned */
     table_free(&hub->sessions);
     table_free(&hub->agents);
     table_free(&hub->jobs);

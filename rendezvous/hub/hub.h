@@ -1,8 +1,8 @@
 /* hub.h -- all decisions of the store server, without a socket, a clock or a thread.
  *
- * All connections share the hub: the keys (store.h), the named barriers (barrier.h), the state of each member of the
- * job (members.h), and one session (session.h) per connection. The shell (server/clients.c) passes bytes and times
- * to the hub and carries out two effects: send these bytes, close that connection.
+ * The hub owns the keys (store.h), the named barriers (barrier.h), the members of each job (members.h), and one
+ * session (session.h) for each connection. The shell (server/clients.c) passes received bytes and times to the hub.
+ * The hub calls the shell to send bytes or to close a connection.
  *
  *     bytes -> hub_feed -> requests_feed -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
@@ -20,9 +20,9 @@
 struct hub;
 struct secret;
 
-typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub, never 0 */
+typedef uint64_t conn_id; /* id of a connection: chosen by the shell, never 0, never used again */
 
-/* Why the host of this store cannot serve its job. A store with a refusal rejects every node that joins, and serves
+/* The reason why the host of this store cannot serve its job. Such a store rejects every node that joins and serves
  * no key. All texts are borrowed. */
 struct hub_refusal {
     const char *code, *sentence, *advice; /* a row of diagnosis/findings.h, with its values */
@@ -31,21 +31,19 @@ struct hub_refusal {
 };
 
 struct hub_limits {
-    uint64_t max_bytes;   /* keys + values + queues + half-received commands, all together */
-    uint64_t max_unread;  /* bytes of one reply */
-    uint64_t max_replies; /* bytes of unread replies of all clients together; for the shell */
-    uint32_t
-        first_command_ms; /* time for the rest of a first command; a silent connection has no limit (torch 1.13's second socket) */
-    uint32_t command_ms;         /* time for the rest of each later command */
+    uint64_t max_bytes;   /* limit of all keys, values, queues and unfinished requests together, in bytes */
+    uint64_t max_unread;  /* longest reply, in bytes */
+    uint64_t max_replies; /* limit of all unread replies together, in bytes; for the shell */
+    uint32_t first_command_ms;   /* time from the first byte to the end of the first request */
+    uint32_t command_ms;         /* time from the first byte to the end of each later request */
     const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
-    const struct secret
-        *secret;  /* borrowed; of all tenants; agents must have theirs; NULL = none is needed */
-    bool guarded; /* hold connections from other hosts until an agent confirms them */
+    const struct secret *secret; /* borrowed; the secrets of all tenants; NULL = agents need no secret */
+    bool guarded;                /* hold connections from other hosts until an agent confirms them */
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
-    bool dialect_b; /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
+    bool dialect_b; /* true: a connection with an old dialect is torch 2.1, where opcode 8 means APPEND */
 };
 
 #define HUB_LIMITS_DEFAULT                                                                    \
@@ -60,25 +58,24 @@ struct shared;
 
 struct hub_sink {
     void *user;
-    /* Sends `bytes` to `conn`, in order. Without `holder` the bytes are valid only during the call. With `holder`
-     * they are valid as long as the shell holds a reference to `holder` (base/buf.h). */
+    /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call. Otherwise the bytes are
+     * valid as long as the shell has a reference to `holder` (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
-    /* Drops `conn` after all bytes sent to it are written. `why` is one sentence, valid during the call. The shell
-     * logs `why` if `is_news`, which is false if a similar line about the same source was logged shortly before. The
-     * hub has already removed the connection, so the shell must not call hub_disconnect for it. */
+    /* Closes `conn` after all its bytes are written. `why` is one sentence, valid during the call. The shell logs
+     * `why` if `is_news`; false means that a similar line was logged shortly before. The shell must not call
+     * hub_disconnect for this connection. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
-    /* Writes the local address of `conn`, "10.0.0.1:29500". The kernel identifies the connection by both addresses.
-     * A NULL function means that the address is unknown. */
+    /* Writes the local address of `conn`, "10.0.0.1:29500". NULL = the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
-    /* Logs a line for operators ("rank 3 (host, pid 12) connected"), valid during the call. NULL = no log. */
+    /* Logs a line for operators, such as "rank 3 (host, pid 12) connected". NULL = no log. */
     void (*log)(void *user, const char *line);
     /* Writes one line of an event log, a JSON object without the wall time (base/events.h). NULL = no event log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Returns true if a reply of `bytes` may be sent to `conn` now. 0 means a reply of unknown size. After false, the
-     * requests of `conn` wait until hub_resume. NULL = always true. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now (0 = any size). After false, the requests of
+     * `conn` wait until the shell calls hub_resume. NULL = always true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
-    /* Fill `bytes` with random bytes. Without this function, or if it returns false, the hub refuses AUTH. */
+    /* Fills `bytes` with random bytes. The hub refuses AUTH if this function is NULL or returns false. */
     bool (*random)(void *user, void *bytes, size_t n);
 };
 
@@ -92,8 +89,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
 /* Sets the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
-/* Mark the connection as one from another host. With hub_limits.guarded, an agent must confirm the connection before
- * the hub serves it. */
+/* Marks the connection as a connection from another host. With hub_limits.guarded, the hub holds its requests until
+ * gate.c admits it. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
 /* Returns true if the connection has sent a whole request. */
@@ -106,26 +103,26 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
 /* Processes received bytes. The hub keeps an incomplete command until its rest arrives. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Processes the requests of a connection that wait because may_reply returned false. */
+/* Processes the requests of a paused connection: may_reply has returned false before. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* Removes a closed connection; `why` names the reason ("closed by the peer", "connection reset"). The waits of the
- * connection end, and its barriers are updated. */
+/* Removes a closed connection; `why` is the reason ("closed by the peer", "connection reset"). Its waits end, also in
+ * barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Return when hub_tick must be called next, in ms of the same clock; UINT64_MAX = never. Read the time again after
- * every call above. */
+/* Returns when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX = never. Every call above may
+ * change this time. */
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
 /* Returns the number of connected agents that have joined a job. */
 uint32_t hub_nodes(const struct hub *hub);
 
-/* Counters of the shell that `status` shows. */
+/* Counters that the shell sets and `status` shows. */
 enum hub_counter {
     HUB_REFUSED_NO_FD,
     HUB_CUT_OFF_SLOW_READER,
-    HUB_ACCEPT_OVERFLOWS, /* connections dropped because the queue of new ones was full */
+    HUB_ACCEPT_OVERFLOWS, /* connections dropped because the queue of new connections was full */
     HUB_SOMAXCONN,        /* limit of the queue of new connections */
     HUB_COUNTERS
 };

@@ -1,8 +1,7 @@
 /* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why.
  *
- * These calls read existing structures and store nothing, so they add no cost to other requests. An answer is one
- * JSON object of at most 1 MiB. A list counts the printed size of its rows. If there is no room for a row, the list
- * ends and the answer has "cut":true. */
+ * These calls read the structures of other files, which keep nothing for these calls. An answer is one JSON object of
+ * at most 1 MiB. A list ends at the first row without room, and the answer then has "cut":true. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -15,16 +14,15 @@
 #include <stdlib.h>
 
 enum {
-    LIST_ROOM = 900 << 10, /* bytes of a list; the rest is for the remaining answer */
-    ITEM_BYTES = 24,       /* a number, or the punctuation around a text */
-    VALUE_SHOWN = 256,     /* bytes of a value */
+    LIST_ROOM = 900 << 10, /* printed bytes of a list; the rest is for other members */
+    ITEM_BYTES = 24,       /* printed bytes of a number, or of the punctuation around a text */
+    VALUE_SHOWN = 256,     /* most bytes of a value */
     KEY_SHOWN = 512,
-    KEYS_SHOWN = 16,    /* keys of one waiter */
-    RANKS_SHOWN = 1024, /* ranks of one barrier */
+    KEYS_SHOWN = 16,    /* most keys of one waiter */
+    RANKS_SHOWN = 1024, /* most ranks of one barrier */
 };
 
-/* Returns the job that a call is about. An operator names the job. An agent has joined its job. If the hub has a
- * single job, the operator needs no name. */
+/* Returns the job that a call is about: the job `name`, or the job that an agent has joined, or the only job. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);
@@ -47,14 +45,13 @@ struct listing {
     size_t bytes;
 };
 
-/* Starts a list. The answer owns the array from the start, so an error needs no clean-up. */
+/* Starts a list. The answer owns its array. */
 static struct listing begin_list(cJSON *answer, const char *name)
 {
     return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
 }
 
-/* Returns an upper bound of the printed size of an item. Only '"' and '\\' need an escape, because text_put replaces
- * all other special bytes. */
+/* Returns an upper bound of the printed size of an item. In texts of text_put only '"' and '\\' need an escape. */
 static size_t printed_bytes(const cJSON *item)
 {
     size_t bytes = ITEM_BYTES;
@@ -95,7 +92,7 @@ static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
-/* Counts the connections of a job. A stored count would add work to every connection. */
+/* Counts the connections of a job. */
 static uint32_t count_sessions(const struct job *job)
 {
     uint32_t n = 0;
@@ -106,8 +103,7 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
-/* Returns the row of a job. The row has no attempt and no world size while these are unknown, because 0 would look
- * like a value. */
+/* Returns the row of a job, without attempt and world size while these are unknown. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -121,7 +117,7 @@ static cJSON *job_row(const struct job *job)
     return row;
 }
 
-/* Lists the jobs, but not an empty job without a name: a hub creates this job because a hub always has one job. */
+/* Lists the jobs. Skips an empty job without a name, which exists only because a hub always has one job. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)m;
@@ -180,7 +176,7 @@ static void add_members(struct job *job, cJSON *answer)
     }
 }
 
-/* Counts the waiting connections. A stored count would add work to every wait. */
+/* Counts the waiting connections. */
 static uint32_t count_waiters(const struct job *job)
 {
     uint32_t n = 0;
@@ -191,7 +187,8 @@ static uint32_t count_waiters(const struct job *job)
     return n;
 }
 
-/* Returns the row of a node. Times are durations until now, because the reader's clock differs from the store's. */
+/* Returns the row of a node. Times are sent as durations, because the clock of the reader differs from the clock of
+ * the store. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return message_encode_node_status(
@@ -220,7 +217,7 @@ static void add_nodes(const struct job *job, cJSON *answer)
             break;
 }
 
-/* Answers `status`. The lists are last, so the numbers are complete even if a list is cut. */
+/* Answers `status`. The lists are last, because they may be cut. */
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->status.job);
@@ -247,8 +244,7 @@ bool inspect_status(struct hub *hub, struct session *s, const union message *m, 
 
 /* --- keys ----------------------------------------------------------------------------------------------- */
 
-/* Adds a key and its value. A value is shown as text if possible, otherwise as hex. A long value is cut, because a
- * reader needs only its beginning. */
+/* Adds a key and its value, as text if possible, otherwise as hex. A long value is cut. */
 static bool add_key(struct listing *list, struct slice key, struct slice value)
 {
     cJSON *row = cJSON_CreateObject();
@@ -294,8 +290,7 @@ bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJ
 
 /* --- waiters -------------------------------------------------------------------------------------------- */
 
-/* Adds the first keys that a client waits for. A client may wait for a thousand keys, but the first keys already
- * show the place in its program. */
+/* Adds the first KEYS_SHOWN keys that a client waits for. */
 static void add_awaited_keys(const struct session *s, cJSON *row)
 {
     cJSON *keys = cJSON_AddArrayToObject(row, "keys");
@@ -319,8 +314,7 @@ static void add_torch_key(const struct session *s, cJSON *row)
         cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
 }
 
-/* Adds a plain c10d client without a rank, because no agent has vouched for the client. The row has its address, and
- * its pid if the client itself or an agent has reported the pid. */
+/* Adds the address of a plain c10d client without a rank, and its pid if known. */
 static void add_stranger(const struct session *s, cJSON *row)
 {
     if (s->pid != 0)
@@ -350,7 +344,7 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
     return row;
 }
 
-/* Lists the waiting sessions. `s` is not in the list, because a session that sends a call does not wait. */
+/* Lists the waiting sessions. */
 bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->waiters.job);
@@ -368,8 +362,7 @@ bool inspect_waiters(struct hub *hub, struct session *s, const union message *m,
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Adds the first RANKS_SHOWN ranks that have arrived or are missing. A reader needs no more ranks, even in a job of
- * 100,000 ranks. */
+/* Adds the first RANKS_SHOWN ranks that have arrived (or, with `arrived` false, that are missing). */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);
@@ -406,11 +399,10 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* Unknown clients send these texts, and a terminal shows them. So inspect.c sends first bytes as hex, and escapes
- * words. */
+/* Unknown clients have sent these bytes, and a terminal may show them. So first bytes are sent as hex, and texts are
+ * escaped. */
 
-/* Returns the row of a reject. Times are durations until now, because the reader's clock differs from the store's
- * clock. */
+/* Returns the row of a rejected client. Times are sent as durations. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();
@@ -442,8 +434,7 @@ static cJSON *refusal_row(const struct refusal *r, uint64_t now_ms)
     return row;
 }
 
-/* Lists rejected clients and refused nodes, without rows about the jobs of other tenants. Both lists have few rows,
- * so no row is cut. */
+/* Lists rejected clients and rejected nodes, without rows about the jobs of other tenants. */
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)m;
@@ -464,11 +455,11 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 
 /* --- diagnosis of the error ----------------------------------------------------------------------------- */
 
-/* Answers `why`. The snapshot borrows from the job, so it must be freed before the next request. */
+/* Answers `why`. The snapshot borrows from the job, so the snapshot is freed before the next request. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct look look;
-    struct diagnosis *d = malloc(sizeof(*d)); /* on the heap, because it has 18 KB */
+    struct diagnosis *d = malloc(sizeof(*d)); /* on the heap, because a diagnosis has 18 KB */
     struct job *job = inspect_job(hub, s, m->why.job);
     bool ok = job != NULL && d != NULL && snapshot_job(job, &look);
     if (ok) {

@@ -1,10 +1,9 @@
 /* job.c -- see job.h.
  *
- * Jobs are created, found by name and freed, and report their next deadline.
+ * This file creates, finds and frees jobs.
  *
  * A daemon runs for months, and a job may end without a message to the store. So a store of many jobs drops a job,
- * with its keys, after a time without connections. A launcher's store does not need this, because the store ends
- * with the launcher. */
+ * with its keys, after a time without connections. A launcher's store ends with the launcher. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -24,12 +23,12 @@ enum { KEY_MAX = 64, NETWORK_BYTES = 8 };
 
 struct job_source {
     struct table_node node; /* in hub->sources, by key */
-    struct quota share;     /* a share of hub->quota; each job of the source has a share of this share */
+    struct quota share;     /* a part of hub->quota, which the jobs of the source divide among themselves */
     uint32_t jobs;
     char key[KEY_MAX];
 };
 
-/* Writes the /64 network of an IPv6 address, because a host may use every address of that network. */
+/* Writes the /64 network of an IPv6 address, because one host may use all addresses of that network. */
 static bool format_network(struct slice address, char key[static KEY_MAX])
 {
     char text[INET6_ADDRSTRLEN + 2];
@@ -53,8 +52,8 @@ static void format_key(const struct session *s, char key[static KEY_MAX])
         snprintf(key, KEY_MAX, "%.*s", (int)address.len, (const char *)address.data);
 }
 
-/* Returns the source of the connection `s`, in hub->sources, or NULL if memory is short. A new source has no job;
- * the caller must pass the source to job_set_source or job_source_release. */
+/* Returns the source of the connection `s`, or NULL if memory is short. The caller must pass the source to
+ * job_set_source or job_source_release, because a new source has no job yet. */
 static struct job_source *job_source_of(struct hub *hub, const struct session *s)
 {
     char key[KEY_MAX];
@@ -102,10 +101,9 @@ void job_set_source(struct job *job, struct job_source *source)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* The callbacks of a job's barriers: the rank at a place, and the session that gets a barrier's outcome. */
+/* The callbacks of a job's barriers. */
 
-/* Sends the outcome of a barrier to a session. The answer is sent without a buffer, so that the end of a barrier
- * needs no memory. */
+/* Sends the outcome of a barrier to a session, without allocating memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
                            struct slice json)
 {
@@ -179,8 +177,8 @@ struct barrier_env job_barrier_env(struct job *job)
 
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
-/* A session is a node from the accepted join until the session leaves the job or is freed. During this time the
- * session is in the hub's table of agents, which peer_identity.c uses. */
+/* A session is a node from its accepted join until the session leaves the job or is freed. The table hub->agents
+ * contains the sessions of all nodes, for peer_identity.c. */
 
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
@@ -206,7 +204,7 @@ void job_node_joined(struct session *s)
     table_put(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Ends the session's role as a node. If the node received the events, another node receives them from now on. */
+/* Ends the session's role as a node, also as the receiver of events. */
 void job_node_ends(struct session *s)
 {
     events_leave(s->job, s);
@@ -215,14 +213,14 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Returns true if this store was suspended until a moment ago. A node that closes its connection at this time is not
- * at fault, because its timeout for the store has passed. */
+/* Returns true if this store was suspended until a moment ago. A node that closes its connection now has probably
+ * given up waiting for the store. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
 }
 
-/* Removes the node of a closed connection. The waiting nodes get a report soon, because this node is now missing. */
+/* Removes the node of a closed connection, and schedules a report to the waiting nodes. */
 void job_node_gone(struct session *s, const char *how)
 {
     char words[256];
@@ -246,20 +244,20 @@ void job_pardon(struct job *job)
         rdzv_pardon(job->rdzv, job->hub->now_ms);
 }
 
-/* A finished rendezvous is kept for this time, so that operators can ask how it ended. The next join starts a new
- * rendezvous at any time. */
+/* A finished rendezvous is kept for this time, so that operators can ask how the job ended. A join during this time
+ * replaces the rendezvous. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* Returns the quota in bytes that an empty job with its tables needs. The job of a launcher needs no quota, because a
- * launcher has only one job. */
+/* Returns the bytes that an empty job is charged: 0 in a launcher, which has only one job. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
 }
 
-/* Returns the part of a source's share that is reserved for each job. This limits the number of jobs per source. */
+/* Returns the bytes of a source's share that are reserved for each job, which limits the number of jobs per
+ * source. */
 static uint64_t floor_of(const struct hub *hub)
 {
     const uint64_t reserve = hub->limits.max_bytes / RESERVES;
@@ -382,7 +380,7 @@ struct job *job_claim(struct hub *hub, const struct session *s, const char *name
     return job;
 }
 
-/* Return true if the job's name, attempt and world size equal those in `name`. The world size is compared, too, because ranks that expect another world size do not belong to this job. */
+/* Return true if the job's name, attempt and world size equal those in `name`. */
 bool job_is_at(const struct job *job, const struct job_name *name)
 {
     return job->members.known && strcmp(job->name, name->job) == 0 && job->members.attempt == name->attempt &&

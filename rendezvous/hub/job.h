@@ -1,15 +1,14 @@
 /* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it.
  *
- * A hub inside a launcher serves one job for its whole life. ddp-rendezvous serves many jobs by name. A change of
- * one job (a restart removes its keys) does not affect other jobs. A hub always has at least one job. Before the
- * first declaration this job has no name, and plain c10d clients may use the job. The first declaration gives the
- * job its name.
+ * A hub inside a launcher serves one job for its whole life. ddp-rendezvous serves many jobs by name. A hub always
+ * has at least one job. Before the first declaration this job has no name, but plain c10d clients may already use its
+ * keys. The first declaration gives the job its name.
  *
  *     connection -> session -> job -> store | barriers | members
  *                                (time and output are the hub's)
  *
- * A connection enters its job as soon as the job is known: from IDENTIFY, or from a call of its agent. If the hub
- * has only one job, the first request for a key is enough. */
+ * A connection enters its job when the job is known: by IDENTIFY, by `join`, or by an agent's `vouch`. If the hub has
+ * only one job, a connection enters the job with its first request for a key. */
 #ifndef RENDEZVOUS_HUB_JOB_H
 #define RENDEZVOUS_HUB_JOB_H
 
@@ -36,32 +35,31 @@ struct session;
 /* The events of a job, for an event log: joins and departures of nodes, rounds, stops, verdicts, barriers.
  *
  * The store does not write files. Each event is one JSON object (base/events.h; docs/output.md, "Event log"). The
- * store sends each event to the server's own log, if any, and to *one* agent that has requested events in its
- * `join`. When that agent leaves, the next such agent takes over. The new agent first receives the latest events
- * again, because the old agent may not have written them. Each event contains "instance" and "n", so a reader of
- * several logs recognises duplicates. */
+ * store sends each event to the server's own log, if any, and to *one* agent that has requested events in its `join`:
+ * the taker. When the taker leaves, another such agent becomes the taker and first receives the latest events again.
+ * Each event contains "instance" and "n", so a reader of several logs recognises duplicates. */
 struct job_events {
     bool asked;        /* an agent has requested events, now or earlier */
-    uint64_t taker;    /* connection that gets the events; 0 = none, the next event searches for an agent */
-    struct buf recent; /* the latest events, each with its NUL */
-    char *members;     /* owned: ranks of the nodes of the round that begins, as JSON; NULL = none */
+    uint64_t taker;    /* connection of the taker; 0 = none, so the next event searches for a taker */
+    struct buf recent; /* texts of the latest events; each text ends with a NUL */
+    char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
 
-/* Limits the events per second. Events beyond the limit are counted, and the count is sent. */
+/* Limits the events per second. The events beyond the limit are lost; an event reports their number. */
 struct event_limit {
     uint64_t number; /* number of the latest event */
     uint64_t second;
     uint32_t in_second, lost;
 };
 
-/* Stacks that an operator has asked for (stacks.c). */
+/* An open request for stacks (stacks.c). */
 struct job_sample {
-    int64_t id;             /* id of the latest question */
-    uint64_t until_ms;      /* when to answer without the missing nodes; 0 = no question is open */
-    struct stacks stacks;   /* of the nodes that have answered */
+    int64_t id;             /* id of the latest request */
+    uint64_t until_ms;      /* when to answer without the missing nodes; 0 = no request is open */
+    struct stacks stacks;   /* stacks of the nodes that have answered */
     struct buf askers;      /* conn_id of the operators that wait for the answer */
     struct buf nodes;       /* struct sampled_node: nodes that have not answered */
-    char ranks[LIMIT_TEXT]; /* as asked for */
+    char ranks[LIMIT_TEXT]; /* the requested ranks, such as "0,2-5"; "" = all */
     bool native;
     bool for_hang;    /* the monitor also waits for the answer */
     bool for_profile; /* the profile also waits for the answer */
@@ -70,10 +68,10 @@ struct job_sample {
 /* The search for the rank that all other ranks wait for. */
 struct job_hang {
     struct hang_watch watch;
-    char action[16];       /* after a report: "report", "stop", "restart" */
-    bool asks;             /* the monitor has asked stacks.c for a sample */
+    char action[16];       /* --on_hang: "report", "stop" or "restart" */
+    bool asks;             /* the monitor needs a sample from stacks.c */
     struct cJSON *fresh;   /* owned: a sample that the monitor has not compared yet; NULL = none */
-    struct cJSON *rows[2]; /* owned: rows of the last two samples, the earlier first; NULL = none */
+    struct cJSON *rows[2]; /* owned: rows of the last two samples, the earlier sample first; NULL = none */
     uint64_t rows_ms[2];
 };
 
@@ -89,30 +87,29 @@ struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" = not declared */
-    struct job_source *source;  /* borrowed; NULL = not declared, or the hub serves only one job */
-    struct quota share;  /* with many jobs: part of the source's share, or of hub->quota without a source */
-    struct quota *quota; /* the quota that pays for all memory of this job: `share` or hub->quota */
-    struct store *store; /* owned */
-    bool is_observed;    /* torch_observe() was called */
+    struct job_source *source;  /* borrowed; NULL = the job is not declared, or the hub serves only one job */
+    struct quota share;         /* only with many jobs: a part of the share of `source`, or of hub->quota */
+    struct quota *quota;        /* charged for all memory of this job: `share` or hub->quota */
+    struct store *store;        /* owned */
+    bool is_observed;           /* torch_observe() was called */
     struct barriers barriers;
     struct members members;
-    struct rdzv *rdzv; /* owned; NULL = no agent has joined, so other programs place the ranks */
-    char *round_nodes; /* owned: the nodes of the round as JSON, sent to all of them */
+    struct rdzv *rdzv; /* owned; NULL = no agent has joined */
+    char *round_nodes; /* owned: the nodes of the round as JSON */
     uint32_t spares,
-        agreed; /* spares: nodes that a larger round could accept; agreed: ranks below this number have agreed */
+        agreed; /* spares: nodes that a larger round could accept; agreed: all ranks below have agreed to grow */
     struct schedule_state watch;
     struct job_hang hang;
     struct job_profile profile;
     struct torch_meets meets; /* barriers of PyTorch's ranks in this attempt */
     struct finding given_up;  /* the finding about the first rank that gave up a wait */
-    uint64_t given_up_ms;     /* when the rank gave up; 0 = no rank has given up */
+    uint64_t given_up_ms;     /* when the first rank gave up; 0 = no rank has given up */
     struct job_events events;
-    struct notices notices;  /* findings of its nodes about themselves */
+    struct notices notices;  /* findings of nodes about themselves */
     struct notices troubles; /* findings that ranks of this attempt have reported */
     struct job_sample sample;
     struct list sessions; /* the connections of the job (session.in_job) */
-    uint32_t
-        era; /* the hub's era when the attempt began; connections from an older era may not use the keys */
+    uint32_t era; /* the hub's era when the attempt began; connections of an older era may not use the keys */
     uint64_t left_ms; /* when the last connection of the job closed */
 };
 
@@ -125,9 +122,9 @@ void job_free(struct job *job);
 struct job *job_find(const struct hub *hub, const char *name);
 /* Returns the job that `s` may use if there is exactly one such job, otherwise NULL. */
 struct job *job_only(const struct hub *hub, const struct session *s);
-/* Returns the job `name`. If no job has this name, names the job without a name or adds a job. The source of `s` pays
- * for an added job. A hub that serves one job always returns that job, and the caller must compare the names. Returns
- * NULL if memory is short or the source has no room for another job. */
+/* Returns the job `name`. If no job has this name, gives the name to the job without a name, or adds a job, which is
+ * charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Returns NULL if memory
+ * is short or the source has no room for another job. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 void job_rename(struct job *job, const char *name);
 
@@ -139,21 +136,20 @@ void job_log(void *job, const char *line);
 
 /* Returns when to drop the job if no client connects; UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
-/* Moves hub->jobs_deadline_ms to the job's deadline if the job's deadline is earlier. Call this after each change of
- * the job. */
+/* Lowers hub->jobs_deadline_ms to the job's deadline. Call this after each change of the job. */
 void job_touch(struct job *job);
 
-/* Sources of jobs, if the hub serves many jobs. All sources share the store's quota equally. A source is the uid of
- * a process on this host, or the address of another host (for IPv6 its /64 network). A source exists as long as it
+/* In a hub of many jobs each job belongs to a source: the uid of a process on this host, or the address of another
+ * host (for IPv6 its /64 network). All sources have equal shares of the store's quota. A source exists as long as it
  * has a job.
  *
- * This function makes the job's share a part of the share of `source`. If `source` is NULL, the job gets a share of
- * the whole store. */
+ * Sets the source of the job, so that the job's quota is a part of that source's share. NULL = a part of the whole
+ * store. */
 void job_set_source(struct job *job, struct job_source *source);
 
 /* The nodes of a job: connections of agents that have joined its rendezvous. */
 
-/* Allocates the state that only nodes need, before the join. Returns false if memory is short. */
+/* Allocates session.as_node before the join. Returns false if memory is short. */
 bool job_node_room(struct session *s);
 /* Makes the session a node, after job_node_room(). */
 void job_node_joined(struct session *s);
@@ -169,13 +165,14 @@ void job_pardon(struct job *job);
 
 /* Records that this session has requested the events. */
 void events_ask(struct job *job, struct session *s);
-/* Removes the session from the sessions that have requested the events. */
+/* Withdraws the session's request for events. */
 void events_leave(struct job *job, struct session *s);
 void events_free(struct job_events *events);
 
-/* Keeps the ranks of each node for the event of the round that begins. */
+/* Keeps the ranks of each node for the event of the round's start. */
 void events_members(struct job *job, const struct rdzv_round *world);
-/* Record an event. These functions are called for rdzv_env.record, barrier_env.opened and barrier_env.ended. `job` points to a struct job. */
+/* Record an event: the functions of rdzv_env.record, barrier_env.opened and barrier_env.ended. `job` is a struct
+ * job. */
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);

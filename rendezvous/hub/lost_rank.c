@@ -1,13 +1,14 @@
 /* lost_rank.c -- detects a rank that ends, or gives up a wait, while other ranks need it.
  *
- * First case: a rank exits with 0 while other ranks wait for it. The exit looks like a success, so the store notifies
- * all agents at once. `why` also reports the exit.
+ * First case: a rank exits with 0 while other ranks wait for it. The exit looks like a success, so the store reports
+ * it to all agents at once.
  *
- * Second case: a rank of a PyTorch job gives up waiting for other ranks of a group. Its log ends with a key ("wait
- * timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or only with "Socket Timeout", and this rank fails first.
- * The store records the missing rank at this moment, because soon all ranks have given up or are stopped.
+ * Second case: a PyTorch rank times out while a process group forms, and so fails first. Its log names only a key
+ * ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store records the missing rank at
+ * this moment, because soon all ranks have timed out or are stopped.
  *
- * Third case: a rank reports a lost connection, and no rank has ended. The fault lies between two nodes. */
+ * Third case: a rank reports a lost connection, but no rank has ended, so the network between two nodes is at
+ * fault. */
 
 #include "diagnosis/text.h"
 #include "hub/job.h"
@@ -21,14 +22,13 @@
 enum {
     LEAST_MS = 1000, /* a shorter wait is not reported */
     THEN_MS =
-        10000, /* longest time from the timeout to the close of the connection; Python prints the error meanwhile */
-    TOGETHER_MS =
-        10000,        /* all ranks have the same timeout, so only the first rank in this time is reported */
-    FRESH_MS = 60000, /* longest time from the end of the rank to the end of the round */
+        10000, /* longest time from a timeout to the close of the connection; Python first prints its error */
+    TOGETHER_MS = 10000, /* ranks that give up within this time share one report */
+    FRESH_MS = 60000,    /* longest time from the moment when a rank gave up to the report */
 };
 
-/* Returns how long the session has waited for a key that does not exist, and sets `key`. The wait may have ended a
- * moment ago. Returns 0 if there was no such wait. */
+/* Returns the length of the session's present wait, or of a wait that the session gave up less than THEN_MS ago, and
+ * sets `key`. Returns 0 without such a wait. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -42,7 +42,7 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* Prints how many ranks have arrived. Their names are unknown, because PyTorch's barrier only counts them. */
+/* Prints how many ranks have arrived in PyTorch's barrier, which only counts ranks. */
 static void put_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -105,7 +105,7 @@ static void give_up_said(struct session *s, const struct torch_key *key, uint64_
     buf_free(&why);
 }
 
-/* Returns when a rank last took part in the setup of a group, on any of its connections. */
+/* Returns when a rank last began or continued a setup, on any of its connections. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -118,8 +118,8 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Records that a rank has given up a wait. A rank that has tried again after the wait, usually on another connection,
- * ends for another reason. */
+/* Records that a rank has given up the setup of a group. A rank that has continued the setup after its wait, usually
+ * on another connection, has not given up. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -140,7 +140,7 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* Checks the open connections of a rank whose end an agent has reported before these connections closed. */
+/* Checks the open connections of an ended rank, because an agent may report the end before the connections close. */
 static void see_those_open(struct member *member)
 {
     LIST_EACH(node, &member->sessions)
@@ -164,11 +164,11 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* --- job left --------------------------------------------------------------------------------------------- */
 
-/* Handles a rank that has ended. For a barrier the missing ranks are known. Collectives bypass the store, so the
- * store only knows which ranks gave up and which exited with 0 before the end of the round. */
+/* The findings about a rank that has ended while others need it. Collectives do not use the store, so for these the
+ * store only knows which ranks gave up and which exited with 0. */
 
-/* Pushes {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. The push is sent before the waiting ranks are
- * released and before the verdict. So agents treat the failures of the waiting ranks as consequences. */
+/* Pushes {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. Agents get the push before the failures of the
+ * waiting ranks, and so treat these failures as consequences. */
 static void tell_of_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -186,7 +186,7 @@ static void tell_of_loss(struct job *job, const struct finding *f)
     notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
 }
 
-/* Reports the first barrier where the ended rank is missing. */
+/* Reports a rank that has exited with 0, once, with the first barrier where the rank is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct rank_facts facts;
@@ -199,9 +199,8 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
         tell_of_loss(job, &f);
 }
 
-/* Returns the lost rank that libddp names in the failure: "rank 3 (pid 203 on n1) has ended while ...". Other ranks
- * may have ended earlier as intended, for example after they sent their part of a gather. Returns -1 if the text
- * names no rank that has ended. */
+/* Returns the lost rank that libddp names in the failure: "rank 3 (pid 203 on n1) has ended while ...". Returns -1 if
+ * the text names no rank that has exited with 0. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];
@@ -217,7 +216,7 @@ static int64_t lost_in_words(const struct members *members, const struct failure
     return -1;
 }
 
-/* Reports that the failed rank gave up a wait. A rank that a signal ended did not give up. */
+/* Reports that the failed rank gave up a wait, unless a signal ended the rank. */
 static void tell_given_up(struct job *job, const struct failure *failure)
 {
     const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;
@@ -249,15 +248,14 @@ static const char *line_of_peer(const struct failure *failure, const struct rdzv
     return NULL;
 }
 
-/* The two ends of a connection, and the line that reports its end. */
+/* The two nodes of a broken connection, and the line of the log that reports the connection. */
 struct broken {
     struct rdzv_node_facts here, peer;
     const char *line;
 };
 
-/* Finds the connection that a line of the failure reports as lost. Returns false if the line may name a peer on the
- * node of the failed rank, because such a connection uses no network. Also returns false unless the lines name
- * exactly one other node. */
+/* Finds the connection that the log of the failed rank reports as lost. Returns false unless the log names exactly
+ * one other node as a peer, and does not name the rank's own node. */
 static bool find_broken(struct job *job, const struct failure *failure, struct broken *b)
 {
     struct rdzv_node_facts node;
@@ -279,7 +277,7 @@ static bool find_broken(struct job *job, const struct failure *failure, struct b
     return has_here && peers == 1;
 }
 
-/* Prints both ends in the order of their node ranks, so that the text does not depend on which end failed first. */
+/* Prints both nodes in the order of their node ranks, so that the text does not depend on which end reports first. */
 static void put_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;
@@ -288,8 +286,7 @@ static void put_ends(const struct broken *b, char *out, size_t size)
              one->host, two->node_rank, two->host);
 }
 
-/* Reports a broken connection between the node of the failed worker and the node of its peer. The caller has checked
- * that no worker ended before the failed worker. */
+/* Reports a broken connection between the node of the failed worker and the node of its peer. */
 static void tell_broken(struct job *job, const struct failure *failure)
 {
     struct broken b;

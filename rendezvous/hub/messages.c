@@ -1,14 +1,14 @@
 /* messages.c -- see messages.h.
  *
- * Encoder and decoder walk over the rows of a message. cJSON parses and prints; this file checks each member against
- * its row. So every rejection names the member and the expected value. */
+ * cJSON parses and prints. This file encodes and decodes each member by its row, so that every rejection names the
+ * member and the expected value. */
 #include "hub/messages.h"
 
 #include "base/text.h"
 
 #include <string.h>
 
-enum { CODE_WRONG = 125 }; /* replaces an invalid exit code; means a failure of ddprun itself */
+enum { CODE_WRONG = 125 }; /* replaces an invalid exit code */
 
 #define X(name, words) KIND_##name,
 enum kind { MESSAGE_KINDS(X) };
@@ -17,7 +17,7 @@ enum kind { MESSAGE_KINDS(X) };
 struct row {
     const char *name;
     enum kind kind;
-    size_t at; /* offset in the message's struct */
+    size_t at; /* offset of the member in the message's struct */
     int64_t least, most, missing;
 };
 
@@ -57,7 +57,7 @@ const char *message_name(enum message_id id)
     return messages[id].name;
 }
 
-/* Finds a call or push by name. A linear search is enough for so few rows. The most frequent messages are first. */
+/* Finds a call or push by name. */
 enum message_id message_find_call(const char *op)
 {
     for (int id = 0; id < MESSAGE_COUNT; id++)
@@ -76,7 +76,7 @@ enum message_id message_find_push(const char *push)
 
 /* --- encode --------------------------------------------------------------------------------------------- */
 
-/* Adds `item` to `o`, or frees `item` if that fails. cJSON itself does not free an item after a failed call. */
+/* Adds `item` to `o`, or frees `item` if memory is short, because cJSON does not. */
 static void add_item(cJSON *o, const char *name, cJSON *item)
 {
     if (!cJSON_AddItemToObjectCS(o, name, item))
@@ -153,8 +153,8 @@ cJSON *message_parse(struct slice text, struct ddp_err *err)
     return NULL;
 }
 
-/* Returns true for a whole number within the limits. The check uses doubles, because the cast of a double beyond the
- * limits is undefined. */
+/* Returns true for a whole number within the limits. The check uses doubles, because a cast of a larger double to an
+ * integer is undefined. */
 static bool is_whole(const struct row *f, const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= (double)f->least &&
@@ -185,7 +185,7 @@ static bool read_text(const struct row *f, const cJSON *item, const char **value
     return false;
 }
 
-/* Reads a member. A list or an object of another type is treated as missing. */
+/* Reads a member. A member of kind LIST or OBJECT with another JSON type is treated as missing. */
 static bool read_field(const struct row *f, cJSON *item, void *at, struct ddp_err *err)
 {
     switch (f->kind) {
@@ -217,7 +217,7 @@ static bool is_number(enum kind kind)
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
 }
 
-/* Sets the default of a missing member. Other kinds are already NULL or false. */
+/* Sets the default of a missing number. Members of other kinds are already NULL or false. */
 static void set_missing(const struct row *f, void *at)
 {
     if (is_number(f->kind))
@@ -226,7 +226,7 @@ static void set_missing(const struct row *f, void *at)
         *(const char **)at = "";
 }
 
-/* Decodes a message. A member that is null is treated as missing. */
+/* Decodes a message. A JSON null is treated as missing. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err)
 {
     memset(message, 0, messages[id].size);
@@ -256,7 +256,7 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* A failure has one of error, signal and exit code; a failed start takes precedence. */
+/* A failure is sent with only one of error, signal and exit code, in this order of precedence. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT(kind, name, ...) .name = FACT_##kind(f->name),
@@ -274,7 +274,8 @@ cJSON *message_encode_failure(enum message_id id, const struct failure *f)
                                                         .victim = f->victim, .round = MESSAGE_NONE });
 }
 
-/* Encodes the cause of a stop. A node that its user stopped has a signal, but no members about a worker. */
+/* Encodes the cause of a stop. Without a failed worker, for example if a user stopped a node, members about the
+ * worker are left out. */
 cJSON *message_encode_failure_cause(const struct failure *f)
 {
     const bool is_worker = f->rank >= 0;
@@ -297,7 +298,7 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Decodes a failure with the rows of `cause`, which include the rows of the calls. */
+/* Decodes a failure with the rows of CAUSE, which include all members of `failed`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

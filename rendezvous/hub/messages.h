@@ -1,10 +1,9 @@
 /* messages.h -- the control messages between agents, operators and the store: one table.
  *
- * A message is a JSON object. Each member is a row: kind, name, limits, value if missing, and meaning. The rows
- * generate the structs below, encoder, decoder, limits, the tables in docs/protocol.md and the dictionary of the
- * fuzzers. A new fact needs a new row and the code that fills it.
+ * A message is a JSON object. Each member has a row: kind, name, limits, default, and meaning. The rows generate the
+ * structs below, encoder, decoder, the tables in docs/protocol.md and the dictionary of the fuzzers.
  *
- * Rows are in the order in which they are sent. A receiver ignores members with unknown names. */
+ * Members are sent in the order of the rows. A receiver ignores members with unknown names. */
 #ifndef RENDEZVOUS_MESSAGES_H
 #define RENDEZVOUS_MESSAGES_H
 
@@ -20,47 +19,46 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* The value of a missing member in a struct, if its row has no other default. Such a member is not sent, except a
+/* Default of a row: the value of a missing member in its struct. A member with this value is not sent, except a
  * LIMIT. */
 #define MESSAGE_NONE   INT64_MIN
-#define MESSAGE_NEEDED (INT64_MIN + 1) /* in a row: a message without this member is rejected */
+#define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
-/* A kind defines the JSON type, the type in the struct, and when the member is sent. */
-#define MESSAGE_KINDS(X)                                                               \
-    X(WHOLE, "whole number")         /* unless it is MESSAGE_NONE */                   \
-    X(LIMIT, "whole number or null") /* MESSAGE_NONE is sent as null */                \
-    X(CODE, "exit code")             /* as WHOLE; an invalid code becomes a failure */ \
-    X(MAYBE, "true or false")        /* 0 or 1, unless it is MESSAGE_NONE */           \
-    X(TEXT, "text")                  /* unless it is NULL */                           \
-    X(FLAG, "true or false")                                                           \
-    X(MARK, "true")     /* only when it is true */                                     \
-    X(LIST, "list")     /* unless it is NULL; the encoder takes ownership */           \
-    X(OBJECT, "object") /* NULL is sent as null; the encoder takes ownership */
+/* A kind defines the JSON type, the type in the struct, and, in the comment, when the member is sent. */
+#define MESSAGE_KINDS(X)                                                                      \
+    X(WHOLE, "whole number")         /* sent unless MESSAGE_NONE */                           \
+    X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE as null */                  \
+    X(CODE, "exit code")             /* sent like WHOLE; an invalid code becomes a failure */ \
+    X(MAYBE, "true or false")        /* sent unless MESSAGE_NONE; 0 = false, 1 = true */      \
+    X(TEXT, "text")                  /* sent unless NULL */                                   \
+    X(FLAG, "true or false")                                                                  \
+    X(MARK, "true")     /* sent only if true */                                               \
+    X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */                   \
+    X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* exact in a double, too */
 
-/* Limit of times in requests, in ms: a year is enough, and the sum of a few such times cannot overflow. */
+/* Limit of times in requests, in ms: a year. The sum of a few such times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
-/* X(kind, name, least, most, when missing, description). For a text, `most` is its length in bytes and `least` is
+/* X(kind, name, least, most, default, description). For a text, `most` is the longest length in bytes, and `least` is
  * ignored. */
 #define ROUND_OF_SENDER(X) \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round that the sender is in, 0 before the first")
 #define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id, if the store serves several")
 
-/* Exit codes are 0 to 255. Every node exits with the job's code, and exit() keeps only the lowest byte. So 256 from
- * one node would make all nodes report success. */
+/* An exit code above 255 is invalid, because exit() keeps only the lowest byte: 256 would look like success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* How a worker ended: one of error, signal and exit_code. */
-#define FIELDS_OF_ENDING(X)                                            \
-    X(WHOLE, error, 0, 4095, 0, "errno if the start failed")           \
-    X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal that ended it") \
+#define FIELDS_OF_ENDING(X)                                                    \
+    X(WHOLE, error, 0, 4095, 0, "errno if the start failed")                   \
+    X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal that ended the worker") \
     X(CODE, exit_code, 0, MESSAGE_CODE_MAX, 0, "exit code")
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* The first members of every call. */
+/* The members of all calls and pushes. */
 #define FIELDS_OF_sender(X) ROUND_OF_SENDER(X)
 #define FIELDS_OF_op(X)     X(TEXT, op, 0, 64, MESSAGE_NEEDED, "name of the call")
 
@@ -82,7 +80,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, steps, 0, 0, 0, "ranks that moved: [local rank, step, number of the collective, its name]") \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE,                                                 \
       "time since the last sign of progress, if it is new")                                             \
-    X(LIST, errors, 0, 0, 0, "new ends of tracebacks: [local rank, text; empty: it has moved since]")   \
+    X(LIST, errors, 0, 0, 0, "ends of tracebacks: [local rank, text; empty: rank has moved since]")     \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -92,72 +90,72 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, attempt, 0, INT32_MAX, MESSAGE_NEEDED, "number of the attempt, from 0") \
     X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NEEDED, "ranks of the job")
 
-#define FIELDS_OF_worker_started(X)                                        \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank")              \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "its process")             \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "host name")            \
-    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "its number on the node") \
+#define FIELDS_OF_worker_started(X)                                          \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank")                \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "worker's pid")              \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "host name")              \
+    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "local rank of the worker") \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_worker_exited(X)                            \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank") \
-    X(WHOLE, pid, 1, INT32_MAX, 0, "its process")             \
-    X(WHOLE, signal, 0, 255, 0, "signal that ended it")       \
-    X(WHOLE, exit_code, INT32_MIN, INT32_MAX, 0, "exit code") \
-    X(MARK, told, 0, 0, 0, "its agent had stopped it")        \
+#define FIELDS_OF_worker_exited(X)                              \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank")   \
+    X(WHOLE, pid, 1, INT32_MAX, 0, "worker's pid")              \
+    X(WHOLE, signal, 0, 255, 0, "signal that ended the worker") \
+    X(WHOLE, exit_code, INT32_MIN, INT32_MAX, 0, "exit code")   \
+    X(MARK, told, 0, 0, 0, "the agent stopped the worker")      \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_join(X)                                                                                 \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")                                             \
-    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "value from the first join's answer; empty before")           \
-    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "version of ddprun")                              \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "host name")                                         \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                   \
-    X(WHOLE, pid_start, 0, 1ll << 52, 0, "its start, in clock ticks since the boot")                      \
-    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "boot id of the kernel")                                       \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the one that the store sees")    \
-    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "the agent's own end of this connection")                          \
-    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                                \
-    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "least number of nodes")                           \
-    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "greatest number of nodes")                        \
-    X(WHOLE, node_rank, -1, INT32_MAX, -1, "node rank, -1 = any")                                         \
-    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers of this node")                                 \
-    X(WHOLE, store_port, 0, UINT16_MAX, 0, "port at which its rank 0 would host a store for the workers") \
-    X(FLAG, nproc_given, 0, 0, 0, "the number of workers was given, not counted")                         \
-    X(FLAG, uneven, 0, 0, 0, "nodes may differ (--uneven)")                                               \
-    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler that started it as one of several tasks of a node")    \
-    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "name of the program; empty = not compared")                   \
-    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "role of its workers")                                            \
-    X(MARK, events, 0, 0, 0, "it keeps the event log")                                                    \
-    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "--max_restarts")                                             \
-    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "--max_no_progress")                                       \
-    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                            \
-    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause before a restart")                     \
-    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")           \
-    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                      \
-    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0,                                                       \
-      "a node that is silent for this long is lost, 0 = never")                                           \
-    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                          \
-    X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes: agreed (default), now, never")             \
-    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; none = adaptive")        \
-    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                         \
-    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                          \
+#define FIELDS_OF_join(X)                                                                                  \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")                                              \
+    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "instance from the first join's answer; else empty")           \
+    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "version of ddprun")                               \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "host name")                                          \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                    \
+    X(WHOLE, pid_start, 0, 1ll << 52, 0, "agent's start, in clock ticks since the boot")                   \
+    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "boot id of the kernel")                                        \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the address that the store sees") \
+    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "the agent's local address on this connection")                     \
+    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                                 \
+    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "least number of nodes")                            \
+    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "greatest number of nodes")                         \
+    X(WHOLE, node_rank, -1, INT32_MAX, -1, "node rank, -1 = any")                                          \
+    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers of this node")                                  \
+    X(WHOLE, store_port, 0, UINT16_MAX, 0, "port for the workers' store, if rank 0 runs here")             \
+    X(FLAG, nproc_given, 0, 0, 0, "a user has set the number of workers")                                  \
+    X(FLAG, uneven, 0, 0, 0, "nodes may differ (--uneven)")                                                \
+    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler that started several ddprun on this node")              \
+    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "name of the program; empty = not compared")                    \
+    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "role of the workers")                                             \
+    X(MARK, events, 0, 0, 0, "node keeps the event log")                                                   \
+    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "--max_restarts")                                              \
+    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "--max_no_progress")                                        \
+    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                             \
+    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause before a restart")                      \
+    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")            \
+    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                       \
+    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0,                                                        \
+      "a node that is silent for this long is lost, 0 = never")                                            \
+    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                           \
+    X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes: agreed (default), now, never")              \
+    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; none = adaptive")         \
+    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                          \
+    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                           \
     X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "time between SIGTERM and SIGKILL on this node")
 
 #define FIELDS_OF_failed(X)                                                                                \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank that failed by itself")                        \
-    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "its number on the node")                                 \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "its process")                                                          \
+    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "local rank of the worker")                               \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "worker's pid")                                                         \
     FIELDS_OF_ENDING(X)                                                                                    \
     X(TEXT, no_retry, 0, 64, 0, "why a restart would fail again: cannot_start, usage, import; else empty") \
-    X(TEXT, words, 0, 4096, 0, "how it ended, as part of a sentence")                                      \
-    X(TEXT, log, 0, 4096, 0, "path of its log")                                                            \
-    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "its last lines, oldest first")                                \
-    X(MARK, victim, 0, 0, 0, "it gave up because it lost another rank")                                    \
+    X(TEXT, words, 0, 4096, 0, "end of the worker, as part of a sentence")                                 \
+    X(TEXT, log, 0, 4096, 0, "path of the worker's log")                                                   \
+    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first")                         \
+    X(MARK, victim, 0, 0, 0, "worker failed because it lost another rank")                                 \
     FAILURE_FACTS(X)                                                                                       \
-    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round that it was in")
+    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round of the worker")
 
-/* More details of a failure that an earlier `failed` has reported. */
+/* Details of a failure that an earlier `failed` has reported. */
 #define FIELDS_OF_explain(X) FIELDS_OF_failed(X)
 
 #define FIELDS_OF_done(X) \
@@ -172,24 +170,24 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_leave(X)                                                            \
     X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal of the user or the scheduler") \
-    X(TEXT, by, 0, 4096, 0, "process that sent it")                                   \
+    X(TEXT, by, 0, 4096, 0, "process that sent this signal")                          \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_vouch(X)                                                                                  \
     X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection from `who`")                                   \
     X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "rank of the process, -1 = a process of the job without a rank") \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "that process, 0 = a process of the agent's user, not known yet")        \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "pid; 0 = unknown, but a process of the agent's user")                   \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_owner(X)                                                   \
     X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection from `who`")    \
     X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the connection") \
-    X(TEXT, words, 0, 256, MESSAGE_NEEDED, "description of that process")    \
+    X(TEXT, words, 0, 256, MESSAGE_NEEDED, "description of the process")     \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_notice(X)                                                          \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding") \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "its subject")      \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "subject")          \
     X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "sentence")           \
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                            \
     ROUND_OF_SENDER(X)
@@ -197,7 +195,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_sampled(X)                                            \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample") \
     X(LIST, stacks, 0, 0, 0, "rows, as in report.json")                 \
-    X(MARK, cut, 0, 0, 0, "some did not fit")                           \
+    X(MARK, cut, 0, 0, 0, "some rows did not fit")                      \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_trouble(X)                                                         \
@@ -220,9 +218,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     JOB_OF_CALL(X)                                                \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as 0,2-5; empty = all") \
     X(FLAG, native, 0, 0, 0, "frames of C, too")
-#define FIELDS_OF_keys(X)                                               \
-    JOB_OF_CALL(X)                                                      \
-    X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys that begin with it") \
+#define FIELDS_OF_keys(X)                                             \
+    JOB_OF_CALL(X)                                                    \
+    X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys with this prefix") \
     X(WHOLE, limit, 0, INT32_MAX, 1000, "greatest number of keys")
 
 /* --- answers -------------------------------------------------------------------------------------------- */
@@ -237,20 +235,20 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_joined(X)                                                       \
     X(TEXT, job, 0, LIMIT_TEXT, 0, "job id")                                      \
-    X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "this life of the job")               \
+    X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "instance of the job")                \
     X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock; only with events") \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
-/* The part of the answer to `status` that agents read. */
-#define FIELDS_OF_status_lists(X)                                                  \
-    X(LIST, nodes, 0, 0, 0, "nodes of a job that they join, see node of a status") \
+/* The lists in the answer to `status`. */
+#define FIELDS_OF_status_lists(X)                                           \
+    X(LIST, nodes, 0, 0, 0, "nodes that have joined, see node of a status") \
     X(LIST, members, 0, 0, 0, "ranks")
 
-/* The part of the answer to `stacks` that agents and operators read. */
+/* The lists in the answer to `stacks`. */
 #define FIELDS_OF_stacks_lists(X)                                         \
     X(LIST, stacks, 0, 0, 0, "rows of all nodes")                         \
     X(LIST, missing, 0, 0, 0, "nodes without an answer: node_rank, host") \
-    X(MARK, cut, 0, 0, 0, "some did not fit")
+    X(MARK, cut, 0, 0, 0, "some rows did not fit")
 
 #define FIELDS_OF_node_status(X)                                                                    \
     X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank")                                              \
@@ -259,29 +257,29 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, pid, 0, INT32_MAX, 0, "process of the agent")                                          \
     X(WHOLE, nproc, 0, INT32_MAX, 0, "workers")                                                     \
     X(TEXT, state, 0, 16, 0, "waiting, spare, running, done, stopping, stopped, resting, finished") \
-    X(WHOLE, joined_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since it joined")                           \
-    X(WHOLE, heard_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the last byte from it")
+    X(WHOLE, joined_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the node joined")                     \
+    X(WHOLE, heard_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the node's last byte")
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
 #define FIELDS_OF_round(X)                                                                          \
-    X(WHOLE, round, 1, INT32_MAX, -1, "its number, from 1")                                         \
-    X(WHOLE, attempt, 0, INT32_MAX, -1, "number of its key space")                                  \
+    X(WHOLE, round, 1, INT32_MAX, -1, "number of the round, from 1")                                \
+    X(WHOLE, attempt, 0, INT32_MAX, -1, "number of the attempt")                                    \
     X(WHOLE, restarts, 0, INT32_MAX, MESSAGE_NONE, "failed attempts so far")                        \
     X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank of the receiver")                              \
     X(WHOLE, nnodes, 1, INT32_MAX, -1, "nodes of the round")                                        \
-    X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of its first worker")                              \
+    X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of the node's first worker")                       \
     X(WHOLE, world_size, 1, INT32_MAX, -1, "ranks of the round")                                    \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0, "its nodes, or the first few: see node")                     \
-    X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "as first_rank, among the workers of its role") \
-    X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of its role")
+    X(LIST, nodes, 0, LIMIT_LISTED, 0, "nodes, or the first few: see node")                         \
+    X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "as first_rank, among the workers of the role") \
+    X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of the role")
 
 #define FIELDS_OF_node(X)                              \
     X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank") \
     X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "host name")   \
     X(WHOLE, nproc, 0, INT32_MAX, 0, "workers")        \
     X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address")     \
-    X(WHOLE, store_port, 1, UINT16_MAX, 0, "as in its join")
+    X(WHOLE, store_port, 1, UINT16_MAX, 0, "as in join")
 
 #define FIELDS_OF_waiting(X)                                                              \
     X(TEXT, state, 0, 16, 0, "gathering, last call, running, stopping, backing off")      \
@@ -305,8 +303,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_verdict(X)                                                                               \
     FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                         \
-        X(WHOLE, attempt, 0, INT32_MAX, -1, "of the next round")                                           \
-            X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "pause before it")                              \
+        X(WHOLE, attempt, 0, INT32_MAX, -1, "attempt of the next round")                                   \
+            X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "pause before the next round")                  \
                 X(TEXT, no_restart, 0, 32, 0, "reason for no restart: used_up, no_progress, stopped, ...") \
                     X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "last step of the round, -1 = unknown")     \
                         X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "last step of any round")          \
@@ -317,30 +315,30 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(CODE, max, 0, MESSAGE_CODE_MAX, 0, "the highest")            \
     X(CODE, rank0, 0, MESSAGE_CODE_MAX, 0, "of rank 0")
 
-#define FIELDS_OF_cause(X)                                                     \
-    X(TEXT, why, 0, 32, 0, "as in stop")                                       \
-    X(WHOLE, node_rank, -1, INT32_MAX, -1, "node, -1 = none")                  \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "its host name")                       \
-    X(WHOLE, after_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the round began") \
-    X(TEXT, words, 0, LIMIT_WORDS - 1, 0, "what happened")                     \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of the finding")        \
-    X(WHOLE, rank, 0, INT32_MAX, -1, "worker that failed")                     \
-    X(WHOLE, local_rank, -1, INT32_MAX, -1, "its number on the node")          \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "its process")                              \
-    FIELDS_OF_ENDING(X)                                                        \
-    X(TEXT, no_retry, 0, 64, 0, "as in failed")                                \
-    X(MAYBE, victim, 0, 0, 0, "it gave up because it lost another rank")       \
-    X(TEXT, log, 0, LIMIT_WORDS - 1, 0, "path of its log")                     \
-    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "its last lines, oldest first")    \
+#define FIELDS_OF_cause(X)                                                         \
+    X(TEXT, why, 0, 32, 0, "as in stop")                                           \
+    X(WHOLE, node_rank, -1, INT32_MAX, -1, "node, -1 = none")                      \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "node's host name")                        \
+    X(WHOLE, after_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the round began")     \
+    X(TEXT, words, 0, LIMIT_WORDS - 1, 0, "what happened")                         \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of the finding")            \
+    X(WHOLE, rank, 0, INT32_MAX, -1, "worker that failed")                         \
+    X(WHOLE, local_rank, -1, INT32_MAX, -1, "local rank of the worker")            \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "worker's pid")                                 \
+    FIELDS_OF_ENDING(X)                                                            \
+    X(TEXT, no_retry, 0, 64, 0, "as in failed")                                    \
+    X(MAYBE, victim, 0, 0, 0, "worker failed because it lost another rank")        \
+    X(TEXT, log, 0, LIMIT_WORDS - 1, 0, "path of the worker's log")                \
+    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first") \
     FAILURE_FACTS(X)
 
-#define FIELDS_OF_dropped(X) X(TEXT, why, 0, LIMIT_WORDS, 0, "why the store gives up this node")
+#define FIELDS_OF_dropped(X) X(TEXT, why, 0, LIMIT_WORDS, 0, "why the store drops this node")
 
-#define FIELDS_OF_who(X)                                                \
-    X(WHOLE, conn, 1, MESSAGE_NUMBER_MAX, 0, "connection")              \
-    X(TEXT, peer, 0, LIMIT_TEXT, 0, "its address as the store sees it") \
-    X(TEXT, store, 0, LIMIT_TEXT, 0, "its address at the store")        \
-    X(MARK, owner, 0, 0, 0, "also find an owner that is not a worker")
+#define FIELDS_OF_who(X)                                                     \
+    X(WHOLE, conn, 1, MESSAGE_NUMBER_MAX, 0, "connection")                   \
+    X(TEXT, peer, 0, LIMIT_TEXT, 0, "client's address as the store sees it") \
+    X(TEXT, store, 0, LIMIT_TEXT, 0, "store's address on this connection")   \
+    X(MARK, owner, 0, 0, 0, "also find a process that is no worker")
 
 #define FIELDS_OF_sample(X)                                \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number")       \
@@ -355,7 +353,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_finding(X)                                                 \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of `ddprun explain`") \
     X(TEXT, grade, 0, 16, 0, "note, warning or error")                       \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "its subject")           \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "subject")               \
     X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "sentence")                \
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")
 
@@ -366,16 +364,16 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 /* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; other messages have no
  * name. */
 #define MESSAGES(X)                                                                                       \
-    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "heartbeat, with changes of its workers")            \
+    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "heartbeat, with changes of the workers")            \
     X(HELLO, hello, "hello", CALL, "checks that a store answers")                                         \
     X(JOB, job, "job", AGENT_CALL, "declares a job that has no rendezvous")                               \
     X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                      \
     X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                    \
     X(JOIN, join, "join", AGENT_CALL, "the node joins the job, or joins again after a verdict")           \
     X(FAILED, failed, "failed", AGENT_CALL, "a worker has failed by itself; its node stops the others")   \
-    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about that failure, with the same fields")             \
+    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker, with the same members")         \
     X(DONE, done, "done", AGENT_CALL, "all workers of the node have ended with 0")                        \
-    X(STOPPED, stopped, "stopped", AGENT_CALL, "nothing of the round is left on the node")                \
+    X(STOPPED, stopped, "stopped", AGENT_CALL, "no process of the round is left on the node")             \
     X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                      \
     X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                              \
     X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                       \
@@ -391,37 +389,37 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(KEYS, keys, "keys", CALL, "lists keys")                                                             \
     X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                   \
     X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                        \
-    X(ANSWER, answer, "every answer", ANSWER, "ends with these, after the requested members")             \
-    X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these")                                         \
+    X(ANSWER, answer, "every answer", ANSWER, "last members, after the requested members")                \
+    X(REFUSAL, refusal, "a refusal", ANSWER, "first members")                                             \
     X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
-    X(STATUS_LISTS, status_lists, "status", ANSWER, "its lists")                                          \
+    X(STATUS_LISTS, status_lists, "status", ANSWER, "lists")                                              \
     X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "the answers of the nodes")                           \
     X(ROUND, round, "round", PUSH, "all nodes have joined and the key space is empty: start the workers") \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                      \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                 \
     X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                         \
-    X(DROPPED, dropped, "dropped", PUSH, "the store's last message before it closes a lost node's link")  \
+    X(DROPPED, dropped, "dropped", PUSH, "the store's last message before it drops a node")               \
     X(WHO, who, "who", PUSH, "asks which process owns a connection")                                      \
     X(SAMPLE, sample, "sample", PUSH, "asks where the threads of ranks are; the answer is `sampled`")     \
     X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                         \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")          \
     X(EVENT, event, "event", PUSH, "one event, to the node that keeps the log")                           \
-    X(SENDER, sender, "sender", PART, "every call of a node except join ends with it")                    \
-    X(OP, op, "call", PART, "every call begins with it")                                                  \
+    X(SENDER, sender, "sender", PART, "last members of every call of a node except join")                 \
+    X(OP, op, "call", PART, "first member of every call")                                                 \
     X(PUSH, push, "push", PART, "every push")                                                             \
     X(IDENTIFY, identify, "IDENTIFY", PART, "the object of the request IDENTIFY")                         \
     X(NODE, node, "node", PART, "a row of `nodes` in round")                                              \
     X(NODE_STATUS, node_status, "node of a status", PART, "a row of `nodes` in the answer to status")     \
     X(CAUSE, cause, "cause", PART, "why a round ends")                                                    \
-    X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code decides which one counts")           \
+    X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code selects one")                        \
     X(FINDING, finding, "finding", PART, "a row of `findings`")
 
 #define X(ID, name, ...) MESSAGE_##ID,
 enum message_id { MESSAGES(X) MESSAGE_COUNT };
 #undef X
 
-/* Each message has a struct such as struct message_join. `object` is the JSON object from which the message was
- * decoded, borrowed. */
+/* Each message has a struct, such as struct message_join. Its first member `object`, borrowed, is the JSON object
+ * from which the message was decoded. */
 #define MESSAGE_TYPE_WHOLE      int64_t
 #define MESSAGE_TYPE_LIMIT      int64_t
 #define MESSAGE_TYPE_CODE       int64_t
@@ -465,16 +463,16 @@ enum message_id message_find_push(const char *push);
 
 /* --- encode and decode ---------------------------------------------------------------------------------- */
 
-/* Adds the members of `message` to `o`. If memory is short, a member is left out. */
+/* Adds the members of `message` to `o`. If memory is short, members are left out. */
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* Returns a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decodes a message. With `err`, a wrong or missing member is an error. Without `err`, as for messages of the store,
- * the call never fails: wrong members are treated as missing, and texts may have any length. Texts, lists and
- * objects are borrowed from `o`. */
+/* Decodes a message. With `err`, a wrong or missing member is an error. If `err` is NULL, as for messages of the
+ * store, the function never fails: wrong members are treated as missing, and texts may have any length. Texts, lists
+ * and objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
-/* Encode a message with type checks: message_encode_join(&(struct message_join){ ... }). */
+/* Encode a message of the right type: message_encode_join(&(struct message_join){ ... }). */
 #define X(ID, name, ...)                                                             \
     static inline cJSON *message_encode_##name(const struct message_##name *m)       \
     {                                                                                \
@@ -495,9 +493,9 @@ MESSAGES(X)
 
 /* Encodes an agent's report about a worker: `failed`, or `explain` with more details. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
-/* Encodes `cause`, which the store reports to all nodes. */
+/* Encodes the cause of a stop, which the store sends to all nodes. */
 cJSON *message_encode_failure_cause(const struct failure *f);
-/* Decodes `failed`, `explain` or `cause`. Long texts are cut, and lines beyond the limit are left out. */
+/* Decodes any of these messages. Long texts are cut, and lines beyond the limit are left out. */
 void message_decode_failure(const cJSON *o, struct failure *f);
 
 /* Parses exactly one JSON object; the caller frees it (cJSON_Delete). Returns NULL with the reason in `err`. */

@@ -1,14 +1,13 @@
 /* monitor.c -- see monitor.h.
  *
- * All nodes get the same text.
+ * All nodes get the same text. The first report to a node contains all findings; later reports contain only new
+ * findings. Without a new finding there is no report.
  *
- * Each finding is reported once. A later report contains only new findings. Without a new finding there is no report.
- * A node that joins later gets all findings with the next report, or after it has waited as long as the other nodes
- * before their first report.
+ * A node that joins late gets its first report with the next new finding, or when the node itself has waited long
+ * enough for a report.
  *
- * Reported findings are kept as digests, because the times in their texts change with each check, and texts would
- * need 18 KB in every job. If two findings have the same digest, the second is missing until the last report before
- * the deadline. */
+ * Reported findings are kept as digests of code and subject, because the times in their texts change with each check.
+ * The last report before the deadline contains all findings again. */
 #include "hub/monitor.h"
 
 #include "auth/auth.h"
@@ -24,11 +23,10 @@
 
 /* --- a check ------------------------------------------------------------------------------------------------ */
 
-/* Each function below counts its rows, allocates an array, and fills the array.
+/* The functions that fill a snapshot. Each allocates one array and fills it.
  *
- * Texts are borrowed from the job, the hub and the rendezvous, so a snapshot must be freed before the next message
- * is processed. Every array has one extra row, because calloc(0) may return NULL, and NULL here means that memory is
- * short. */
+ * Texts are borrowed from the job, the hub and the rendezvous, so a snapshot must be freed before the next message is
+ * processed. Every array has one extra row, because calloc(0) may return NULL. */
 
 enum { WAITS_MAX = 64 }; /* most keys and barriers with waiters in a snapshot; more do not help a diagnosis */
 
@@ -77,14 +75,13 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* Returns true if the node is connected. A node whose connection is closed has left, even if the rendezvous still
- * keeps its place. */
+/* Returns true if the node is connected. The rendezvous may still keep the place of a node without a connection. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
 }
 
-/* Fills in the nodes of the rendezvous. `n` is checked again, because count and nodes are read by separate calls. */
+/* Fills in the connected nodes of the rendezvous. */
 static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     struct rdzv_node_facts f;
@@ -100,7 +97,7 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* Fills in the nodes that have left, the latest first, because only the last departure of a node matters. */
+/* Fills in the nodes that have left, the latest first. Only the last departure of a node is used. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -152,7 +149,7 @@ static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
                                         .after_ms = cause->failure.after_ms };
 }
 
-/* Fills in the state of the rendezvous. Times become durations, because the diagnosis has no clock. */
+/* Fills in the state of the rendezvous. Times become durations until now. */
 static bool check_rendezvous(const struct job *job, struct look *l)
 {
     struct rdzv_facts facts;
@@ -180,8 +177,8 @@ static bool check_rendezvous(const struct job *job, struct look *l)
 /* --- rejected nodes
  * -------------------------------------------------------------------------------------- */
 
-/* Fills in the rejected nodes. A hub with a single job also shows nodes that asked for another job, usually because
- * of a mistyped --rdzv_id. If the hub serves many jobs, such nodes usually belong to other users. */
+/* Fills in the rejected nodes. If the hub serves one job, nodes that requested another job are included, because they
+ * usually have a mistyped --rdzv_id. */
 static bool check_refused(const struct job *job, struct look *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
@@ -204,7 +201,7 @@ static bool check_refused(const struct job *job, struct look *l)
     return l->refused != NULL;
 }
 
-/* Prints first bytes: "GET / HT" in quotes, and bytes that are not printable as numbers. */
+/* Prints the first bytes of a connection: as quoted text if they are printable, otherwise as numbers. */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -218,8 +215,7 @@ static const char *print_first(char *text, size_t size, const struct reject *r)
     return r->n_first > 0 ? text : "none";
 }
 
-/* Adds plain PyTorch clients that connect before workers run. At that time such a client is probably a torchrun on
- * another node that has this store's address by mistake. */
+/* Adds plain PyTorch clients while no worker runs: such a client is probably a torchrun on another node. */
 static void add_bare_clients(const struct job *job, struct rejects *all)
 {
     LIST_EACH(node, &job->sessions)
@@ -239,8 +235,7 @@ static bool is_same_tenant(const struct job *job, const char *name)
     return auth_secret_of(first, name) == auth_secret_of(first, job->name);
 }
 
-/* Fills in the foreign clients: a copy of the hub's rejects, and clients that are connected but have sent nothing.
- * The silent clients are not yet rejected, so the hub's own list does not contain them. */
+/* Fills in the foreign clients: the hub's rejected clients, and connected clients that have sent nothing. */
 static bool check_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
@@ -290,8 +285,7 @@ static bool check_notices(const struct job *job, struct look *l)
 
 /* --- waiters and their keys ----------------------------------------------------------------------------- */
 
-/* Returns the row of a key or barrier. A linear search is fast, because the ranks of a job usually wait for only one
- * or two keys or barriers. */
+/* Returns the row of a key or barrier. A linear search is fast, because most ranks wait at the same place. */
 static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -305,7 +299,7 @@ static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool 
 }
 
 /* Adds a waiting session to a row. A session that waits for several keys is counted only for the first key. The row
- * has the longest wait of all its sessions. */
+ * shows the longest wait. */
 static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
 {
     struct slice name;
@@ -370,8 +364,8 @@ static void check_store(const struct hub *hub, struct snapshot *s)
                                         .max = hub->quota.max };
 }
 
-/* Takes a snapshot. Without a rendezvous (workers started by hand, a store without agents) only the ranks are known.
- * If memory is short there is no partial snapshot, because its gaps would look like missing nodes. */
+/* Takes a snapshot. Without agents only the ranks are known. If memory is short there is no partial snapshot, because
+ * its gaps would look like missing nodes. */
 bool snapshot_job(struct job *job, struct look *l)
 {
     *l = (struct look){ .snapshot = { .job = job->name,
@@ -384,7 +378,7 @@ bool snapshot_job(struct job *job, struct look *l)
         check_notices(job, l) && check_waits(job, l) && check_ranks(job, l) &&
         torch_crowd(job, &l->snapshot, &l->claims)) {
         l->snapshot.profile = &job->profile.counts;
-        if (hang_watch_compares(&job->hang.watch)) /* samples of an older suspicion are out of date */
+        if (hang_watch_compares(&job->hang.watch)) /* otherwise the samples are from an older suspicion */
             l->snapshot.hang = hang_of(job);
         return true;
     }
@@ -394,20 +388,19 @@ bool snapshot_job(struct job *job, struct look *l)
 
 /* --- findings ------------------------------------------------------------------------------------------------ */
 
-/* All current findings, and those that are new. The caller allocates the struct on the heap, because 36 KB are too
- * much for a stack. */
+/* All current findings, and the new findings among them. Allocated on the heap, because the struct has 36 KB. */
 struct findings_now {
     struct diagnosis all, news;
-    uint64_t digest[DIAGNOSIS_MAX]; /* digest of each finding in `all`; 0 = never causes a report */
-    bool trouble;                   /* `all` contains more than notes */
+    uint64_t digest[DIAGNOSIS_MAX]; /* digest of each finding in `all`; 0 = the finding causes no report */
+    bool trouble;                   /* `all` contains a warning or an error */
 };
 
 /* --- which findings are new
  * ------------------------------------------------------------------------------ */
 
-/* Returns the digest of a finding, or 0 if the finding causes no report. A note causes no report. A foreign client
- * causes a report, because a node with wrong options looks like a foreign client. The names of missing nodes are not
- * part of the digest, because the push `waiting` shows their number. */
+/* Returns the digest of a finding, or 0 for a note, which causes no report. Only the note about a foreign client
+ * causes a report, because the client may be a node with wrong options. The digest of missing nodes contains only the
+ * code, so that a changed list of these nodes causes no report. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
@@ -440,8 +433,8 @@ static void sort_out(const struct schedule_state *w, struct findings_now *now)
         now->news.n = 0;
 }
 
-/* Keeps the digests of the current findings. The digests of earlier findings are dropped, so a finding that returns
- * is reported again. */
+/* Keeps the digests of the current findings. The earlier digests are dropped, so a finding that disappears and
+ * returns is reported again. */
 static void keep(struct schedule_state *w, const struct findings_now *now)
 {
     w->n_told = 0;
@@ -469,8 +462,8 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* A report and its two texts: all findings, or only the new findings. Each text is formatted when the first node
- * needs the text, because most checks find that all nodes have all findings. tell_findings() frees the texts. */
+/* A report and its two texts: all findings, or only the new findings. A text is formatted when the first node needs
+ * it. tell_findings() frees the texts. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -502,7 +495,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
         hub_push_text(hub, s, slice_str(text));
 }
 
-/* Returns true if the node has waited as long as all nodes wait for the first report. */
+/* Returns true if the job and the node have waited for the time until a first report. */
 static bool has_waited(const struct session *s, const struct snapshot *now, uint64_t now_ms)
 {
     return now->waited_ms >= schedule[SITUATION_NODES_MISSING].first_ms &&
@@ -515,7 +508,7 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
     return t->s->is_final || (!heard_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Sends a report to all nodes. Spare nodes get the report too, because the user may use the terminal of any node. */
+/* Sends a report to all nodes. Spare nodes also get the report. */
 static void tell_nodes(struct job *job, struct telling *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -532,7 +525,7 @@ static void tell_nodes(struct job *job, struct telling *t)
     }
 }
 
-/* Reports findings to the nodes and to the event log. The event log gets each new finding, and with the last report
+/* Reports findings to the nodes and to the event log. The event log gets the new findings, or, with the last report,
  * all findings. */
 static void tell_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
@@ -545,7 +538,7 @@ static void tell_findings(struct job *job, const struct snapshot *s, const struc
     cJSON_free(t.news);
 }
 
-/* Reports the i-th finding to all nodes except `but` (0 = to all nodes). */
+/* Reports the i-th finding to all nodes except `but` (0 = no exception). */
 static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t but)
 {
     static const struct diagnosis none;
@@ -570,8 +563,8 @@ static void tell_missing(struct job *job, const struct snapshot *s, struct findi
     keep(&job->watch, now);
 }
 
-/* Adds the digests of new findings to the digests of reported findings, and overwrites the oldest digests. So a rank
- * that alternates between two findings is reported once for each finding. */
+/* Adds the digests of new findings and keeps the earlier digests, so a rank that alternates between two findings is
+ * reported only once for each finding. */
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
@@ -587,7 +580,7 @@ static void tell_news(struct job *job, const struct snapshot *s, struct findings
     keep_more(&job->watch, now);
 }
 
-/* Reports waits of PyTorch's ranks. A job whose ranks only start at different times gets no report. */
+/* Reports waits of PyTorch's ranks that exceed schedule_torch_limit(). */
 static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
@@ -600,8 +593,8 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     tell_news(job, s, now);
 }
 
-/* Returns true for findings about absent ranks. These findings identify a usual wait, because the name of a barrier
- * is used only once. */
+/* Returns true for findings that identify a usual wait: those about absent ranks, because the name of a barrier is
+ * usually new each time. */
 static bool shows_the_way(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -615,8 +608,8 @@ static bool somebody_is_stopped(const struct snapshot *s)
     return false;
 }
 
-/* Returns true if the same ranks have kept the other ranks waiting before, for at least as long. Such a wait, for
- * example after each epoch, is not reported again. */
+/* Returns true if the same ranks have kept the others waiting for about as long before, for example after each epoch.
+ * Such a wait is not reported again. */
 static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                             uint64_t waited_ms)
 {
@@ -647,15 +640,14 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Returns the index of the first finding that note() prints. For translated addresses the index is 0, because users
- * fix such nodes one by one. For other codes only the latest finding is new. */
+/* Returns the index of the first finding that note() prints: all findings about translated addresses, because each
+ * node needs a fix, or only the last finding of another code. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
 }
 
-/* Prints the findings with this code, each in one line, if they still hold. Examples are different numbers of workers, nodes
- * behind a router that translates addresses, and a late node. */
+/* Reports the findings with this code, each as a line of its own. */
 static void note(struct job *job, const struct snapshot *s, struct diagnosis *d, enum finding_code code)
 {
     diagnose_job(s, d);
@@ -665,9 +657,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Reports each stopped rank once per stop. If a signal has stopped a worker, its agent detects and reports this at
- * once. An agent cannot detect a debugger. If other ranks wait in the store, the report of their wait names the
- * stopped rank. */
+/* Reports each stopped rank once per stop. The agent of a worker that a signal has stopped gets no report, because
+ * the agent has already printed one. If ranks wait in the store, the report of their wait names the stopped rank
+ * instead. */
 static void tell_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -701,8 +693,8 @@ static void tell_repeated(struct job *job)
     free(d);
 }
 
-/* Reports duplicate ranks when a worker fails. The errors of such workers do not name the duplicate ranks, and the
- * round often ends before the next check. */
+/* Reports duplicate ranks when a worker fails, because its error does not name them, and the round often ends before
+ * the next check. */
 void monitor_failed(struct job *job)
 {
     tell_repeated(job);
@@ -719,7 +711,8 @@ static bool is_running(const struct job *job)
     return facts.state == RDZV_RUNNING;
 }
 
-/* Returns true if all ranks compute. Such a job does not hang, even if it prints nothing. */
+/* Returns true if the processes of all ranks are running. Such a job does not hang, even without signs of
+ * progress. */
 static bool all_compute(struct job *job)
 {
     for (uint32_t rank = 0; rank < job->members.world_size; rank++)
@@ -733,7 +726,7 @@ static bool may_act(const struct job *job)
     return strcmp(job->hang.action, "stop") == 0 || strcmp(job->hang.action, "restart") == 0;
 }
 
-/* Stops the round after a hang if --on_hang requests this. --max_restarts decides whether another round follows. */
+/* Stops the round after a hang if --on_hang is "stop" or "restart". */
 static void act_on_hang(struct job *job, const struct finding *f)
 {
     const bool stops = strcmp(job->hang.action, "stop") == 0;
@@ -752,7 +745,7 @@ static bool is_reported(const struct job *job)
     return job->watch.still_told || job->watch.torch_told;
 }
 
-/* Returns true if another finding about this wait or about the stopped rank was already reported. */
+/* Returns true if this wait was already reported, or, for a stopped rank, its stop. */
 static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
 {
     if (f->code == FINDING_RANK_STOPPED)
@@ -772,8 +765,8 @@ static void tell_hang(struct job *job, const struct snapshot *s, struct findings
     act_on_hang(job, f);
 }
 
-/* Finds the rank that the others wait for. If the stacks give no result, uses the steps that libddp reports, because
- * stacks of a C program have no line numbers. */
+/* Finds the rank that the others wait for: first by the stacks, then by the steps that libddp reports, because stacks
+ * of a C program have no line numbers. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -800,7 +793,7 @@ static void compare_samples(struct job *job)
     const uint64_t digest = rank >= 0 ? digest_of(&verdict) : 0;
     if (rank < 0)
         tell_repeated(job);
-    if (rank < 0 && now->news.n > 0) /* kept for `why` after the suspicion has ended */
+    if (rank < 0 && now->news.n > 0) /* so that `why` can show the finding later */
         notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
                     verdict.advice);
     if (hang_watch_sampled(&hang->watch, digest, job->hub->now_ms))
@@ -824,8 +817,8 @@ static void take_sample(struct job *job)
         compare_samples(job);
 }
 
-/* Takes the next sample or compares a new sample. If the wait was already reported, no sample is needed. While an
- * operator's request for stacks is open, the sample is postponed for a short time. */
+/* Requests the next sample, or processes a sample that has arrived. No sample is requested if the wait was already
+ * reported, or if all ranks compute. */
 static void run_hang(struct job *job)
 {
     struct hang_watch *w = &job->hang.watch;
@@ -844,7 +837,7 @@ static void run_hang(struct job *job)
 
 /* --- slow ranks ---------------------------------------------------------------------------------------------- */
 
-/* Reports a slow rank in one line, because the job continues. */
+/* Reports a slow rank in one line. */
 static void tell_slow(struct job *job)
 {
     struct look l;
@@ -861,8 +854,7 @@ static void tell_slow(struct job *job)
     free(d);
 }
 
-/* Runs all due checks with one snapshot. If memory is short there is no report, and the user sees only the
- * verdict. */
+/* Runs all due checks with one snapshot. If memory is short there is no report. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

@@ -1,9 +1,8 @@
 /* monitor.h -- reports to the nodes of a job why the job does not start or does not continue.
  *
- * A check takes a snapshot of the job for diagnose_job() and its text. The facts are collected only for a check, so
- * requests have no extra cost. The rows below define when the monitor checks a job. One check handles everything
- * that is due. There is at most one check per second, but the last check and a rank's own report are not delayed. A
- * job that starts without delay gets no report. */
+ * A check takes a snapshot of the job for diagnose_job(). The facts are collected only for a check, so requests have
+ * no extra cost. The rows below define when the monitor checks a job. There is at most one check per second, but the
+ * last check and the report of a rank are not delayed. A job that starts without delay gets no report. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
@@ -13,7 +12,7 @@
 
 struct job;
 
-/* The snapshot and its memory. Valid until the hub changes. */
+/* A snapshot and its memory, valid until the hub processes the next message. */
 struct look {
     struct snapshot snapshot;
     struct snapshot_node *nodes; /* all owned */
@@ -42,28 +41,27 @@ void monitor_failed(struct job *job);
 
 /* --- schedule.c: when ---------------------------------------------------------------------------------------- */
 
-/* Columns: situation, ms until the first report (0 = at once), ms until the next check, factor, meaning. A wait is
- * reported if it is longer than `factor` times the longest usual wait (0 = always). A usual wait was reported in
- * this round and then ended by itself, for example when rank 0 tests the model after each epoch. The last report has
- * all findings; each earlier report has only new findings. */
-#define SCHEDULE(X)                                                                                          \
-    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")                \
-    X(NODES_LEFT, 200, 5000, 0,                                                                              \
-      "a node was rejected, left, or reported something about itself, and too few may be left")              \
-    X(TIME_UP, 0, 0, 0, "the join timeout has passed: all findings, before the verdict")                     \
-    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes have different numbers of workers")                 \
-    X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                         \
-    X(RANK_TROUBLE, 0, 0, 0, "a rank has reported something, such as a closed port")                         \
-    X(PEER_LOST, 0, 0, 0,                                                                                    \
-      "other ranks wait for a rank that has ended or given up: lost_rank.c reports it before they continue") \
-    X(TORCH_CROWD, 800, 30000, 0, "a PyTorch group has more members than ranks; agents need a moment")       \
-    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                                \
-    X(TORCH_ENDED, 2500, 30000, 0,                                                                           \
-      "ranks wait while a PyTorch group forms, and one of its processes has ended")                          \
-    X(STANDS_STILL, 10000, 30000, 2,                                                                         \
-      "a rank stands still while others wait for it in a collective or a barrier")                           \
-    X(RANK_STOPPED, 3000, 0, 0, "a signal or a debugger has stopped a rank that reports no steps")           \
-    X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                      \
+/* Columns: situation, ms until the first report (0 = at once), ms until the next check, factor, meaning. A usual wait
+ * has ended by itself earlier in this round, for example while rank 0 tests the model after each epoch. A wait is
+ * reported only if it exceeds `factor` times the longest usual wait (0 = always). */
+#define SCHEDULE(X)                                                                                      \
+    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
+    X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \
+    X(TIME_UP, 0, 0, 0, "the join timeout has passed: all findings, before the verdict")                 \
+    X(ROUND_BEGINS, 0, 0, 0,                                                                             \
+      "the nodes of a new round have different numbers of workers, or are behind NAT")                   \
+    X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                     \
+    X(RANK_TROUBLE, 0, 0, 0, "a rank has reported a problem, such as a closed port")                     \
+    X(PEER_LOST, 0, 0, 0, "a rank has ended or given up while other ranks wait for it: see lost_rank.c") \
+    X(TORCH_CROWD, 800, 30000, 0,                                                                        \
+      "a PyTorch group has more members than ranks; agents need time to name the processes")             \
+    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                            \
+    X(TORCH_ENDED, 2500, 30000, 0,                                                                       \
+      "ranks wait while a PyTorch group forms, and a process of the round has ended")                    \
+    X(STANDS_STILL, 10000, 30000, 2,                                                                     \
+      "a rank does not move while others wait for it in a collective or a barrier")                      \
+    X(RANK_STOPPED, 3000, 0, 0, "a signal or a debugger has stopped a rank that reports no steps")       \
+    X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                  \
       "no sign of progress: the stacks of all ranks are compared; see hang_watch.h")
 
 enum situation {
@@ -78,8 +76,7 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* Greater than the number of findings in one diagnosis, because the digests of ended findings are also kept for a
- * while. */
+/* Kept digests. More than one diagnosis has, because the digests of ended findings are also kept for a while. */
 enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
 /* Waits that were reported and then ended by themselves. */
@@ -87,56 +84,58 @@ struct schedule_usual {
     bool waits;          /* a wait is in progress that is long enough to report */
     uint64_t since_ms;   /* start of this wait */
     uint64_t longest_ms; /* longest earlier wait; 0 = there was none */
-    uint32_t n_known;    /* digests of the findings in these waits; a ring, the oldest is replaced */
+    uint32_t
+        n_known; /* known: digests of the findings in these waits, a ring; n_known: number added so far */
     uint64_t known[DIAGNOSIS_MAX];
 };
 
 /* The times of the next checks, and what was reported. Zeroed before first use. */
 struct schedule_state {
     bool waits;          /* the job waits for nodes, so checks are due */
-    bool compares;       /* a round has begun whose nodes have not been compared */
+    bool compares;       /* the nodes of the round that has begun must be compared */
     bool trouble;        /* a rank has reported trouble */
     uint64_t looked_ms;  /* time of the last check */
-    uint64_t spare_ms;   /* when to report a late node to the others; 0 = no late node */
-    uint64_t look_ms;    /* when to check next */
+    uint64_t spare_ms;   /* when to report that a late node waits as a spare; 0 = no late node */
+    uint64_t look_ms;    /* when to check the wait for nodes next */
     uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = no rank waits */
     bool torch_ended;    /* a process of this round has ended */
-    bool torch_crowd;    /* the check at torch_ms is due because too many processes may take part */
-    uint64_t still_ms;   /* when to check whether a rank stands still; 0 = no rank waits for another rank */
+    bool torch_crowd;    /* the check at torch_ms is also for a PyTorch group with too many members */
+    uint64_t still_ms;   /* when to check whether a rank does not move; 0 = no rank waits for another rank */
     uint64_t stopped_ms; /* when to check for stopped ranks; 0 = no rank was stopped */
-    bool
-        calls; /* the check at still_ms is due because ranks are, or were at the last check, in a collective */
-    bool still_told;                  /* a rank that does not move was reported */
+    bool calls;          /* the check at still_ms is also for ranks in a collective */
+    bool still_told;     /* a rank that does not move was reported */
     struct schedule_usual usual;      /* usual waits of this round */
     bool torch_told;                  /* the current wait of PyTorch's ranks has been reported */
-    uint32_t wait;                    /* number of the wait: in each wait a node gets every report once */
-    uint32_t n_told;                  /* findings reported in this wait */
-    uint64_t told[SCHEDULE_TOLD_MAX]; /* their digests; a ring, the oldest is replaced */
+    uint32_t wait;                    /* number of the present wait, see session_node.told_wait */
+    uint32_t n_told;                  /* number of findings reported in this wait */
+    uint64_t told[SCHEDULE_TOLD_MAX]; /* digests of these findings; a ring, whose oldest entry is replaced */
 };
 
 /* Returns when the next check is due; UINT64_MAX = never. */
 uint64_t schedule_deadline(const struct job *job);
 /* The checks that are due now. schedule_due() returns them and marks them as done. */
 struct schedule_due {
-    bool any;             /* at least one of these is due */
-    bool compares;        /* nodes with different numbers of workers in the round that has begun */
-    bool trouble;         /* a problem that a rank has reported */
-    bool spares;          /* nodes that joined late and wait for the next round */
-    bool looks, is_final; /* missing nodes; is_final: last check before the job fails */
-    bool still;           /* a rank does not move while others wait for it */
-    bool stopped;         /* a rank was stopped */
-    bool torch;           /* the waits of PyTorch's ranks */
+    bool any;      /* at least one of the checks below is due */
+    bool compares; /* compare the nodes of the round that has begun */
+    bool trouble;  /* report a problem that a rank has reported */
+    bool spares;   /* report nodes that joined late and wait for the next round */
+    bool looks,
+        is_final; /* looks: check for missing nodes; is_final: the last such check before the job fails */
+    bool still;   /* check for a rank that does not move while others wait for it */
+    bool stopped; /* check for stopped ranks */
+    bool torch;   /* check the waits of PyTorch's ranks */
 };
 struct schedule_due schedule_due(struct job *job);
-/* Schedules a check of a round whose nodes have different numbers of workers. */
+/* Schedules a comparison of the nodes of a round that has begun. */
 void schedule_round(struct job *job);
 /* Schedules a report about a node that joined while a round runs. */
 void schedule_spare(struct job *job);
 /* Schedules a report at once, about a problem that a running rank has reported. */
 void schedule_trouble(struct job *job);
-/* Schedules a check because a PyTorch rank waits for another rank, or because too many processes may take part. */
+/* Schedules a check because a PyTorch rank waits for another rank, or, with `is_crowded`, because a group may have
+ * too many members. */
 void schedule_torch(struct job *job, bool is_crowded);
-/* Schedules an earlier check of waiting ranks, because a process has ended. */
+/* Moves the check of PyTorch's waiting ranks to an earlier time, because a process has ended. */
 void schedule_torch_exit(struct job *job);
 /* Schedules a check because a rank is in a collective. */
 void schedule_call(struct job *job);
@@ -153,15 +152,15 @@ void schedule_attempt(struct job *job, bool begins);
 /* Records the result of a check: how long ranks have waited (0 = no rank waits), and whether a finding was
  * reported. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Returns true if a wait is not clearly longer than the usual waits of this round. */
+/* Returns true if a wait is shorter than `factor` times the longest usual wait of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
-/* Returns the longest wait of PyTorch's ranks that is not reported. schedule_torch_seen() records the result of a
- * check: how long ranks have waited (0 = no rank waits), and whether a finding was reported. */
+/* Returns the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,
+ * like schedule_still_seen(). */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Schedules a check soon, because other nodes should get a report about an event. */
+/* Schedules a check soon, so that the nodes get a report about an event. */
 void schedule_hurry(struct job *job);
 
 #endif

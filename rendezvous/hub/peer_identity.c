@@ -1,19 +1,19 @@
 /* peer_identity.c -- finds the process of a plain c10d connection.
  *
  * PyTorch's client cannot send IDENTIFY. At the client's first request for a key, the hub asks the agents at the
- * client's address once (`who`). The agent that started the process answers `vouch`. After that, every diagnosis
- * treats the session as a connection of that rank. The session gets no further rights.
+ * client's address once (`who`). The agent that started the process answers `vouch`. Every diagnosis then treats the
+ * session as a connection of that rank, but the session gets no further rights.
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
- * If the hub serves several jobs, the client's job is also unknown. In this case the hub holds the client's bytes, up
- * to HELD_MAX, until an agent vouches for the client. After HOLD_MS without a vouch the client enters the only job
- * that has an agent at its address.
+ * If the hub serves several jobs, the client's job is also unknown. In this case the hub holds the client's requests
+ * until an agent vouches for the client. After HOLD_MS without a vouch, the client enters a job only if just one job
+ * has agents at the client's address.
  *
- * On the store's host the kernel reports the user of both connections, and an agent may vouch only for connections
- * of its own user. On other hosts the agent's answer is the only source. If agents of several jobs share an address,
- * a claim becomes valid after CLAIM_MS. If a second job claims the connection before that, the connection is
- * closed. */
+ * If agent and client run on the store's host, the kernel reports their users, and an agent may vouch only for
+ * connections of its own user. On other hosts the agent's answer is the only source. If agents of several jobs share
+ * an address, a claim becomes valid after CLAIM_MS. If a second job claims the connection within this time, the
+ * connection is closed. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -29,25 +29,22 @@ static bool users_are_known(const struct session *agent, const struct session *s
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Returns true if the agent and the client have the same address, because only the kernel of a socket's host knows
- * the owner of the socket. Behind NAT several hosts share an address. In this case all their agents are asked. An
- * agent of root may have workers of any user. */
+/* Returns true if the agent and the client have the same address, and the same user if both users are known. An agent
+ * of root may have workers of any user. Hosts behind NAT may share an address. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Returns true for an agent of the session's job. While the session's job is unknown, returns true for every agent at
- * the session's address, or only for agents of the session's tenant if the session has a tenant. */
+/* Returns true if the agent is at the session's address, and in its job and its tenant if these are known. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
            is_at_its_address(agent, s);
 }
 
-/* Returns the next agent that may know the connection, or NULL. Agents are in a table by address, because a job of
- * thousands of nodes has ten times as many plain connections. */
+/* Returns the next agent that may know the connection, or NULL. */
 static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
 {
     const struct slice address = session_address(s);
@@ -64,8 +61,8 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 /* --- who
  * --------------------------------------------------------------------------------------------------- */
 
-/* Asks the agents for the process of a connection. One question is enough, because the owner of a connection does not
- * change. The question contains the store's address too, because only both addresses together identify a socket. */
+/* Asks the agents for the process of a connection. The question contains both addresses of the connection, because
+ * only both together identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -79,8 +76,7 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     cJSON_Delete(o);
 }
 
-/* Asks the agents for the process of a plain client, unless the agents were asked before. Every request of a plain
- * client calls this function, so the function must be cheap. */
+/* Asks the agents for the process of a plain client, unless the agents were asked before. */
 void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
@@ -106,8 +102,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held ------------------------------------------------------------------------------------------------- */
 
-/* Holds the requests of a session. The session leaves the list of unfinished requests, because the timeout of that
- * list would close the session. */
+/* Holds the requests of a session, and takes the session off the list of unfinished requests, whose timeout would
+ * close the session. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -118,7 +114,7 @@ bool peer_hold(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Returns true if further bytes of a held session fit. The limit protects the memory of known jobs. */
+/* Returns true if the held bytes of the session are within their limit. */
 bool peer_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)
@@ -150,14 +146,15 @@ uint64_t peer_deadline(const struct hub *hub)
     return held < claimed ? held : claimed;
 }
 
-/* Moves a held session into its job. hub.c processes the held bytes after the bytes of the current session. */
+/* Moves a held session into its job. hub.c then processes the held bytes. */
 static void release(struct session *s, struct job *job)
 {
     session_enter(s, job);
     session_release(job->hub, s);
 }
 
-/* Records the claim of a job. After CLAIM_MS without a claim of another job, the session enters this job. */
+/* Moves the session into the job, but holds its requests for CLAIM_MS, because another job may also claim the
+ * session. */
 static void claim(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -181,8 +178,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* Ends the wait for a vouch. The client enters a job only if no other job is possible, because a rejection with a
- * clear error is better than keys in a wrong job. */
+/* Ends the wait for a vouch. The client is rejected unless only one job is possible, because its keys must not get
+ * into a wrong job. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -197,8 +194,8 @@ static void give_up_waiting(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Ends the waits that have timed out. All entries of a list have the same timeout and are in order of arrival, so
- * only the first entries are checked. */
+/* Ends the waits that have timed out. All sessions of a list have the same timeout, so the first session times out
+ * first. */
 void peer_tick(struct hub *hub)
 {
     while (claimed_deadline(hub) <= hub->now_ms) {
@@ -211,15 +208,14 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* Rejects a claim. A rejected claim is no error of the agent, because the connection may have sent IDENTIFY while the
- * claim was on its way. */
+/* Rejects a `vouch`. This is no error of the agent, because the connection may have sent IDENTIFY meanwhile. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* Returns true if another job has claimed the session and the kernel's users cannot decide between both jobs. */
+/* Returns true if another job has claimed the session, and the users of the agent and the session are not known. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->job != NULL && s->job != agent->job && s->pid != 0 &&
@@ -231,14 +227,14 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     char why[256];
     struct rdzv_node_facts node = { .host = "" };
     (void)rdzv_node_facts(agent->job->rdzv, agent->id, &node);
-    snprintf(why, sizeof(why), "job '%.32s' and job '%.32s' (agent on %.32s) both claim it", s->job->name,
-             agent->job->name, node.host);
+    snprintf(why, sizeof(why), "job '%.32s' and job '%.32s' (agent on %.32s) both claim this connection",
+             s->job->name, agent->job->name, node.host);
     session_reject(hub, s, why);
 }
 
-/* Returns true if the session's job is certain. The job is certain if the session is in a job and no longer held. For
- * a session without a job, the job is certain if the kernel has reported the users, or if no other job has an agent
- * at the address. */
+/* Returns true if no other job can claim the session. This is certain if the session is in a job and not held. For a
+ * session without a job, this is certain if the kernel has reported the users, or if only one job has agents at the
+ * address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -246,8 +242,8 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* Returns true if the agent may vouch for the session: a connection of the agent's job, address and user, and a rank
- * of the agent's node. */
+/* Returns true if the agent may vouch for the session: job, address and user fit, and the rank is on the agent's
+ * node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     const bool is_waiting = s->is_held || s->stranger_state != STRANGER_NONE;
@@ -270,8 +266,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Handles the answer of an agent that has found the user of a stranger, but not yet the process. If agents of several
- * tenants are at the address, the stranger waits for the agent that knows the process. */
+/* Admits a stranger whose user an agent has confirmed without naming the process. If agents of several tenants are at
+ * the address, the stranger must wait until an agent names the process. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !is_at_its_address(agent, s) || !is_one_tenant(hub, agent, s))
@@ -280,8 +276,7 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
     session_admit(hub, s);
 }
 
-/* Records that an agent has named the process of the session. A stranger becomes a held session, which waits until no
- * other job may claim it. */
+/* Records that an agent has named the process of the session. A stranger becomes a held session. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -304,9 +299,8 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handles `vouch`. A connection that was closed before is not an error. A connection of an earlier era gets no rank,
- * because the rank now belongs to another process. The session enters the job before the session gets its rank, so
- * that the held bytes go to that job. */
+/* Handles `vouch`. A connection that has been closed meanwhile is no error. A connection of an earlier era gets no
+ * rank, because the rank now belongs to another process. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -342,8 +336,7 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
 
 /* --- owner ------------------------------------------------------------------------------------------------ */
 
-/* Keeps the description of a connection's process. Several agents of a host may send a description. The first
- * description is kept until the agent of the worker vouches. */
+/* Keeps the first description of a connection's process. Several agents of a host may send one. */
 static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
 {
     struct rdzv_node_facts node;
@@ -358,8 +351,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         buf_free(&text);
 }
 
-/* Handles `owner`. Other hosts send this text and users see it, so text.c replaces bytes that a terminal could
- * execute. */
+/* Handles `owner`. Its text is from another host and is printed on terminals, so control characters are escaped. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;

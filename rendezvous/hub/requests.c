@@ -1,16 +1,15 @@
 /* requests.c -- decodes received bytes into requests and calls the handler of each request. See session.h for the
  * rules of handlers.
  *
- * Complete requests are decoded in the receive buffer and handled one after the other. Only an unfinished request is
- * copied, into session.in; later bytes are appended to session.in.
+ * Complete requests are decoded in the receive buffer, without a copy. Only an unfinished request is copied into
+ * session.in, to which later bytes are appended.
  *
  *     SET    on_read -> on_bytes (server/) -> hub_feed -> requests_feed -> wire_decode -> on_set -> store_set
  *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
  *
- * Before a handler runs, wire.c has checked that the request is complete and within its limits. An earlier wait of
- * the connection has ended, and the connection is allowed to send this request. PyTorch's protocol has no error
- * answer, so a failed request closes the connection, and the reason is logged. Invalid bytes, forbidden requests and
- * a lack of memory also close the connection, after all earlier requests are answered. */
+ * A handler gets a request that is complete, within its limits, and allowed on this connection. PyTorch's protocol
+ * has no error answer, so a failed request closes the connection, and the reason is logged. Invalid bytes, forbidden
+ * requests and a lack of memory also close the connection, after all earlier requests are answered. */
 #include "auth/auth.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
@@ -21,8 +20,7 @@
 
 /* The handlers of ddprun's own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
  *
- * A wrong request gets an answer with an error text, which our client shows to the user. The answers to PyTorch's
- * requests below have no room for such a text. */
+ * A wrong request is answered with an error text for the user. */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
@@ -39,7 +37,7 @@ static const char *const role_names[ROLE_COUNT] = {
 #undef X
 };
 
-/* Finds a role. The loop skips the role "plain", because a client must not send it. */
+/* Finds a role. A client must not send the role "plain", so the loop begins after it. */
 static bool find_role(const char *text, enum role *role, struct ddp_err *err)
 {
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
@@ -73,7 +71,7 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
     return false;
 }
 
-/* Rejects a worker. The error names the first difference from the job that the user can fix. */
+/* Rejects a worker. The error names the first difference from the running job. */
 static bool refuse_job(const struct job *job, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -90,8 +88,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     return false;
 }
 
-/* Finds the job of a worker. Without an agent the first worker declares the job, and another job may begin after the
- * last worker has left. */
+/* Finds the job of a worker. Without an agent, the first worker declares the job. Such a job ends when its last
+ * worker leaves. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -116,8 +114,7 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     return true;
 }
 
-/* Attaches the session to its rank. A rank may send IDENTIFY on several connections, and several times on one
- * connection. */
+/* Attaches the session to its rank. A rank may have several connections, and may repeat IDENTIFY. */
 static bool welcome_worker(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (!join_job(hub, s, &who->job))
@@ -130,8 +127,8 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
-/* Returns false if a node wants another role. A new attempt closes the connections of workers, but the rendezvous
- * still needs the connections of its nodes. */
+/* Returns false if a node requests another role. A node must stay an agent, because a new attempt closes the
+ * connections of workers. */
 static bool may_take_role(struct hub *hub, const struct session *s, enum role role)
 {
     if (!s->is_node || role == ROLE_AGENT)
@@ -153,8 +150,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Returns true if IDENTIFY agrees with what AUTH or an agent has reported about the session. `join` checks the job
- * again, because `join` also names a job. */
+/* Returns true if IDENTIFY names no other role, job or rank than AUTH or an agent has named for the session. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
@@ -174,8 +170,7 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     return false;
 }
 
-/* Handles IDENTIFY. A rejected client gets the reason. Its connection is closed, because the client must not act as
- * part of this job. */
+/* Handles IDENTIFY. A rejected client gets the reason, and its connection is closed. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -212,7 +207,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
     return ok;
 }
 
-/* Handles BARRIER_NAMED. The wait is recorded before the arrival, because the last arrival ends the wait at once. */
+/* Handles BARRIER_NAMED. The wait begins before the arrival, because the last arrival ends all waits at once. */
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
@@ -231,13 +226,14 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
     if (barriers_arrive(&s->job->barriers, &s->seat, &call))
         return true;
     session_leave_wait(s);
-    return refuse_barrier(hub, req->blob[0],
-                          "the store has no room for it: the job has used its share, or memory is short");
+    return refuse_barrier(
+        hub, req->blob[0],
+        "the store has no room for this barrier: the job has used its share, or memory is short");
 }
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Passes CONTROL to control.c. Pushes that follow from a node's call are sent after its answer. */
+/* Passes CONTROL to control.c. Pushes to the calling node are sent after the answer. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -247,8 +243,7 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* Writes the error for a request that the store has rejected. The store has two reasons to reject a request, and the
- * user can fix both. */
+/* Returns true if the store has accepted a request. Otherwise writes the error. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -275,14 +270,14 @@ static bool on_auth(struct hub *hub, struct session *s, const struct request *re
     return gate_auth(hub, s, req->blob[0]);
 }
 
-/* Handles VALIDATE. wire.c has checked the greeting. */
+/* Handles VALIDATE, whose magic number wire.c has checked. */
 static bool on_validate(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)hub, (void)s, (void)req;
     return true;
 }
 
-/* Handles PING. The reply repeats the number in the request. PyTorch sends its process id. */
+/* Handles PING. The reply repeats the number in the request: PyTorch sends its process id. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
@@ -315,7 +310,7 @@ static bool reply_value(struct hub *hub, struct session *s, struct slice key, st
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
-    /* The reply is the stored, the expected or the new value, so reserve room for the longest. */
+    /* The reply is the stored, the expected or the new value, so check the room for the longest. */
     uint64_t longest = current.len;
     for (int i = 1; i <= 2; i++)
         longest = req->blob[i].len > longest ? req->blob[i].len : longest;
@@ -326,8 +321,8 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     return check_status(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
-/* Handles GET. The value of a missing key is empty. Clients WAIT first, so a missing key was deleted in between.
- * PyTorch's older server closes the connection here, although this client has made no error. */
+/* Handles GET. The value of a missing key is empty. Clients WAIT before they GET, so a missing key was deleted in
+ * between. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct slice value = store_get(s->job->store, req->blob[0]);
@@ -343,8 +338,8 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
     return false;
 }
 
-/* Handles MULTI_GET. The answer is measured first, because a request can repeat a key, so the answer can be larger
- * than the store. */
+/* Handles MULTI_GET. The size of the answer is checked first, because a request may repeat a key, so the answer may
+ * be larger than the store. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
@@ -371,8 +366,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return put_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handles WAIT and BARRIER. The answer is sent at once or when all keys exist. The wait is recorded before the call
- * of the store, because the observer reads it. */
+/* Handles WAIT and BARRIER. The answer is sent when all keys exist. The wait begins before the call of the store,
+ * because the observer reads its start. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -400,8 +395,8 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
     return put_u64(&hub->out, store_count(s->job->store));
 }
 
-/* Handles WATCH_KEY. The answer 3 means "registered". No version of torch uses the notifications, so the store sends
- * none. */
+/* Handles WATCH_KEY. The answer 3 means "registered". The store sends no notifications, because no version of torch
+ * uses any. */
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -437,8 +432,7 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
-/* Handles QUEUE_POP. The length is read before the pop, because an empty queue and an empty value look the same
- * afterwards. */
+/* Handles QUEUE_POP. The length of the queue is read first, because an empty value could also mean an empty queue. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -483,23 +477,24 @@ static const request_handler request_handlers[OPS] = {
 
 enum {
     REQUEST_MIN =
-        64 << 10,  /* a request this short is read even when the store is full: GET and DELETE must work */
-    AHEAD_MIN = 4, /* fewer requests gain nothing from the prefetch */
+        64
+        << 10, /* a request of at most this size is read even if the store is full, so that GET and DELETE work */
+    AHEAD_MIN = 4, /* fewer requests are not prefetched */
     AHEAD_MAX = 64,
-    AHEAD_KEYS = 1024, /* a store with fewer keys fits the processor's caches */
-    IN_KEPT = 256,     /* a buffer this small is kept between requests */
+    AHEAD_KEYS = 1024, /* the keys of a smaller store are already in the processor's caches */
+    IN_KEPT = 256,     /* an empty buffer of at most this size is kept */
 };
 
-/* Returns the largest allowed size of the next request. The session's buffer is already charged to the quota, so its
- * size is added. */
+/* Returns the largest allowed size of the next request: what is left of the quota, and the session's buffer, which is
+ * already charged. */
 static uint64_t request_budget(struct hub *hub, const struct session *s)
 {
     uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap;
     return left > REQUEST_MIN ? left : REQUEST_MIN;
 }
 
-/* Returns true if the session has a job. A request for keys needs a job. A plain c10d client cannot name its job, so
- * the only job is used. */
+/* Returns true if the session has a job, or if the request needs none. A plain c10d client cannot name its job, so it
+ * enters the only job. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -519,32 +514,32 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)
-        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s on a connection with AUTH", op->name);
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not allowed after AUTH", op->name);
     else if (hub->limits.refusal != NULL)
-        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s on a store that serves no job", op->name);
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not allowed: this store serves no job", op->name);
     else
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
-                 "%s on a connection of an earlier attempt; the current attempt is %lld", op->name,
-                 (long long)s->job->members.attempt);
+        ddp_fail(
+            &hub->err, DDP_ERR_MEMBERSHIP,
+            "%s is not allowed: this connection belongs to an earlier attempt; the current attempt is %lld",
+            op->name, (long long)s->job->members.attempt);
     return false;
 }
 
-/* Returns true for requests of agents, whose frames have a tag, and for requests without effect. */
+/* Returns true for requests that do not use keys. */
 static bool is_of_agents(enum op_id id)
 {
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Returns true for an operator, and for every client of a store that only rejects nodes. */
+/* Returns true if the session may not use keys: after AUTH, or in a store that serves no job. */
 static bool has_no_keys(const struct hub *hub, const struct session *s)
 {
     return s->auth != NULL || hub->limits.refusal != NULL;
 }
 
-/* Checks and handles a request. A client that sends a request no longer waits, so its wait is ended first. A client
- * of torch 1.13 sends nothing when its wait times out. Such a client would mistake a late answer for the answer to
- * its next request. A connection from an earlier attempt belongs to a worker that should be dead, so its request is
- * rejected. */
+/* Checks and handles a request. An open wait of the session is ended first: a client of torch 1.13 sends its next
+ * request after a timeout, and would mistake a late answer for the answer to this request. A request from an earlier
+ * attempt is rejected. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -564,8 +559,7 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     return ok;
 }
 
-/* Charges a changed capacity of `in` to the quota, even beyond the limit, because the bytes have already arrived.
- * The next request that needs more memory is rejected. */
+/* Charges a changed capacity of `in` to the quota, even beyond the limit, because the bytes have already arrived. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -573,7 +567,7 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keeps the unfinished request. Its bytes are at the end of `in` or in the caller's memory. */
+/* Keeps the unfinished request `rest`, which is at the end of `in` or in the caller's memory. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -592,7 +586,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Appends the new bytes to the unfinished request. */
+/* Appends the new bytes to the unfinished request, and sets *bytes to both together. */
 static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
 {
     size_t old_cap = s->in.cap;
@@ -602,8 +596,8 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests. All requests are decoded before the first request is handled, so that the prefetch of their
- * keys has time. A connection without a job decodes one request at a time, because its requests may be held. */
+/* Consecutive requests, all decoded before the first is handled, so that their keys can be prefetched. A connection
+ * without a job decodes one request at a time, because its requests may be held. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX];
@@ -613,7 +607,7 @@ struct ahead {
     struct ddp_err err;
 };
 
-/* Prefetches the keys of the requests. Key lists are not prefetched, because they can be long. */
+/* Prefetches the keys of the requests, but no key lists, which can be long. */
 static void bring_near(const struct store *store, const struct ahead *ahead)
 {
     uint32_t hashes[AHEAD_MAX];
@@ -647,8 +641,8 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
     return slice_of(start, (size_t)(end - start));
 }
 
-/* Pauses a session until this client, or other clients, have read their replies. The timeout for unfinished requests
- * does not apply during the pause. */
+/* Pauses a session until clients have read more of their replies. During the pause the timeout for unfinished
+ * requests does not apply. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
     wire_rewind(&s->wire);
@@ -658,10 +652,10 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Processes received bytes. After a failure without a text in hub->err, memory is short. */
+/* Processes received bytes. */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
-    struct ahead ahead; /* not zeroed, because it has 5 KB */
+    struct ahead ahead; /* not zeroed, because the struct has 5 KB */
 
     hub->err.msg[0] = '\0';
     hub->is_backed_up = hub->must_repeat = false;

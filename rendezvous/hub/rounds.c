@@ -1,5 +1,5 @@
-/* rounds.c -- connects a job's rendezvous to the hub. The nodes of the rendezvous are connections of agents; its
- * decisions become key spaces and JSON. rendezvous.h decides, and this file carries out the decisions.
+/* rounds.c -- connects a job's rendezvous to the hub. The rendezvous (rendezvous.h) decides, and this file carries
+ * out its decisions: attempts and messages to nodes.
  *
  *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting,
  * stop, verdict) */
@@ -23,9 +23,8 @@
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* Prints the first nodes of a round as JSON; the caller frees the text (cJSON_free). The list is short, because every
- * node gets the list, and each node shows only a few names. The list is printed once per round, because all nodes get
- * the same list. Returns NULL if memory is short. */
+/* Prints the first nodes of a round as JSON; the caller frees the text (cJSON_free). All nodes get this list, which
+ * is short because a node shows only a few names. Returns NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -45,8 +44,8 @@ static char *print_nodes(const struct rdzv_round *world)
     return text;
 }
 
-/* Returns the finding for the cause of a stop, or none. A stop to grow the job has no finding. A rank that gave up
- * because of another rank has no finding either, because the other rank is the cause. */
+/* Returns the finding for the cause of a stop, or FINDING_NONE: for a stop to grow the job, or for a rank that failed
+ * because of another rank. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -84,7 +83,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* Encodes `round`. The list of nodes is already JSON text, because thousands of nodes get the same list. */
+/* Encodes `round`. The list of nodes is the text that print_nodes has printed once for all nodes. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
 {
     const struct rdzv_round *w = tell->world;
@@ -101,8 +100,7 @@ static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
         .role_size = tell->role_size != 0 ? (int64_t)tell->role_size : MESSAGE_NONE });
 }
 
-/* Encodes `waiting`. Lists have at most RDZV_SHORT_LIST_MAX rows, because every node gets this push repeatedly. The
- * counts are complete. */
+/* Encodes `waiting`. Lists have at most RDZV_SHORT_LIST_MAX rows, but the counts are complete. */
 static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -133,7 +131,7 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_tell *tell)
         .round = tell->round, .why = rdzv_why_word(tell->why), .cause = encode_cause(tell->cause) });
 }
 
-/* Encodes `verdict` with all three exit codes, because --exit_code of each node chooses one of them. */
+/* Encodes `verdict` with three exit codes. Each node selects one of them by its --exit_code. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -151,8 +149,7 @@ static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell
                                                              .exit = codes });
 }
 
-/* Sends a push to a node. If the node's connection is already closed, the push is skipped, because the rendezvous
- * will learn of the close soon. */
+/* Sends a push to a node. Skips a node whose connection is already closed. */
 static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell)
 {
     static cJSON *(*const encode[])(const struct job *job, const struct rdzv_tell *tell) = {
@@ -184,7 +181,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begins a round. The call `worker_started` sets the processes of its ranks later. */
+/* Begins a round. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -203,8 +200,7 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* Returns the highest step that a worker has reported. In PyTorch programs usually only one rank reports its
- * step. */
+/* Returns the highest step that a rank has reported. */
 static int64_t progress(void *user)
 {
     const struct job *job = user;
@@ -218,8 +214,7 @@ static int64_t progress(void *user)
     return best;
 }
 
-/* Sets the key with the number of waiting nodes. If the store is full the key keeps its old value, and workers agree
- * to grow later. */
+/* Sets the key with the number of waiting nodes. If the store is full, the key keeps its old value. */
 static void waiting_nodes(void *user, uint32_t count)
 {
     struct job *job = user;
@@ -228,7 +223,7 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-/* Pushes the reason to a node before its connection is closed. A frozen node reads the reason when it continues. */
+/* Pushes the reason to a node before its connection is closed. A frozen node can read the reason later. */
 static void say_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
@@ -236,8 +231,8 @@ static void say_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Drops a node for the rendezvous. The session first stops being a node, so that the rendezvous gets no second report
- * of its end. If the session's bytes are being processed, hub_feed closes the session. */
+/* Drops a node for the rendezvous, without reporting the loss back to the rendezvous. If the session's bytes are
+ * being processed, feed() closes the session later. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -252,7 +247,7 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-/* Records an event. The rendezvous calls this for a verdict before the verdict is sent. */
+/* Records an event of the rendezvous; rdzv_env.record. */
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT)
@@ -262,8 +257,8 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* --- life cycle ------------------------------------------------------------------------------------------- */
 
-/* Creates a rendezvous. Its instance contains the hub's random text, which differs from the random text of an earlier
- * store on the same port. A number after the text differs for each rendezvous of this hub. */
+/* Creates a rendezvous. Its instance id is the hub's random text and a number, so that no other rendezvous has the
+ * same id, even in another store on the same port. */
 static struct rdzv *make_rendezvous(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -281,9 +276,8 @@ static struct rdzv *make_rendezvous(struct job *job)
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 
-/* Returns the rendezvous of the job and replaces a finished rendezvous. The rendezvous of a launcher's job is not
- * replaced, so later nodes are rejected with the reason of its end. If memory is short the old rendezvous stays,
- * because nodes may still be in it. */
+/* Returns the rendezvous of the job. In a hub of many jobs a finished rendezvous is replaced. In a launcher the
+ * finished rendezvous stays and rejects later nodes. */
 struct rdzv *job_rendezvous(struct job *job)
 {
     const bool is_over = job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv);
@@ -300,8 +294,7 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Checks at each heartbeat whether all ranks have agreed to grow. Each check starts with the first rank that had not
- * agreed, so most checks read only one key. */
+/* Each call begins with the first rank that had not agreed, so most calls read only one key. */
 void rounds_look_at_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

@@ -1,9 +1,8 @@
 /* schedule.c -- see monitor.h.
  *
- * The nodes of a healthy job have joined before the first check. An urgent check is delayed by 200 ms, because a
- * rejected node also closes its connection, and one report should contain both facts. The schedule is separate from
- * the report (monitor.c), so that tests of the schedule need only a few times and no job. A check reads the whole
- * job, so checks are rare: every few seconds while a job waits for nodes, and none in a healthy run. */
+ * A check reads the whole job, so checks are rare: every few seconds while a job waits for nodes, and none in a
+ * healthy run. An urgent check is delayed by 200 ms, because a rejected node also closes its connection, and one
+ * report should contain both facts. */
 #include "hub/monitor.h"
 
 #include "base/text.h"
@@ -11,7 +10,7 @@
 #include "job/rendezvous.h"
 
 enum {
-    EARLY_MS = 500, /* the check also includes ranks that begin to wait this much later than the first rank */
+    EARLY_MS = 500,  /* ranks that begin to wait this much later than the first rank are in the same report */
     APART_MS = 1000, /* least time between two checks, because each check reads the whole job */
 };
 
@@ -32,14 +31,14 @@ static bool is_gathering(const struct rdzv_facts *facts)
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
 }
 
-/* Returns the earlier of two times, where 0 means never, or UINT64_MAX if both are 0. */
+/* Returns the earlier of two times (0 = never), or UINT64_MAX if both are 0. */
 static uint64_t earlier_set(uint64_t a, uint64_t b)
 {
     const uint64_t x = a != 0 ? a : UINT64_MAX, y = b != 0 ? b : UINT64_MAX;
     return x < y ? x : y;
 }
 
-/* Returns when the next check should run, ignoring the least pause between two checks; UINT64_MAX = never. */
+/* Returns when the next check is wanted, without the pause APART_MS; UINT64_MAX = never. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)
@@ -49,8 +48,8 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     return w->waits ? w->look_ms : 0;
 }
 
-/* Returns true if a check must be delayed because the last check was a moment ago. The report of a rank is not
- * delayed, because the exit of that rank often ends the round. */
+/* Returns true if a check at `at_ms` would be too soon after the last check. The report of a rank is not delayed,
+ * because the exit of that rank often ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
     return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
@@ -61,7 +60,7 @@ static uint64_t not_before_now(const struct job *job, uint64_t at_ms)
     return at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
 }
 
-/* Returns when the next check is due. The last check is due at the deadline of the rendezvous. */
+/* Returns when the next check or sample is due. */
 uint64_t schedule_deadline(const struct job *job)
 {
     struct rdzv_facts facts;
@@ -95,8 +94,7 @@ static bool is_short(const struct rdzv_facts *facts)
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* Starts the wait for nodes. Its time starts when the rendezvous began to gather nodes, even if the schedule detects
- * this later. */
+/* Starts the wait for nodes, as of the time when the rendezvous began to gather nodes. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -110,8 +108,7 @@ static void forget_torch(struct schedule_state *w)
     w->torch_crowd = false;
 }
 
-/* Returns true if the check for a rank that does not move is due. Without a rank in a collective or an open barrier,
- * the check is skipped. */
+/* Returns true if the check for a rank that does not move is due and a rank is in a collective or a barrier. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -175,14 +172,13 @@ struct schedule_due schedule_due(struct job *job)
     return due;
 }
 
-/* Schedules the comparison of the nodes. The comparison runs later, because its report must follow the push
- * `round`. */
+/* Schedules the comparison of the nodes, whose report must follow the push `round`. */
 void schedule_round(struct job *job)
 {
     job->watch.compares = true;
 }
 
-/* Schedules the report of a rank's problem. The report is sent after the answer to the call. */
+/* Schedules the report of a rank's problem. */
 void schedule_trouble(struct job *job)
 {
     job->watch.trouble = true;
@@ -195,8 +191,7 @@ void schedule_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedules a check soon. The function never moves the check to a later time, so a node that is rejected every second
- * cannot postpone the check forever. */
+/* Schedules a check soon. A check that is already due earlier is not postponed. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -214,8 +209,7 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Schedules a check of PyTorch's ranks. The first waiting rank sets the time; later ranks do not postpone the
- * check. */
+/* Schedules a check of PyTorch's ranks. Later ranks do not postpone a scheduled check. */
 void schedule_torch(struct job *job, bool is_crowded)
 {
     const uint64_t after_ms =
@@ -231,8 +225,7 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* Returns the longest wait that is not reported. If a process of the round has ended the limit is short, because
- * that process will never arrive. */
+/* The limit is shorter if a process of the round has ended, because that process will not arrive. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
@@ -273,15 +266,15 @@ void schedule_stopped(struct job *job)
         job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
 }
 
-/* Schedules a check of ranks in a collective. Most collectives end before the check. */
+/* Schedules a check of ranks in a collective. */
 void schedule_call(struct job *job)
 {
     schedule_barrier(job);
     job->watch.calls = true;
 }
 
-/* Returns the time until the next check. The next check is soon if the result may be wrong, because heartbeats of
- * different nodes arrive at different times. Long waits are checked less often. */
+/* Returns the time until the next check. A short wait is checked soon after it is long enough for a report. Longer
+ * waits are checked less often. */
 static uint64_t still_again(bool is_told, uint64_t waited_ms)
 {
     if (is_told)
@@ -310,8 +303,8 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* Measures a usual wait. Only the next check detects the end of a wait, so the measured time may be too long. If
- * another wait begins before the next check, that wait is a new wait. */
+/* Measures the waits that end by themselves. A check detects the end of a wait, so the measured time may be too
+ * long. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
@@ -345,7 +338,7 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 
 /* --- hangs ------------------------------------------------------------------------------------------------ */
 
-/* Drops all samples and the sample that is being taken, because the job has made progress since then. */
+/* Drops all samples, also the sample that is being taken, because the job has made progress. */
 static void drop_samples(struct job *job)
 {
     struct job_hang *hang = &job->hang;

@@ -1,7 +1,7 @@
 /* session.c -- see session.h.
  *
- * This file creates and finds sessions and connects them to waits and ranks, for hub.c and the handlers. attempt.c
- * moves sessions between jobs and frees them. */
+ * This file creates and finds sessions, and records their waits and ranks. attempt.c moves sessions between jobs and
+ * frees sessions. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -47,8 +47,7 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answers a WAIT or BARRIER with one zero byte. The session is never hub->feeding, because the session whose bytes
- * are being processed does not wait. */
+/* Answers a WAIT or BARRIER with one zero byte. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -64,7 +63,7 @@ void session_leave_wait(struct session *s)
     if (s->waits_in == 0)
         return;
     s->waits_in = 0;
-    if (s->job == NULL) /* an operator that waits for stacks */
+    if (s->job == NULL) /* an operator without a job waits for stacks */
         return;
     if (s->torch != NULL && s->torch->waits)
         s->torch->left_ms = s->job->hub->now_ms;
@@ -83,7 +82,7 @@ void session_attach(struct session *s, uint32_t rank)
     s->job->members.connected++;
 }
 
-/* Detaches the session from its rank. The rank keeps the time of the last byte. */
+/* Detaches the session from its rank. The rank keeps the time of the session's last byte. */
 void session_detach(struct session *s)
 {
     if (list_is_empty(&s->by_rank))
@@ -103,7 +102,7 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- made ----------------------------------------------------------------------------------------------- */
 
-/* Adds a session for a new connection. The era of the session excludes it from later attempts. */
+/* Adds a session for a new connection. Its era is the present era, so that later attempts reject its requests. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -209,13 +208,12 @@ bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct s
  * All answers go through these functions. */
 
 enum {
-    OUT_DIRECT =
-        SHARED_MIN, /* a value of this size is sent without a copy, and collected answers are sent at this size */
-    OUT_KEPT = 1 << 20, /* an output buffer that has grown beyond this size is freed */
+    OUT_DIRECT = SHARED_MIN, /* a value of at least this size is sent without a copy */
+    OUT_KEPT = 1 << 20,      /* an output buffer that has grown beyond this size is freed */
 };
 
-/* Asks the shell whether a reply may be sent. Small replies need no approval, because the shell stops reading
- * requests before many small replies collect. */
+/* Asks the shell whether a reply may be sent. A small reply needs no permission, because check_backlog() limits small
+ * replies. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
     if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
@@ -229,7 +227,7 @@ static void check_backlog(struct hub *hub)
         hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, 0);
 }
 
-/* Sends the collected bytes. The buffer is kept for the next call, unless a large answer has grown the buffer. */
+/* Sends the collected bytes. */
 void hub_flush(struct hub *hub)
 {
     if (hub->out.len > 0) {
@@ -286,7 +284,7 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
     return true;
 }
 
-/* Logs a line. The text is on the stack and is cut if too long, because a log line must not fail. */
+/* Logs a line. A line that is too long is cut. */
 void hub_log(struct hub *hub, const char *fmt, ...)
 {
     char line[1024];
@@ -301,9 +299,9 @@ void hub_log(struct hub *hub, const char *fmt, ...)
 
 /* --- facts ------------------------------------------------------------------------------------------------ */
 
-/* Reads the current facts about a rank from the members' table and the rank's open connections.
+/* The current facts about a rank, from job->members and the rank's open connections.
  *
- * The facts are collected only on demand (a timeout, an operator), because requests are far more frequent. */
+ * The facts are collected only when a report or an operator needs them. */
 
 /* Returns the incomplete PyTorch barrier whose count the session polls, or NULL. */
 static const struct torch_meet *polled(const struct session *s)
@@ -315,8 +313,8 @@ static const struct torch_meet *polled(const struct session *s)
     return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
 }
 
-/* Returns the n-th key that the session waits for. A named barrier, or a PyTorch barrier whose count the session
- * polls, is treated like a key. */
+/* Sets the n-th key that the session waits for. A named barrier, or the counter that the session polls, also counts
+ * as a key. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     const uint32_t keys = store_awaited_count(&s->waiter);
@@ -360,8 +358,8 @@ static bool node_is_lost(const struct job *job, uint32_t rank)
            rdzv_node_of_rank(job->rdzv, rank) == 0;
 }
 
-/* Fills in the facts about a rank. A rank may have several connections: the facts have the latest byte of all
- * connections, and the first wait found. */
+/* Fills in the facts about a rank. If a rank has several connections, the facts show the latest byte of all and the
+ * first wait found. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
 {
     struct hub *hub = job->hub;

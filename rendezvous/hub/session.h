@@ -52,8 +52,7 @@ enum role {
         ROLE_COUNT
 };
 
-/* The extra state of node connections. This state is a separate struct, because nine in ten connections belong to
- * workers. */
+/* The state of a session that only nodes need. Allocated separately to save memory. */
 struct session_node {
     struct session *session;      /* owner of this struct */
     struct table_node by_address; /* in hub->agents */
@@ -61,10 +60,10 @@ struct session_node {
     uint32_t told_wait;           /* schedule_state.wait at the time of its last full report */
 };
 
-/* The state of a connection from another host until it is admitted (gate.c). */
+/* The state of a connection from another host until gate.c admits the connection. */
 enum stranger_state { STRANGER_NONE, STRANGER_GREETING, STRANGER_HELD, STRANGER_ASKED, STRANGER_STATES };
 
-#define SESSION_NO_UID UINT32_MAX /* no user has this id */
+#define SESSION_NO_UID UINT32_MAX /* an id that no user has */
 
 struct session {
     struct table_node node; /* in hub->sessions, by id */
@@ -77,10 +76,10 @@ struct session {
     struct store_waiter waiter; /* the session's wait for keys */
     uint64_t waits_since_ms;
     uint64_t heard_ms;  /* when the last byte arrived */
-    struct list midway; /* in hub->midway[has_spoken] while a request is unfinished */
+    struct list midway; /* in a list of hub->midway while a request is unfinished, or see is_held */
     uint64_t midway_since_ms;
     struct list by_rank;          /* of a worker: in member.sessions */
-    struct barrier_seat seat;     /* its place in a named barrier */
+    struct barrier_seat seat;     /* the session's place in a named barrier */
     struct session_node *as_node; /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;            /* owned; NULL = the session has never sent AUTH */
     struct list stranger;         /* in the line of its stranger_state (gate.c) since stranger_since_ms */
@@ -88,14 +87,14 @@ struct session {
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
     conn_id voucher;             /* the agent that has named the session's process; 0 = no agent */
     struct torch_client *torch;  /* owned; NULL = the session has used no key of PyTorch */
-    uint16_t stranger_bytes;     /* bytes of a stranger that were decoded so far */
+    uint16_t stranger_bytes;     /* number of a stranger's bytes that were decoded so far */
     uint32_t rank;               /* rank of a worker */
     uint32_t era;                /* the hub's era when the connection was accepted */
-    uint32_t uid; /* user of the process that connected, if on this host; SESSION_NO_UID = not known */
-    int32_t pid;  /* pid of a plain client, from its agent or from the client; 0 = unknown */
+    uint32_t uid;                /* user of a client on this host; SESSION_NO_UID = unknown */
+    int32_t pid; /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
     /* Small fields are last to save memory, because a store may have a hundred thousand sessions. */
-    uint8_t role;     /* enum role */
-    uint8_t waits_in; /* 1 + op_id of WAIT, BARRIER, BARRIER_NAMED or CONTROL while a reply is due, else 0 */
+    uint8_t role;           /* enum role */
+    uint8_t waits_in;       /* 1 + op_id of an unanswered WAIT, BARRIER, BARRIER_NAMED or CONTROL; 0 = none */
     uint8_t stranger_state; /* enum stranger_state */
     bool is_ddprun;         /* a stranger that has sent `hello` or AUTH, as only ddprun does */
     bool was_asked_for;     /* the agents were asked for the process of this connection */
@@ -103,12 +102,12 @@ struct session {
     bool is_paused;    /* `in` holds requests that wait for hub_resume */
     bool is_node;      /* a node of job->rdzv, with `id` */
     bool takes_events; /* has requested the events of its job */
-    bool has_spoken;   /* one whole request has arrived */
+    bool has_spoken;   /* the first request has arrived completely */
     uint8_t n_first;   /* number of bytes in `first` while has_spoken is false */
     uint8_t first[REJECT_FIRST_MAX];
 };
 
-/* Plain connections whose job is not known yet (peer_identity.c). */
+/* Plain connections until their job is certain (peer_identity.c). */
 struct peer_lines {
     struct list held;     /* sessions without a known job, the oldest first */
     struct list claimed;  /* held sessions that an agent has claimed, the first claim first */
@@ -124,10 +123,10 @@ struct hub {
     struct table jobs;          /* all jobs, owned; there is always one */
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
-    uint64_t stood_ms, woke_ms; /* length of this process's last standstill, and its end */
+    uint64_t stood_ms, woke_ms; /* length and end of this process's last suspension */
     uint32_t era;               /* counts the attempts of all jobs */
     struct table sessions;      /* all sessions, owned */
-    struct list midway[2]; /* sessions whose [0] first or [1] later request is unfinished, oldest first */
+    struct list midway[2]; /* sessions with an unfinished first [0] or later [1] request, the oldest first */
     struct table agents;   /* sessions of the nodes of all jobs, by address */
     struct peer_lines peers;
     struct {
@@ -137,16 +136,16 @@ struct hub {
     struct session *feeding; /* the session whose bytes are being processed; `out` has its answers */
     struct buf out;
     bool must_repeat;   /* the current request must be repeated: its reply cannot be sent yet */
-    bool is_backed_up;  /* the current session must read before its next request */
+    bool is_backed_up;  /* the current session must read its replies before its next request */
     bool answers_later; /* the current CONTROL request gets its answer by a push */
-    struct ddp_err err; /* error of a handler; no text = memory is short */
+    struct ddp_err err; /* error of the current request; no text = memory is short */
     struct rejects rejects;
     struct refusals refusals;
     char asked_job
-        [MEMBER_TEXT_MAX];   /* job that the current session has asked for but not entered; "" = none */
-    struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session */
+        [MEMBER_TEXT_MAX];   /* job that the current session has requested but not entered; "" = none */
+    struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session for this reason */
     struct event_limit events;
-    uint32_t lives;   /* number of rendezvous so far; each rendezvous gets the next number */
+    uint32_t lives;   /* number of rendezvous so far */
     uint32_t n_nodes; /* connections of agents that have joined a job */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests, closed_by_us;
@@ -160,21 +159,21 @@ bool requests_feed(struct hub *hub, struct session *s, struct slice bytes);
 struct barrier_env job_barrier_env(struct job *job);
 
 /* attempt.c: begins an attempt of the job `name`, declared by an agent or by the first worker. The sessions of the
- * previous attempt leave the job. Returns false if memory is short; then nothing has changed. */
+ * previous attempt leave the job. Returns false, without any change, if memory is short. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* Removes the keys, ends all waits without an answer, and resets the ranks. */
 void attempt_end(struct job *job);
 
 /* gate.c: handle a new connection from another host. */
 void gate_meet(struct hub *hub, struct session *s);
-/* Ask an agent that has joined for the users of the strangers at its address. */
+/* Ask an agent that has joined about the strangers at its address. */
 void gate_agent_joined(struct hub *hub, const struct session *agent);
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
 /* Whether a stranger's next request may be decoded. */
 enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO };
 enum gate_verdict gate_look(const struct session *s, struct slice bytes);
-/* Answer `hello`, with which a launcher searches for a store, and remove the request from *bytes. */
+/* Answer a stranger's `hello`, which is a launcher's search for a store, and remove the request from *bytes. */
 bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
 /* Count the decoded bytes of a stranger. Returns false if the limit is exceeded and the connection must be closed. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
@@ -185,7 +184,7 @@ bool gate_holds(struct hub *hub, const struct session *s);
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
 /* Check and remove the tag of a frame if the session has sent AUTH. Returns false if the tag is wrong. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame);
-/* Returns true if the session may make agents' calls: the store has no secret, or the session has proven the secret
+/* Returns true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
 /* Returns true unless AUTH named another job. */
@@ -196,15 +195,15 @@ bool gate_is_job(const struct session *s, const char *job);
 bool peer_ask_user(struct hub *hub, struct session *s);
 /* Asks the agents at the session's address once for the session's process. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Also asks for a description of a process that is not a worker. The search for this process is slow, so the hub
- * calls this only if too many processes take part in a barrier. Returns false if no agent was asked. */
+/* Asks the agents for the process even if the process is not a worker. Their search is slow, so this is called only
+ * for a PyTorch group with too many members. Returns false if no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Holds the session's requests until its job is known. */
 bool peer_hold(struct hub *hub, struct session *s);
 /* Returns true if further bytes of a held session still fit. */
 bool peer_holds(struct hub *hub, const struct session *s);
-/* Returns true if the session may be this rank of this job. A session without tenant and voucher may be any rank. For
- * any other session, the voucher, or else an agent at its address, must run the rank. */
+/* Returns true if the session may be this rank of this job. If an agent has vouched for the session, that agent must
+ * run the rank. If the session has only a tenant, any agent at its address must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
@@ -226,7 +225,7 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 /* Ends a request for stacks whose time is over. */
 void stacks_tick(struct job *job);
-/* Asks for the stacks of all ranks if the monitor needs them. The answer is stored in job->hang.fresh. */
+/* Requests the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);
 
 /* inspect.c: handle the calls that only read. Any client may make these calls. */
@@ -242,32 +241,31 @@ bool inspect_why(struct hub *hub, struct session *s, const union message *m, str
  * Returns NULL with hub->err if no job fits. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
-/* rounds.c: returns the rendezvous of the job. Creates a rendezvous if the job has none, or if the last is over and
- * another may begin. Returns NULL if memory is short. */
+/* rounds.c: returns the rendezvous of the job. Creates a rendezvous if the job has none, or, in a hub of many jobs,
+ * if the last is over. Returns NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
 /* Begins the next round if all ranks have agreed to a bigger world. */
 void rounds_look_at_grow_keys(struct job *job);
 
-/* torch_observer.c: subscribes to PyTorch's keys in the store of the job. A job whose clients all send IDENTIFY does
- * not use these keys, so its store checks no keys. */
+/* torch_observer.c: observes PyTorch's keys in the store of the job. Called when the first plain client uses a
+ * key. */
 void torch_observe(struct job *job);
 /* Adds the members of a group with too many members to the snapshot. The caller frees *claims. Returns false if
  * memory is short. */
 bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
-/* lost_rank.c: reports a rank whose end has made a barrier fail. The barrier's seats are still taken. */
+/* lost_rank.c: reports a rank whose end makes a barrier fail. The barrier still has its seats. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* Handles the end of a round. If no rank has failed, the cause is a rank that lost another rank in a collective. */
+/* Reports at the end of a round if its failed rank had lost another rank or had given up a wait. */
 void lost_peer_verdict(struct job *job);
-/* Handles the end of a PyTorch client's connection. If the client has given up the setup of a group, records the
- * reason. */
+/* Records at the end of a PyTorch client's connection whether the client has given up the setup of a group. */
 void lost_peer_leaves(struct session *s);
 
 /* session.c: fills in the current facts about a rank. Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
 /* Sets the n-th key, or the barrier, that a session waits for. Returns false if the session waits for fewer keys. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
-/* Returns the name of the request by which the session waits, such as "WAIT", or NULL. */
+/* Returns the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
 const char *facts_waits_by(const struct session *s);
 
 /* session.c: adds a session to hub->sessions, which owns the session. Returns false if memory is short. */
@@ -287,7 +285,7 @@ void session_leave_wait(struct session *s);
 /* Attach the session to a rank, or detach it from the rank. */
 void session_attach(struct session *s, uint32_t rank);
 void session_detach(struct session *s);
-/* Sets the pid that an agent or the client has reported. An agent's report replaces the client's. */
+/* Records the pid that an agent or the client has reported. An agent's pid replaces the client's. */
 void session_is_process(struct session *s, int pid, bool by_agent);
 /* Returns true for agents and operators, whose connections stay open between attempts. */
 static inline bool session_is_operator(const struct session *s)
@@ -295,17 +293,17 @@ static inline bool session_is_operator(const struct session *s)
     return s->role == ROLE_AGENT || s->role == ROLE_CTL;
 }
 
-/* attempt.c: moves the session to this job; the session first leaves its old job. */
+/* attempt.c: moves the session from its present job, if any, to this job. */
 void session_enter(struct session *s, struct job *job);
 
-/* Returns the quota that pays for this connection: the quota of its job, or the common share of connections without a
- * job. */
+/* Returns the quota that is charged for this connection: the quota of its job, or the common share of connections
+ * without a job. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
-/* Frees a session whose connection is closed, for the reason `how`. The session leaves all waits, barriers and the
- * rendezvous. */
+/* Frees a session whose connection is closed, for the reason `how`. The session first leaves its waits and barriers,
+ * and the rendezvous. */
 void session_free(struct hub *hub, struct session *s, const char *how);
-/* Frees a session and makes the shell close its connection. Not allowed for the current session, whose handler must
- * return false instead. */
+/* Frees a session and makes the shell close its connection. A handler must not drop its own session, but return
+ * false. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
 /* Drops a session that this store does not accept. The rejection is recorded, and logged once a minute for each
  * source. */
@@ -313,30 +311,30 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Records a rejection without dropping the session. Returns true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Returns a copy of the rejects, plus the connected clients that have sent nothing, or NULL if memory is short. The
+/* Returns a copy of hub->rejects with the connected clients that have sent nothing, or NULL if memory is short. The
  * caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
 /* session.c: sends `bytes` to any session, after the bytes in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
-/* Pushes a JSON object to an agent, in one write with the agent's queued bytes. The caller keeps `o`. */
+/* Pushes a JSON object to an agent. The caller still owns `o`. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
-/* Replies with a blob to the current session. A big value is sent without a copy if `holder` keeps the value alive.
- * Returns false if memory is short. */
+/* Replies to the current session with a blob. With `holder`, a large value is sent without a copy. Returns false if
+ * memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Returns true if `feeding` may get a reply of `bytes`. After false the handler must return true, and is called again
- * later. So a handler calls this function before any change. */
+/* Returns true if the current session may get a reply of `bytes`. After false the handler must return true, and is
+ * called again later. So a handler calls this function before it changes anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Sends the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
-/* session.c: removes a stranger from its line (gate.c). The session is then no longer a stranger. */
+/* session.c: removes a stranger from its line (gate.c) and ends its state. */
 void session_leave_line(struct hub *hub, struct session *s);
-/* Ends the state of a stranger and releases the session. */
+/* Admits a stranger: ends its state and releases its held bytes. */
 void session_admit(struct hub *hub, struct session *s);
 /* Makes hub.c process the held bytes of a session, after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);
-/* Removes a session that ends from its line, and frees the memory of AUTH. */
+/* Removes a session from its line, and frees the memory of AUTH. */
 void session_end_auth(struct hub *hub, struct session *s);
 /* Append a blob for the session to `out`, with a tag if the session has sent AUTH. */
 bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);

@@ -1,11 +1,10 @@
-/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, the store merges
- * them.
+/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, the store merges the
+ * samples.
  *
  *     ddpctl --stacks--> hub --sample--> agents --sampled--> hub (equal stacks are folded) --> ddpctl
  *
- * The operator gets the answer when all nodes have answered. After STACKS_STORE_MS the answer is sent with the names
- * of the missing nodes. A job has one open request at a time; operators with the same request get the same
- * answer. */
+ * The operator gets the answer when all nodes have answered, or after STACKS_STORE_MS with the names of the missing
+ * nodes. A job has at most one open request. Operators with the same request share the answer. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -47,8 +46,8 @@ static cJSON *encode_missing(const struct job_sample *sample)
     return missing;
 }
 
-/* Answers all operators that still wait. An operator that has disconnected or has sent another request gets no
- * answer. */
+/* Answers all operators that still wait. An operator no longer waits after it has disconnected or sent another
+ * request. */
 static void answer_all(struct job *job, const cJSON *answer)
 {
     struct job_sample *sample = &job->sample;
@@ -62,7 +61,7 @@ static void answer_all(struct job *job, const cJSON *answer)
     }
 }
 
-/* Adds the sample to the profile. The number of ranks is known from the first sample of an attempt. */
+/* Adds the sample to the profile. Begins a profile with the first sample of an attempt. */
 static void count_profile(struct job *job)
 {
     struct job_profile *profile = &job->profile;
@@ -121,7 +120,7 @@ static bool add_node(struct job_sample *sample, const struct rdzv_node_facts *fa
     return buf_append(&sample->nodes, &node, sizeof(node));
 }
 
-/* Finds the nodes to ask: nodes whose workers run and that have one of these ranks. */
+/* Finds the nodes that run one of these ranks. */
 static bool find_nodes(struct job *job, const struct rank_set *ranks)
 {
     struct rdzv_node_facts f;
@@ -168,7 +167,7 @@ static bool sample_begin(struct job *job, const struct message_stacks *m, const 
     return true;
 }
 
-/* Frees the state of a request that could not start; returns false. */
+/* Frees the state of a request that could not start. Returns false. */
 static bool sample_refuse(struct job_sample *sample)
 {
     sample->until_ms = 0;
@@ -194,8 +193,7 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Asks for the stacks of all ranks if the monitor or the profile needs them. While a request is open, the function
- * sends no second request. */
+/* While a request is open, no second request is sent. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };

@@ -1,19 +1,19 @@
 /* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
  * schedules checks. monitor.c later reports from these records.
  *
- * A busy store runs these hooks a million times a second. So each hook first makes a cheap test (a name, a few bytes
- * of a prefix), which most requests fail. Memory is allocated only for clients that pass the test. */
+ * A busy store calls these hooks a million times a second. So each hook first compares a few bytes of the key, which
+ * rejects most requests. Memory is allocated only for clients of the other requests. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/session.h"
 
 #include <stdlib.h>
 
-/* A client that waits again within this time continues its earlier wait, because torch's barriers repeat waits of
- * ten seconds. */
+/* A client that waits again within this time continues its earlier wait, because a barrier of torch consists of
+ * repeated waits of ten seconds. */
 enum {
     AGAIN_MS = 2000,
-    OWNERS_MAX = 6, /* limit per attempt, because an agent searches its whole machine for each owner */
+    OWNERS_MAX = 6, /* most questions for owners in an attempt; each costs a search of a machine */
 };
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
@@ -34,8 +34,8 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* Asks for the owners of a group with too many members. The first extra process starts the question for all members.
- * Any client can start this question at any rate, so the hub reads the connections only once per check. */
+/* Asks the agents for the owners of a group with too many members, and schedules a check. Until this check, further
+ * extra members cause no new question. */
 static void suspect_crowd(struct session *newcomer)
 {
     struct job *job = newcomer->job;
@@ -50,8 +50,7 @@ static void suspect_crowd(struct session *newcomer)
     job_touch(job);
 }
 
-/* Returns true if the client has read the complete count and continues. Later changes of the count do not affect
- * this client. */
+/* Returns true if the client has read the complete count, and so leaves the barrier. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -70,7 +69,7 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     job_touch(s->job);
 }
 
-/* Records that a client has changed or read (delta 0) a counter. */
+/* Records that a client has changed the counter of a barrier, or has read the counter (delta 0). */
 static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -86,8 +85,8 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* Returns true if another open connection has published an address of the same rank. A process that sets up its group
- * again is no twin, because that process has closed its first connection, or has the same pid. */
+/* Returns true if another process has published an address of the same rank on a connection that is still open. A
+ * process that sets up its group again has the same pid or has closed its first connection. */
 static bool has_twin(const struct session *s)
 {
     LIST_EACH(node, &s->job->sessions)
@@ -100,8 +99,8 @@ static bool has_twin(const struct session *s)
     return false;
 }
 
-/* Records that a rank has published its address. A second address in an attempt means that the process has started
- * again, or that two processes act as the same rank. So this function asks the agents and schedules a check. */
+/* Records that a rank has published its address. If a second process publishes an address of the same rank, asks the
+ * agents for its owner and schedules a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -120,7 +119,7 @@ static void on_set(void *user, struct slice key, bool anew)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
-/* Records a wait. A rank that waits again has not given up, so the end of its earlier wait is forgotten. */
+/* Records a wait. The end of an earlier wait is forgotten, because the rank has not given up. */
 static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
 {
     struct torch_client *torch = s->torch;
@@ -159,8 +158,7 @@ static void on_wait(void *user, struct store_waiter *waiter)
     job_touch(s->job);
 }
 
-/* Ends the wait of a client that finds its keys. The first key shows the purpose, because a client requests all keys
- * of a setup together. */
+/* Ends the wait of a client that finds its keys. The first key shows the purpose of all keys. */
 static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 {
     const struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -189,8 +187,8 @@ void torch_observe(struct job *job)
 /*     a barrier counts 4 of 2 ranks        all ranks counted there
  *     two processes are rank 0             all processes with an address there
  *
- * The pids are compared, because one process may publish two addresses. torch 2.x sends its pid. For an older client,
- * its agent reports the pid. Without an agent, an older client has no claim. */
+ * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
+ * an older client an agent reports the pid. Claims without a pid are not compared. */
 
 static struct snapshot_claim claim_of(const struct session *s)
 {
@@ -208,7 +206,7 @@ static struct snapshot_claim claim_of(const struct session *s)
     return claim;
 }
 
-/* Compares two claims by rank; claims of this job are first. */
+/* Compares two claims for sorting: claims of this job first, then by rank. */
 static int by_claimed_rank(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
@@ -221,7 +219,7 @@ static int by_claimed_rank(const void *a, const void *b)
 
 /* --- a barrier with too many members -------------------------------------------------------------------- */
 
-/* Returns true if the client still waits in the barrier. A client that continued has read the complete count. */
+/* Returns true if the client still waits in the barrier. */
 static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
 {
     struct slice name;
@@ -260,8 +258,7 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Returns true if two processes claim the same rank. The claims are sorted by rank; claims without a pid are
- * skipped. */
+/* Returns true if two processes have published an address of the same rank. The claims are sorted by this rank. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;
@@ -305,7 +302,7 @@ static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_
            a->pid == b->pid;
 }
 
-/* Merges the claims of two connections of the same process, which are adjacent. Returns how many claims remain. */
+/* Merges adjacent claims of the same process. Returns how many claims remain. */
 static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
 {
     uint32_t kept = 0;

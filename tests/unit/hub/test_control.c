@@ -426,7 +426,7 @@ Test(control, a_store_with_a_refusal_rejects_nodes_and_serves_no_key)
     cr_assert_eq(hub_nodes(sim.hub), 0);
     sim_client(&sim, CLIENT);
     sim_feed(&sim, CLIENT, "01" N(01) "6b" N(01) "76");
-    sim_expect(&sim, CLIENT, "closed: SET on a store that serves no job");
+    sim_expect(&sim, CLIENT, "closed: SET is not allowed: this store serves no job");
 }
 
 static void two_nodes(void)
@@ -608,7 +608,7 @@ Test(control_rdzv, after_a_restart_the_keys_are_gone_and_the_round_is_another)
     expect_answer(N0, "{\"op\":\"done\",\"round\":1}", "\"code\":\"STALE_ROUND\"");
     expect_answer(N0, "{\"op\":\"worker_started\",\"round\":1,\"rank\":0,\"pid\":9}",
                   "\"code\":\"STALE_ROUND\"");
-    expect_answer(N0, "{\"op\":\"heartbeat\",\"round\":1}", "round 1 is over, the current one is 2");
+    expect_answer(N0, "{\"op\":\"heartbeat\",\"round\":1}", "round 1 is over, the current round is 2");
     expect_answer(N0, "{\"op\":\"worker_started\",\"round\":2,\"rank\":0,\"pid\":9}", "{\"ok\":true}");
 }
 

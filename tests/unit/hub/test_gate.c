@@ -237,7 +237,7 @@ Test(gate, half_an_authentication_is_closed_after_five_seconds)
     sim_at(&sim, 4999);
     cr_assert(sim.conn[FIRST].open && sim.conn[FIRST + 1].open);
     sim_at(&sim, 5000);
-    expect_closed(FIRST, "began an authentication");
+    expect_closed(FIRST, "has not completed its authentication");
     expect_closed(FIRST + 1, "has sent no request");
 }
 
@@ -300,7 +300,7 @@ Test(gate, an_authenticated_connection_has_no_keys)
 {
     start_job();
     sim_feed(&sim, AGENT, GET_K);
-    expect_closed(AGENT, "GET on a connection with AUTH");
+    expect_closed(AGENT, "GET is not allowed after AUTH");
 }
 
 /* The user of the store's host is the job's, but only agents have the secret. */
@@ -652,7 +652,7 @@ Test(tenants, two_tenants_share_a_host)
     vouch(AGENT, FIRST + 1, 0, 9, "\"ok\":true");
     sim_expect(&sim, FIRST, "");
     vouch(AGENT_B, FIRST + 1, 0, 9, "another job claims this connection, too");
-    expect_closed(FIRST + 1, "job 'a1' and job 'b1' (agent on 10.0.0.1) both claim it");
+    expect_closed(FIRST + 1, "job 'a1' and job 'b1' (agent on 10.0.0.1) both claim this connection");
     sim_at(&sim, CLAIM_MS);
     sim_expect(&sim, FIRST, "0100000000000000 76");
     connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b1");

@@ -334,7 +334,9 @@ Test(hub, what_is_left_of_an_old_attempt_is_let_go)
     sim_feed(&sim, 11, "01" KEY_K N(00));
     sim_expect(&sim, 1, "");
     sim_feed(&sim, 1, "07");
-    sim_expect(&sim, 1, "closed: GETNUMKEYS on a connection of an earlier attempt; the current attempt is 1");
+    sim_expect(&sim, 1,
+               "closed: GETNUMKEYS is not allowed: this connection belongs to an earlier attempt; the "
+               "current attempt is 1");
 }
 
 Test(hub, declaring_the_same_attempt_again_changes_nothing)

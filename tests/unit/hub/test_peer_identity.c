@@ -172,7 +172,8 @@ Test(vouch, it_is_forgotten_with_the_attempt)
     cr_assert_not_null(strstr(status, "\"attempt\":1"), "%s", status);
     cr_assert_null(strstr(status, "\"connected\""), "%s", status);
     sim_feed(&sim, PLAIN, COUNT);
-    sim_expect(&sim, PLAIN, "closed: GETNUMKEYS on a connection of an earlier attempt");
+    sim_expect(&sim, PLAIN,
+               "closed: GETNUMKEYS is not allowed: this connection belongs to an earlier attempt");
 }
 
 /* --- many jobs -------------------------------------------------------------------------------------------------- */
@@ -318,7 +319,7 @@ Test(held, two_claims_close_it_and_name_both)
     sim_at(&sim, CLAIM_MS - 1);
     sim_expect(&sim, PLAIN, "");
     vouch(B, CLAIM, REFUSED);
-    sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both claim it");
+    sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both claim this connection");
     sim_at(&sim, 4000);
     expect_keys("a", "\"keys\":0");
     expect_keys("b", "\"keys\":0");
@@ -334,7 +335,7 @@ Test(held, a_late_second_claim_closes_it_too)
     sim_at(&sim, CLAIM_MS);
     sim_expect(&sim, PLAIN, N(01));
     vouch(B, CLAIM, REFUSED);
-    sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both claim it");
+    sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both claim this connection");
 }
 
 /* Only a connection that it was asked for. */

@@ -328,7 +328,7 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 enum {
     CLAIMS_SHOWN = 6,
     WHO_MAX = 500,
-    TAIL_MAX = 90 /* bytes reserved for the last part of put_claims */
+    TAIL_MAX = 90 /* bytes reserved for the text after the claims */
 };
 
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
@@ -467,8 +467,8 @@ static bool has_strangers(const struct snapshot_crowd *crowd)
     return false;
 }
 
-/* Check whether a process that is no worker of the job is known. A process without pid and owner may be a worker
- * whose agent has not answered yet. */
+/* Return true if the snapshot names a process that is no worker of the job. A process without pid and owner may be a
+ * worker whose agent has not answered yet. */
 bool diagnose_torch_crowd(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->crowd.n; i++) {

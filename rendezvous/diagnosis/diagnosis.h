@@ -31,7 +31,7 @@ struct rank_facts {
     bool started;     /* an agent has started the process of the rank */
     bool met;         /* the rank has sent IDENTIFY */
     bool connected;   /* the rank has an open connection */
-    bool exited;      /* an agent has reported the end of the process, with: */
+    bool exited;      /* an agent has reported the end of the process, with the next two members */
     int exit_code, signal;
     uint64_t silent_ms; /* time since the last byte of the rank, if `met` */
     struct rank_wait waits;
@@ -39,7 +39,7 @@ struct rank_facts {
     char proc_state;   /* last state of the process, read by its agent ('T' = stopped); 0 = unknown */
     int cpu_percent;   /* -1 = unknown */
     const char *wchan; /* kernel function in which the process sleeps; NULL = none */
-    uint64_t state_ms; /* time in that state */
+    uint64_t state_ms; /* time in proc_state */
     bool has_steps;    /* the rank reports its progress to its agent, as libddp's workers do */
     int64_t step;      /* last finished step; -1 = none reported */
     uint64_t call_seq; /* number of the last collective */

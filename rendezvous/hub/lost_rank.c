@@ -186,7 +186,7 @@ static void tell_of_loss(struct job *job, const struct finding *f)
     notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
 }
 
-/* Reports a rank that has exited with 0, once, with the first barrier where the rank is missing. */
+/* Reports once that a rank has exited with 0, with the first barrier where the rank is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct rank_facts facts;

@@ -206,7 +206,7 @@ Test(train_gpu, what_is_missing_is_said)
     train(1, GPT2 "--device auto --limit_steps 1");
     setenv("DDP_CUDA_DRIVER_LIBRARY", "/nowhere/libcuda.so", 1);
     train_fails(1, GPT2 "--device cuda", 1,
-                "the CUDA driver (libcuda): DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
+                "the CUDA driver (libcuda): cannot load DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
 }
 
 /* train --device cuda with --determinism world and --zero1, on the fake GPU: the same bits for any number of workers,

@@ -30,7 +30,7 @@ static const struct {
 
 enum { BLOCKS = 5 + OPTIMIZER_SLOTS, LOSSES = 2 };
 
-/* All other values in a checkpoint that are no arrays. */
+/* The losses and the scaler of a checkpoint, in the types of the file. */
 struct small {
     double loss[LOSSES];
     double scaler[DDP_SCALER_STATE];
@@ -124,7 +124,7 @@ int checkpoint_exists(const char *dir, char newest[64])
 
 /* --- files of earlier versions ----------------------------------------------------------------------- */
 
-enum { OLD_FACTS = FACT_SAMPLES + 1 }; /* the facts in files of earlier versions */
+enum { OLD_FACTS = FACT_SAMPLES + 1 }; /* number of facts in files of earlier versions */
 
 static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_err *err)
 {

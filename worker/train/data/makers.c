@@ -165,8 +165,7 @@ static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
     }
 }
 
-/* Make labels and pictures. Make the labels first, so that they do not depend on the random numbers of the
- * pictures. */
+/* Make the labels, then the pictures. So the labels do not depend on the random numbers that the pictures use. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
     glyph_labels(luck, n, labels);

@@ -129,7 +129,7 @@ struct sums {
     const real *weight;
 };
 
-/* Return the numbers for the results of one channel, rounded up to whole registers. */
+/* Return how many numbers the results of one channel need, rounded up to whole registers. */
 static size_t sums_row(const struct sums *s)
 {
     return round_up((s->lines - 1) * s->pitch + s->columns, CONV_LANES);

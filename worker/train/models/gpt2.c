@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps: name; numbers per token as a multiple of the width; or other numbers per token (h
- * = heads). */
+/* The arrays that a block keeps: name; values per token, as a multiple of the width; or floats per token (h =
+ * heads). */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \

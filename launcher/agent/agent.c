@@ -595,7 +595,7 @@ static enum agent_state wait_for_same(struct agent *a)
 }
 
 /* Return the verdict on a worker that has ended. ddprun caused the end if the worker was signalled before it ended.
- * SIGKILL before ddprun's own SIGKILL came from another process or from the kernel. */
+ * If a worker died of SIGKILL and ddprun has sent no SIGKILL, the kernel or another process has killed the worker. */
 static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w,
                                  const struct agent_event *e)
 {

@@ -55,8 +55,8 @@ static const struct {
 };
 #undef FIELD
 
-/* Clear the option's field. Return false if the option is not in the table, so its parser decides about an empty
- * value. */
+/* Clear the option's field. Return false if the option is not in the table. In this case the option's parser decides
+ * about an empty value. */
 static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)

@@ -10,7 +10,7 @@
  * behind. The next start on this host finds these processes by the job's record (job_record.h).
  *
  * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates the
- * layer (contain_attempt). The process that ends last removes it (contain_remove). */
+ * layer (contain_attempt). The process that ends last removes the layer (contain_remove). */
 #ifndef LAUNCHER_CONTAIN_CONTAIN_H
 #define LAUNCHER_CONTAIN_CONTAIN_H
 

@@ -393,7 +393,7 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
 }
 
 /* Kill the processes of a chain that forks and exits, and return their number. Each process of a chain may live for
- * only 0.1 ms. So check the pids right above the newest pid, which the next process gets. */
+ * only 0.1 ms. So check the pids right above the newest pid, because the next process gets one of these pids. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -571,8 +571,8 @@ static void remove_files(int dir, const char *cookie)
     closedir(d);
 }
 
-/* Remove the job's files from all candidate directories. The job may have used another directory than this process,
- * which has other variables. */
+/* Remove the job's files from all candidate directories. XDG_RUNTIME_DIR or TMPDIR may have another value in the job
+ * than in this process. */
 void record_remove(const char *cookie)
 {
     for (int i = 0; i < RUNTIME_DIRS; i++) {

@@ -56,7 +56,7 @@ bool runtime_dir_find(char path[PATH_MAX]);
 enum {
     RECORD_BOOT_CHARS = BOOT_ID_CHARS,
     RECORD_JOB_MAX = 129,
-    RECORD_MAX = 8192 /* bytes of text */
+    RECORD_MAX = 8192 /* longest text of a record, in bytes */
 };
 
 /* A process: its pid and start time. */

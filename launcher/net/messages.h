@@ -96,8 +96,8 @@ int decode_whose_round(const cJSON *push);
 void decode_stop(const cJSON *push, struct failure *cause);
 bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
-/* Writes the other nodes that have not finished the round, from a "status": "node 1 (n1), node 3 (n3)". "" = none,
- * or not reported. */
+/* Lists the other nodes in a "status" that have not finished the round: "node 1 (n1), node 3 (n3)". "" = none, or not
+ * reported. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
 
 #endif

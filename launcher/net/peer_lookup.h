@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A worker, whose descendants are searched too. In an answer: a process of this worker. */
+/* A worker, whose descendants are searched too. As an answer: the process that owns the socket. */
 struct vouch_process {
     pid_t pid;
     int rank;

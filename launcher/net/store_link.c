@@ -434,7 +434,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
                            struct ddp_err *err)
 {
     struct store_link *link = calloc(1, sizeof(*link));
-    if (link == NULL && options->fd >= 0) /* an existing link closes the socket */
+    if (link == NULL && options->fd >= 0) /* without a link, no other function closes the socket */
         close(options->fd);
     if (link == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");

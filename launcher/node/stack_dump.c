@@ -450,7 +450,7 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     return NULL;
 }
 
-/* Kill a helper with all processes that the helper has started. Its pid stays reserved until waitpid. */
+/* Kill a helper with all processes that the helper has started. The helper's pid stays reserved until waitpid. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];

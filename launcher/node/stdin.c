@@ -106,8 +106,8 @@ enum input_way input_way(int n_readers, bool terminal, bool background)
 /* --- input ------------------------------------------------------------------------------------------------ */
 
 /* Other processes, such as the shell, share ddprun's stdin and its flags, so ddprun never makes stdin non-blocking.
- * libuv would do so. If stdin can be polled, ddprun polls it through a separate epoll set. A plain file is read at
- * once if its data is in memory, otherwise by libuv's threads.
+ * libuv would make stdin non-blocking. So if stdin can be polled, ddprun polls stdin through a separate epoll set. A
+ * plain file is read at once if its data is in memory, otherwise by libuv's threads.
  *
  * The kernel stops a background process that reads from its terminal (SIGTTIN), but not the agent, because the agent
  * has another session. So before each read from a terminal, the agent checks whether the guardian is in the

@@ -223,7 +223,7 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native)
  * owns the listener, the watch ends. If another user owns the listener, the attempt ends. */
 
 enum {
-    LOOK_MS = 20,     /* a check costs 20 us */
+    LOOK_MS = 20,     /* time between two checks of the port; a check takes 20 us */
     QUICK_MS = 60000, /* time of frequent checks, because rank 0 may never open a store */
     LOOK_LATER_MS = 1000
 };

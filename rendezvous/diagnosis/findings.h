@@ -922,7 +922,7 @@ bool finding_put_readable(struct buf *out, const char *text);
 /* Append the table as a section of the manual page. Return false if memory is short. */
 bool findings_print_man(struct buf *out);
 
-/* --- explain.c ---------------------------------------------------------------------------------------------- */
+/* --- explain ------------------------------------------------------------------------------------------------ */
 
 /* Append the meaning, the detection and the remedy of `code`. A code is the name of a finding ("RANK_STALLED", in any
  * case) or an exit code of ddprun ("125"). If `code` is only a part of such names, append one line for each of these

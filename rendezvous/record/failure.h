@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
@@ -47,11 +48,26 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 enum no_restart { NO_RESTARTS(X) N_NO_RESTARTS };
 #undef X
 
+static const char *const no_restart_words[N_NO_RESTARTS] = {
+#define X(name, word) [NO_RESTART_##name] = word,
+    NO_RESTARTS(X)
+#undef X
+};
+
 /* Return the word of a reason, or "?" for an unknown value. */
-const char *no_restart_word(enum no_restart why);
+static inline const char *no_restart_word(enum no_restart why)
+{
+    return why < N_NO_RESTARTS ? no_restart_words[why] : "?";
+}
 
 /* Return the reason with this word. For an unknown word, which a newer program may send, return NONE. */
-enum no_restart no_restart_find(const char *word);
+static inline enum no_restart no_restart_find(const char *word)
+{
+    for (int why = 0; why < N_NO_RESTARTS; why++)
+        if (strcmp(word, no_restart_words[why]) == 0)
+            return (enum no_restart)why;
+    return NO_RESTART_NONE;
+}
 
 /* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. */
 struct failure {

@@ -265,13 +265,13 @@ static void look_up(struct looked_up *l, const struct cli *cli)
 }
 
 static struct plan_facts facts_of(const struct looked_up *l, const struct scheduler *scheduler,
-                                  const char *host)
+                                  const char *host, bool detached)
 {
     return (struct plan_facts){ .environ_block = environ,
                                 .physical_gpus = gpu_count(),
                                 .cpus = cpu_count(),
                                 .host = host,
-                                .terminal = isatty(STDERR_FILENO),
+                                .terminal = isatty(STDERR_FILENO) && !detached,
                                 .cookie = l->cookie[0] != '\0' ? l->cookie : NULL,
                                 .nonce = l->nonce,
                                 .start_time = l->start_time,
@@ -283,8 +283,16 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
 }
 
+/* With --detach: continue in the background. Return -1 in the process that runs the job. */
+static int detach(const struct cli *cli, char *const *argv, const char *id)
+{
+    const struct detached_job job = { .id = id, .argv = argv, .quiet = cli->quiet };
+    return cli->detach && !cli->one_console && !cli->dry_run ? detach_begin(&job) : -1;
+}
+
 /* Carry out the command line. */
-static int run_job(const struct cli *cli, const struct scheduler *scheduler, const char *host)
+static int run_job(const struct cli *cli, char *const *argv, const struct scheduler *scheduler,
+                   const char *host)
 {
     struct looked_up looked_up;
     struct ddp_err err;
@@ -292,7 +300,7 @@ static int run_job(const struct cli *cli, const struct scheduler *scheduler, con
     if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)
         return cannot_begin(&err);
     look_up(&looked_up, cli);
-    struct plan_facts facts = facts_of(&looked_up, scheduler, host);
+    struct plan_facts facts = facts_of(&looked_up, scheduler, host, cli->detach);
     if (make_plan(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
@@ -300,7 +308,9 @@ static int run_job(const struct cli *cli, const struct scheduler *scheduler, con
                  "--log_dir");
     if (facts.error_stem != NULL && !cli->quiet && !cli->dry_run)
         note_unsafe_runtime_dir(facts.error_stem);
-    int exit_code = carry_out(&plan);
+    int exit_code = detach(cli, argv, looked_up.nonce);
+    if (exit_code < 0)
+        exit_code = carry_out(&plan);
     plan_free(&plan);
     return exit_code;
 }
@@ -403,6 +413,9 @@ static int start_hosts(const struct cli *cli, const struct starter_job *job)
                                              .quiet = cli->quiet };
     if (cli->dry_run)
         return print_starts(job);
+    const int detached = detach(cli, job->facts->argv, job->facts->job);
+    if (detached >= 0)
+        return detached;
     if (contain_open(&options, &contain, &err) != DDP_OK)
         return cannot_begin(&err);
     const int exit_code = guardian_run(starter_run, (void *)job, cli->stop_signals, contain);
@@ -414,6 +427,7 @@ static int start_hosts(const struct cli *cli, const struct starter_job *job)
 static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 {
     char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];
+    char log_name[RECORD_JOB_MAX + NONCE_CHARS + 1];
     struct ddp_err err;
     const mode_t mask = umask(0);
     struct start_facts facts = { .cli = cli,
@@ -423,10 +437,13 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
                                  .directory = directory,
                                  .host = host,
                                  .job = nonce,
+                                 .log_name = cli->collect_logs ? log_name : NULL,
                                  .umask = (int)mask };
     struct starter_job job = { .facts = &facts };
     umask(mask);
     make_nonce(nonce);
+    snprintf(log_name, sizeof(log_name), "%s%s%s", cli->job != NULL ? cli->job : "",
+             cli->job != NULL ? "_" : "", nonce);
     ddp_status status = read_hosts(cli, &job, &err);
     if (status == DDP_OK)
         status = check_counts(cli, &job, &err);
@@ -444,6 +461,14 @@ static int refuse_hosts(const struct scheduler *s)
     log_error("--hosts: %s started this process and starts ddprun on its nodes itself; use '%s ...', or pass "
               "--scheduler=none",
               s->title, scheduler_launch(s));
+    return EXIT_CODE_USAGE;
+}
+
+static int refuse_detach(const struct scheduler *s)
+{
+    log_error("--detach: %s ends the job's processes when this process exits; leave --detach out, or pass "
+              "--scheduler=none",
+              s->title);
     return EXIT_CODE_USAGE;
 }
 
@@ -466,9 +491,11 @@ static int begin(struct cli *cli, char *const *argv)
         return cli->explain ? EXIT_CODE_USAGE : cannot_be_meant(&scheduler.finding);
     if (cli_check(cli, &err) != DDP_OK)
         return cannot_begin(&err);
+    if (cli->detach && scheduler.kind >= 0 && !cli->explain)
+        return refuse_detach(&scheduler);
     if (hosts && !cli->explain)
         return run_hosts(cli, argv, host);
-    return cli->explain ? told : run_job(cli, &scheduler, host);
+    return cli->explain ? told : run_job(cli, argv, &scheduler, host);
 }
 
 /* --- commands: argv[0] is the command's name ----------------------------------------------------------------- */
@@ -497,6 +524,37 @@ static int run_SHIM(int argc, char **argv)
     else
         status = removes ? shim_remove(dir, &err) : shim_write(dir, &out, &err);
     return status == DDP_OK ? print_out(true, &out) : cannot_begin(&err);
+}
+
+static int run_LIST(int argc, char **argv)
+{
+    struct buf out = { 0 };
+    struct ddp_err err;
+    const bool json = argc == 2 && strcmp(argv[1], "--json") == 0;
+    if (argc == 1 || json)
+        return print_out(detach_list(json, &out), &out);
+    ddp_fail(&err, DDP_ERR_ARG, "list: expected no argument, or --json");
+    return cannot_begin(&err);
+}
+
+/* A command with the id of one job. */
+static int run_with_job(int argc, char **argv, int (*run)(const char *id))
+{
+    struct ddp_err err;
+    if (argc == 2 && argv[1][0] != '-')
+        return run(argv[1]);
+    ddp_fail(&err, DDP_ERR_ARG, "%s: expected the id of one job; 'ddprun list' shows the ids", argv[0]);
+    return cannot_begin(&err);
+}
+
+static int run_ATTACH(int argc, char **argv)
+{
+    return run_with_job(argc, argv, detach_attach);
+}
+
+static int run_STOP(int argc, char **argv)
+{
+    return run_with_job(argc, argv, detach_stop);
 }
 
 /* Return the exit code, or -1: the first word is not a command. */

@@ -144,6 +144,9 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     const enum cli_option hosts = cli->hosts != NULL ? OPT_HOSTS : OPT_HOSTFILE;
     if ((cli->hosts == NULL && cli->hostfile == NULL) || cli->one_console)
         return DDP_OK;
+    if (cli->collect_logs && (cli->log_dir == NULL || strcmp(cli->log_dir, "/dev/null") == 0))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--collect_logs: needs --log_dir=DIR, where the files of all hosts are stored");
     if (cli->hosts != NULL && cli->hostfile != NULL)
         return exclude(cli, OPT_HOSTS, OPT_HOSTFILE, err);
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)

@@ -156,6 +156,8 @@ struct cli {
     const char *secret_file;      /* NULL = none given */
     const char *hosts, *hostfile; /* NULL = none given */
     const char *remote_shell;
+    const char *log_name; /* name of the log directory below --log_dir; NULL = a new random name */
+    bool collect_logs, detach;
     bool relay;       /* run as the relay on a host of --hosts */
     bool one_console; /* a ddprun --hosts shows this node's output */
     enum host_store host_store;

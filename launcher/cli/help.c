@@ -150,10 +150,16 @@ bool cli_print_command_help(enum cli_command command, struct buf *out)
 
 static bool help_usage(struct buf *out, const char *name)
 {
-    bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n", name);
+    struct buf commands = { 0 };
+    const size_t column = strlen("Usage: ");
+    bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n%*s", name, (int)column, "");
     for (int i = 0; i < COMMANDS; i++)
-        ok = ok && buf_printf(out, "       %s %s %s\n", name, cli_commands[i].name, command_arguments[i]);
-    return ok && buf_printf(out, "\n");
+        ok = ok && buf_printf(&commands, "%s%s %s %s", i > 0 ? ", or " : "", name, cli_commands[i].name,
+                              command_arguments[i]);
+    ok = ok && buf_append(&commands, "", 1) &&
+         options_wrap(out, (const char *)commands.data, column, column) && buf_printf(out, "\n");
+    buf_free(&commands);
+    return ok;
 }
 
 bool cli_print_help(const struct cli *cli, struct buf *out)

@@ -25,7 +25,12 @@
       "print the meaning and remedy of a finding or an exit code, or list all")                         \
     X(SHIM, "shim", "[--remove] DIR",                                                                   \
       "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in " \
-      "PATH; --remove removes that command. Other torchruns are not changed")
+      "PATH; --remove removes that command. Other torchruns are not changed")                           \
+    X(LIST, "list", "[--json]", "print your jobs of --detach on this host")                             \
+    X(ATTACH, "attach", "JOB",                                                                          \
+      "print the last lines of a job of --detach, and its output from now on; Ctrl-C leaves the job. "  \
+      "Exit code: that of the job, 130 after Ctrl-C")                                                   \
+    X(STOP, "stop", "JOB", "stop a job of --detach, as Ctrl-C does; a second time, as Ctrl-C twice")
 
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
@@ -50,6 +55,9 @@
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
       "job id, in TORCHELASTIC_RUN_ID and in the names of log directories (default: random, 'none' "  \
       "with several nodes)")                                                                                  \
+    X(DETACH, "detach", 0, SWITCH, detach, NULL, NULL, false, OURS, JOB,                                     \
+      "run the job in the background, without this terminal, and print its id; the output goes to ddprun-ID.out in this " \
+      "directory. The commands list, attach and stop act on such jobs")                                    \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers, in ROLE_NAME and in line prefixes")                                     \
     X(HOSTS, "hosts", 'H', TEXT, hosts, "LIST", NULL, false, OURS, NODES,                                            \
@@ -61,6 +69,7 @@
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
     X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
+    X(LOG_NAME, "log_name", 0, TEXT, log_name, "NAME", NULL, false, OURS, NODES, NULL) /* set by --collect_logs */ \
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
       "number of nodes; MIN:MAX for an elastic job, which nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
@@ -140,6 +149,9 @@
       "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \
       "write each worker's stdout and stderr, and the report, to files below DIR")                       \
+    X(COLLECT_LOGS, "collect_logs", 0, SWITCH, collect_logs, NULL, NULL, true, OURS, OUTPUT,                        \
+      "with --hosts: copy the log files of all hosts below --log_dir of this host when the job has ended, in a folder " \
+      "for each node")                                                                                       \
     X(FLIGHT_RECORDER, "flight_recorder", 0, SWITCH, flight_recorder, NULL, NULL, true, OURS, OUTPUT,                \
       "let PyTorch record the collectives of each rank and, at a timeout, write the records below --log_dir, " \
       "for 'ddpctl flight'")                                                                                     \
@@ -176,7 +188,7 @@
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
       "same for stderr")                                                                                 \
     X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \
-      "if several workers print the same line, show it once, with their ranks as prefix")                         \
+      "if several workers print the same line, on any of the hosts, show it once, with their ranks as prefix")                         \
     X(JSON, "json", 0, SWITCH, json, NULL, NULL, true, OURS, OUTPUT,                                                 \
       "print events, including the workers' output, as JSON lines on stdout")                                \
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \

@@ -130,9 +130,7 @@ static int open_ours(const char *path)
     return -1;
 }
 
-/* Open the n-th candidate. Return the descriptor, which the caller closes, or -1 if the candidate is missing or not
- * safe. */
-static int runtime_dir_open(int n)
+int runtime_dir_open(int n)
 {
     char path[PATH_MAX];
     return place(n, path) ? open_ours(path) : -1;

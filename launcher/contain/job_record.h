@@ -43,6 +43,10 @@ enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
  * Return -1 and set errno on failure; `path` is then the last directory that was tried. */
 int runtime_dir_make(char path[PATH_MAX]);
 
+/* Open the n-th candidate, below RUNTIME_DIRS. Return the descriptor, which the caller closes, or -1 if the candidate is missing or
+ * not safe. */
+int runtime_dir_open(int n);
+
 /* Write the path of the runtime directory to `path`, without creating it. Return false if no directory is usable. */
 bool runtime_dir_find(char path[PATH_MAX]);
 

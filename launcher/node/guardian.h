@@ -7,6 +7,7 @@
 #ifndef LAUNCHER_GUARDIAN_H
 #define LAUNCHER_GUARDIAN_H
 
+#include "base/buf.h"
 #include "contain/contain.h"
 #include "plan/plan.h"
 #include "tables/signals.h"
@@ -47,5 +48,27 @@ struct node_job {
 
 /* Run the agent; a guardian_body. `job` is a struct node_job. */
 int node_run(void *job, int lifeline);
+
+/* --- detach.c: jobs without a terminal ------------------------------------------------------------------------ */
+
+struct detached_job {
+    const char *id;
+    char *const *argv; /* of this ddprun, for `ddprun list` */
+    bool quiet;
+};
+
+/* Start a supervisor without a terminal, which forks the guardian of the job. This function returns three times: -1 in the
+ * guardian, the job's exit code in the supervisor, and 0 or the exit code of an error in the caller. Output goes to
+ * ddprun-ID.out in the working directory. Call this function before threads exist. */
+int detach_begin(const struct detached_job *job);
+
+/* Append a row for each detached job of this user. Return false if memory is short. */
+bool detach_list(bool json, struct buf *out);
+
+/* Show the output of a job until its end, or until Ctrl-C. Return its exit code. */
+int detach_attach(const char *id);
+
+/* Stop a job as Ctrl-C does. */
+int detach_stop(const char *id);
 
 #endif

@@ -451,7 +451,8 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
         free(root);
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot create the log directory: out of memory");
     }
-    *work = (struct log_dir_work){ .root = root, .latest = plan->cli->log_dir != NULL };
+    *work = (struct log_dir_work){ .root = root,
+                                   .latest = plan->cli->log_dir != NULL && plan->cli->log_name == NULL };
     if (!aside_run(&(struct aside){ log_dir_run, log_dir_free, work }, LOG_DIR_MS))
         return ddp_fail(
             err, DDP_ERR_IO,

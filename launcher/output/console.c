@@ -43,6 +43,7 @@ static struct line_row *console_row(struct console *c, int fd)
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms)
 {
     *c = (struct console){ .plan = plan, .sinks = sinks, .started_ms = started_ms };
+    c->marks = plan->cli->one_console && plan->cli->fold && !plan->cli->json;
     c->colour[0] = has_colour(plan, STDOUT_FILENO);
     c->colour[1] = has_colour(plan, STDERR_FILENO);
     c->screen = (struct line_row){ .escape = true, .terminal = true };
@@ -175,8 +176,13 @@ static void make_prefix(struct console_stream *s)
     };
     s->prefix.len = 0;
     s->has_prefix = true;
+    struct buf plain = { 0 };
+    struct buf *out = c->marks ? &plain : &s->prefix;
     if (c->plan->prefix && !c->plan->cli->json)
-        line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &s->prefix);
+        line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], out);
+    if (c->marks)
+        line_mark(&s->prefix, c->plan->workers[s->local_rank].rank, c->plan->world_size, buf_slice(&plain));
+    buf_free(&plain);
 }
 
 /* Read the clock once for all lines of a read. Format the prefix if necessary. */
@@ -221,7 +227,7 @@ void console_stream_init(struct console_stream *s, struct console *c, int local_
     *s = (struct console_stream){ .console = c, .local_rank = local_rank, .which = which };
     s->sink = which == STD_OUT || plan->cli->json ? SINK_STDOUT : SINK_STDERR;
     s->row = c->rows[which == STD_ERR];
-    s->raw = plan->nproc == 1 && !plan->prefix && !plan->cli->json;
+    s->raw = plan->nproc == 1 && !plan->prefix && !plan->cli->json && !c->marks;
     lines_init(&s->lines, on_line, s, LINES_LIMIT);
 }
 

@@ -25,6 +25,7 @@ struct console {
     bool midline;             /* stderr of a raw stream ended without a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
+    bool marks;               /* lines get a mark, because a ddprun --hosts folds them */
     struct console_fold {     /* --fold: one for stdout, one for stderr */
         struct console *console;
         struct fold *fold; /* NULL = lines are not folded */

@@ -490,8 +490,8 @@ static void add_newest(struct fold *f, struct waiting *w)
 /* Append a line to the waiting lines. Return false when memory is short. */
 static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
 {
-    const size_t len = line->text.len;
-    struct waiting *w = malloc(sizeof(*w) + len);
+    const size_t len = line->text.len, prefix_len = line->prefix.len;
+    struct waiting *w = malloc(sizeof(*w) + len + prefix_len);
     if (w == NULL)
         return false;
     *w = (struct waiting){
@@ -499,7 +499,10 @@ static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
     };
     if (len > 0)
         memcpy(w->text, line->text.data, len);
+    if (prefix_len > 0)
+        memcpy(w->text + len, line->prefix.data, prefix_len);
     w->line.text = slice_of(w->text, len);
+    w->line.prefix = slice_of(w->text + len, prefix_len);
     add_newest(f, w);
     f->last[line->rank] = w->number;
     return true;
@@ -624,4 +627,40 @@ void fold_finish(struct fold *f)
 {
     while (f->first != NULL)
         deliver_first(f);
+}
+
+bool fold_print_ranks(const struct rank_set *ranks, struct buf *out)
+{
+    const struct numbered n = { ranks, 0 };
+    return rank_set_print_each(rank_at, &n, ranks->limit, RANKS_MAX, out);
+}
+
+/* --- lines of several nodes -------------------------------------------------------------------------------- */
+
+/* "\035RANK WORLD LENGTH\035", the prefix, the text. */
+enum { MARK = '\035', LINE_MARK_MAX = 48 };
+
+bool line_mark(struct buf *out, int rank, int world_size, struct slice prefix)
+{
+    return buf_printf(out, "%c%d %d %zu%c", MARK, rank, world_size, prefix.len, MARK) &&
+           (prefix.len == 0 || buf_append(out, prefix.data, prefix.len));
+}
+
+bool line_unmark(struct slice line, struct marked_line *out)
+{
+    const char *at = line.data, *end = line.len > 1 ? memchr(at + 1, MARK, line.len - 1) : NULL;
+    char text[LINE_MARK_MAX];
+    int used = 0;
+    size_t prefix;
+    if (end == NULL || at[0] != MARK || (size_t)(end - at) >= sizeof(text))
+        return false;
+    snprintf(text, sizeof(text), "%.*s", (int)(end - at - 1), at + 1);
+    if (sscanf(text, "%d %d %zu%n", &out->rank, &out->world_size, &prefix, &used) != 3 || text[used] != '\0')
+        return false;
+    const size_t left = line.len - (size_t)(end + 1 - at);
+    if (out->rank < 0 || out->rank >= out->world_size || prefix > left)
+        return false;
+    out->prefix = slice_of(end + 1, prefix);
+    out->text = slice_of(end + 1 + prefix, left - prefix);
+    return true;
 }

@@ -174,6 +174,7 @@ struct fold_line {
     enum line_kind kind;
     struct line_time at;          /* when the line of the first rank was read */
     int rank;                     /* the first rank that printed the line */
+    struct slice prefix;          /* of a line of one rank; copied, and passed to fold_fn */
     const void *origin;           /* pointer of the caller, passed to fold_fn */
     const struct rank_set *ranks; /* all ranks that printed the line; NULL = only `rank` */
 };
@@ -200,5 +201,24 @@ uint64_t fold_flush(struct fold *f, uint64_t now_us);
 
 /* Deliver all waiting lines. */
 void fold_finish(struct fold *f);
+
+/* Append "0,2-5" for the ranks of a line. Return false when memory is short. */
+bool fold_print_ranks(const struct rank_set *ranks, struct buf *out);
+
+/* --- lines of several nodes -------------------------------------------------------------------------------- */
+
+/* With --hosts and --fold, the starter folds the lines of all nodes, so each node marks the lines of its workers. A mark has the
+ * rank, the world size and the length of the prefix. Workers cannot write a mark, because their text follows a mark. */
+
+struct marked_line {
+    int rank, world_size;
+    struct slice prefix, text; /* borrowed */
+};
+
+/* Append the mark and the prefix. Return false when memory is short. */
+bool line_mark(struct buf *out, int rank, int world_size, struct slice prefix);
+
+/* Parse a line without its newline. Return false if the line has no mark. */
+bool line_unmark(struct slice line, struct marked_line *out);
 
 #endif

@@ -582,7 +582,7 @@ static void init_group(struct output *o)
 static bool fold_lines(struct output *o)
 {
     const struct cli *cli = o->options.plan->cli;
-    if (!cli->fold || cli->json || o->options.plan->nproc == 1)
+    if (!cli->fold || cli->json || o->console.marks || o->options.plan->nproc == 1)
         return true;
     return console_fold(&o->console, on_fold_waits, o);
 }

@@ -443,6 +443,8 @@ bool plan_log_root(struct plan *plan)
         return true;
     if (cli->log_dir == NULL)
         plan->log_root = plan_text_of("%s/ddprun_%s", plan->facts->tmp_dir, nonce);
+    else if (cli->log_name != NULL)
+        plan->log_root = plan_text_of("%s/%s", cli->log_dir, cli->log_name);
     else if (cli->job == NULL && plan->meeting.nnodes_max == 1 && !cli->torchrun)
         plan->log_root = plan_text_of("%s/%s", cli->log_dir, nonce);
     else

@@ -51,7 +51,12 @@ struct relay {
     int signals, listener; /* -1 = none */
     int child_in;          /* write end of the child's stdin pipe; -1 = closed */
     char token[REMOTE_TOKEN_MAX];
-    pid_t child;        /* pid of the host's ddprun; 0 = not running */
+    pid_t child;   /* pid of the host's ddprun, then of the sender of its log files; 0 = not running */
+    char *collect; /* log directory of the job, with --collect_logs; else NULL */
+    char job_token[REMOTE_TOKEN_MAX]; /* for the answer FILES */
+    bool sends;                       /* the child is the sender */
+    bool told_to_end;                 /* the starter has sent END */
+    int job_code;                     /* exit code of the job, while its log files are sent */
     bool rests;         /* Ctrl-Z has stopped the job; a stopped starter is silent, and this is no failure */
     uint64_t silent_ms; /* the relay ends the job if the starter is silent for longer */
     uint64_t heard_ms;  /* when the starter's last message arrived */
@@ -314,6 +319,8 @@ static void take_JOB(struct relay *r, struct slice body)
     const cJSON *umask_item = cJSON_GetObjectItem(o, "umask"), *silent = cJSON_GetObjectItem(o, "silent_ms");
     const char *directory = cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory"));
     const char *secret = cJSON_GetStringValue(cJSON_GetObjectItem(o, "secret"));
+    const char *collect = cJSON_GetStringValue(cJSON_GetObjectItem(o, "collect"));
+    const char *token = cJSON_GetStringValue(cJSON_GetObjectItem(o, "token"));
     char **argv = texts_of(cJSON_GetObjectItem(o, "argv"));
     if (r->listener >= 0)
         close(r->listener);
@@ -326,6 +333,8 @@ static void take_JOB(struct relay *r, struct slice body)
         not_ready(r, "its variables", "out of memory");
     else {
         r->silent_ms = (uint64_t)silent->valuedouble;
+        r->collect = collect != NULL && token != NULL ? strdup(collect) : NULL;
+        snprintf(r->job_token, sizeof(r->job_token), "%s", token != NULL ? token : "-");
         if (cJSON_IsNumber(umask_item))
             umask((mode_t)umask_item->valueint & 0777);
         spawn_job(r, argv, secret, cJSON_IsTrue(cJSON_GetObjectItem(o, "input")));
@@ -338,7 +347,9 @@ static void take_SIGNAL(struct relay *r, struct slice body)
 {
     char text[8];
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
-    const int number = atoi(text);
+    int number = atoi(text);
+    if (r->sends && number != SIGCONT) /* the sender has no handler */
+        number = number == SIGTERM || number == SIGINT || number == SIGHUP ? SIGKILL : 0;
     if (number == SIGTSTP || number == SIGCONT)
         r->rests = number == SIGTSTP;
     if (r->child > 0 && number > 0)
@@ -363,6 +374,12 @@ static void take_INPUT(struct relay *r, struct slice body)
 static void take_BEAT(struct relay *r, struct slice body)
 {
     (void)r, (void)body;
+}
+
+static void take_END(struct relay *r, struct slice body)
+{
+    (void)body;
+    r->told_to_end = true;
 }
 
 /* --- the loop -------------------------------------------------------------------------------------------------- */
@@ -400,6 +417,7 @@ static void end_child(struct relay *r)
 
 static void take_messages(struct relay *r)
 {
+    /* Messages with files have no row, because only the starter receives them. */
     static void (*const take[REMOTE_MESSAGE_KINDS])(struct relay *, struct slice) = {
 #define X(id, ...) [REMOTE_##id] = take_##id,
         REMOTE_MESSAGES(X)
@@ -411,7 +429,8 @@ static void take_messages(struct relay *r)
     int got = 1;
     while (r->exit_code < 0 && (got = remote_take(buf_slice(&r->in), &kind, &body, &size)) == 1) {
         r->heard_ms = clock_ms();
-        take[kind](r, body);
+        if (take[kind] != NULL)
+            take[kind](r, body);
         buf_consume(&r->in, size);
     }
     if (got < 0) {
@@ -434,13 +453,42 @@ static bool read_messages(struct relay *r)
     return true;
 }
 
+/* Send the log files of the job in a child process, so that the relay still reads messages. */
+static void start_sender(struct relay *r)
+{
+    struct remote_answer a = { .news = REMOTE_FILES, .port = r->job_code, .version = DDP_VERSION };
+    const pid_t relay = getpid();
+    sigset_t none;
+    memcpy(a.token, r->job_token, sizeof(a.token));
+    r->sends = true;
+    r->end_ms = 0;
+    r->terms = 0;
+    send_answer(r, &a);
+    r->child = fork();
+    if (r->child != 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigemptyset(&none);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    _exit(getppid() == relay && collect_send(r->collect, STDOUT_FILENO) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN);
+}
+
 static void reap(struct relay *r)
 {
     int status;
-    if (r->child > 0 && waitpid(r->child, &status, WNOHANG) == r->child) {
-        r->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        r->child = 0;
+    if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
+        return;
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    r->child = 0;
+    if (r->sends || r->collect == NULL) {
+        r->exit_code = r->sends ? r->job_code : code;
+        return;
     }
+    r->job_code = code;
+    start_sender(r);
+    if (r->child < 0)
+        r->exit_code = code;
 }
 
 /* Read the pending signals. Return true if one of them tells the relay to end. */
@@ -500,11 +548,13 @@ int relay_run(void)
             gone = !read_messages(&r) || gone;
         if (r.child_in >= 0 && (r.input.len > 0 || r.input_ended))
             give_input(&r);
-        if (r.exit_code < 0 && (gone || is_silent(&r)))
+        if (r.exit_code < 0 && (gone || is_silent(&r) || (r.told_to_end && !r.sends)))
             end_child(&r);
     }
     const int exit_code = r.exit_code;
-    send_news(&r, REMOTE_ENDED, exit_code, "");
+    if (!r.sends)
+        send_news(&r, REMOTE_ENDED, exit_code, "");
+    free(r.collect);
     buf_free(&r.in);
     buf_free(&r.input);
     return exit_code;

@@ -31,11 +31,19 @@
     X(JOB, 'j', 4 << 20, "the job, as JSON: start it")                                                \
     X(SIGNAL, 's', 4, "a number: send this signal to the job")                                        \
     X(INPUT, 'i', 65536, "bytes for the job's stdin; an empty body ends stdin")                       \
-    X(BEAT, 'b', 0, "heartbeat of the starter")
+    X(BEAT, 'b', 0, "heartbeat of the starter")                                                       \
+    X(END, 'x', 0, "end the job, and stay for its log files")
+
+/* With --collect_logs: messages of a relay to the starter, after its answer FILES. */
+#define REMOTE_FILE_MESSAGES(X)                                         \
+    X(TOTAL, 't', 64, "the numbers of files and bytes that follow")     \
+    X(FILE, 'f', 1100, "a size, a blank and a name: this file follows") \
+    X(DATA, 'd', 32768, "bytes of the file")                            \
+    X(FILES_END, 'e', 79, "the end, and a reason if entries are left out")
 
 enum remote_message {
 #define X(id, ...) REMOTE_##id,
-    REMOTE_MESSAGES(X)
+    REMOTE_MESSAGES(X) REMOTE_FILE_MESSAGES(X)
 #undef X
         REMOTE_MESSAGE_KINDS
 };
@@ -61,13 +69,14 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
  * answer. */
 #define REMOTE_ANSWER "\036ddprun "
 
-/* Kinds of answers: HERE at the relay's start and after LISTEN, REACHED after PROBE, ENDED before the relay exits. */
-enum remote_news { REMOTE_HERE, REMOTE_REACHED, REMOTE_ENDED, REMOTE_NEWS };
+/* Kinds of answers: HERE at the relay's start and after LISTEN, REACHED after PROBE, ENDED before the relay exits. FILES
+ * replaces ENDED if log files follow. Its token is that of the message JOB, so a worker cannot print this answer. */
+enum remote_news { REMOTE_HERE, REMOTE_REACHED, REMOTE_ENDED, REMOTE_FILES, REMOTE_NEWS };
 
 struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
-    int port; /* HERE after LISTEN: the port that answers probes; 0 = none. ENDED: the relay's exit code */
+    int port; /* HERE after LISTEN: the port that answers probes; 0 = none. ENDED, FILES: the exit code */
     char token[REMOTE_TOKEN_MAX];    /* random text that the port sends to each probe; "-" = none */
     char addresses[REMOTE_LINE_MAX]; /* HERE: the host's own; REACHED: those that answered; blanks between */
     size_t before; /* bytes of an unfinished line of a login shell or worker, before the answer */
@@ -91,6 +100,7 @@ struct start_facts {
     const char *host;           /* name of this host */
     const char *job;            /* job id */
     int umask;
+    const char *log_name; /* with --collect_logs: the starter's directory below --log_dir; else NULL */
 };
 
 /* Build the command that starts the relay of a host: --remote_shell, options for ssh, the host's name and a shell
@@ -106,6 +116,7 @@ struct start_meeting {
     const char *address; /* of the store: a numeric address, or the name from --master_addr */
     int port;
     const char *secret; /* 64 hexadecimal digits */
+    const char *token;  /* for the answer FILES */
 };
 
 /* Append the body of JOB for node `rank` to `out`. Return false if memory is short. */
@@ -121,6 +132,46 @@ void start_choose_address(const char *own, const char *const *reached, int n,
  * stderr. */
 void start_explain(const struct start_facts *facts, const struct host_spec *host, int exit_code,
                    const char *words, struct finding *out);
+
+/* --- log files (collect.c) -------------------------------------------------------------------------------------- */
+
+/* Limits for each host. */
+enum {
+    COLLECT_NAME_MAX = 1024,
+    COLLECT_DEPTH = 16,
+    COLLECT_PIECE_MAX = 32768,
+    COLLECT_FILES_MAX = 100000,
+    COLLECT_FOLDER_MAX = 96
+};
+#define COLLECT_BYTES_MAX (UINT64_C(64) << 30)
+
+/* Return true if the name of a file cannot leave its directory: a relative name without control characters, without
+ * empty parts, "." and "..". This function and the next one are in start.c. */
+bool collect_name_is_safe(struct slice name);
+
+/* Format the folder of a host: "node0_n0". Folders of different ranks differ. */
+void collect_folder(int rank, const struct host_spec *host, char folder[COLLECT_FOLDER_MAX]);
+
+/* Send the files below `root` to the descriptor `out`. Return false if the starter no longer reads. */
+bool collect_send(const char *root, int out);
+
+/* The received files of one host. Initialize with zeros and `dir`. */
+struct collected {
+    char *dir; /* folder of the files, owned; created with the first file */
+    struct buf in;
+    bool open, ended; /* `fd` is an open file; the message FILES_END has arrived */
+    int fd;
+    char name[COLLECT_NAME_MAX + 1];
+    uint64_t left;                     /* missing bytes of the open file */
+    uint64_t files, bytes;             /* received */
+    uint64_t announced;                /* sum of the sizes of all begun files */
+    uint64_t total_files, total_bytes; /* of the message TOTAL */
+    char why[1280];                    /* reason for missing files; "" = none is missing so far */
+};
+
+/* Store files from the bytes of a host. After a fault, set `why` and drop all further bytes. */
+void collect_take(struct collected *c, struct slice bytes);
+void collect_close(struct collected *c);
 
 /* --- shells ----------------------------------------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 
 #include <cjson/cJSON.h>
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static const struct {
     uint32_t limit;
 } messages[REMOTE_MESSAGE_KINDS] = {
 #define X(id, type, limit, ...) [REMOTE_##id] = { type, limit },
-    REMOTE_MESSAGES(X)
+    REMOTE_MESSAGES(X) REMOTE_FILE_MESSAGES(X)
 #undef X
 };
 
@@ -54,7 +55,7 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
     return 1;
 }
 
-static const char *const news_words[REMOTE_NEWS] = { "here", "reached", "ended" };
+static const char *const news_words[REMOTE_NEWS] = { "here", "reached", "ended", "files" };
 
 bool remote_print_answer(const struct remote_answer *answer, struct buf *out)
 {
@@ -214,6 +215,8 @@ static bool add_options(cJSON *array, const struct start_facts *f, const struct 
         ok = ok && buf_printf(&out, "--log_line_prefix_template=[%s:${rank}] %c", bare_name(host), 0);
     if (rank > 0 && !cli->verbose)
         ok = ok && buf_printf(&out, "--quiet%c", 0);
+    if (f->log_name != NULL)
+        ok = ok && buf_printf(&out, "--log_name=%s_node%d%c", f->log_name, rank, 0);
     for (size_t at = 0; ok && at < out.len; at += strlen((const char *)out.data + at) + 1)
         ok = cJSON_AddItemToArray(array, cJSON_CreateString((const char *)out.data + at));
     buf_free(&out);
@@ -236,6 +239,17 @@ static uint64_t silent_ms(const struct cli *cli)
     return cli->node_timeout_ms > 3 * REMOTE_BEAT_MS ? cli->node_timeout_ms : 3 * REMOTE_BEAT_MS;
 }
 
+/* Add the log directory of the node, which the relay sends at the end. */
+static bool add_collect(cJSON *o, const struct start_facts *f, int rank, const char *token)
+{
+    struct buf path = { 0 };
+    const bool ok = buf_printf(&path, "%s/%s_node%d", f->cli->log_dir, f->log_name, rank) &&
+                    buf_append(&path, "", 1) && json_add_text(o, "collect", (const char *)path.data) &&
+                    json_add_text(o, "token", token);
+    buf_free(&path);
+    return ok;
+}
+
 bool start_job(const struct start_facts *f, const struct host_spec *host, int rank,
                const struct start_meeting *m, struct buf *out)
 {
@@ -246,7 +260,8 @@ bool start_job(const struct start_facts *f, const struct host_spec *host, int ra
         json_add_bool(o, "input", rank == 0) && json_add_text(o, "secret", m->nodes > 1 ? m->secret : "") &&
         cJSON_AddItemToArray(argv, cJSON_CreateString(f->argv[0])) && add_options(argv, f, host, rank, m) &&
         add_texts(argv, f->argv + 1, NULL) &&
-        add_texts(cJSON_AddArrayToObject(o, "env"), f->environ_block, is_carried);
+        add_texts(cJSON_AddArrayToObject(o, "env"), f->environ_block, is_carried) &&
+        (f->log_name == NULL || add_collect(o, f, rank, m->token));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     ok = text != NULL && buf_append(out, text, strlen(text));
     cJSON_free(text);
@@ -281,6 +296,35 @@ void start_choose_address(const char *own, const char *const *reached, int n, ch
         at += len + (at[len] != '\0');
     }
     address[0] = '\0';
+}
+
+/* --- names of log files ------------------------------------------------------------------------------------------ */
+
+bool collect_name_is_safe(struct slice name)
+{
+    const char *at = name.data, *end = at + name.len;
+    int parts = 0;
+    if (name.len == 0 || name.len > COLLECT_NAME_MAX)
+        return false;
+    for (const char *c = at; c < end; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            return false;
+    for (; at <= end; parts++) {
+        const char *slash = memchr(at, '/', (size_t)(end - at));
+        const size_t len = (size_t)((slash != NULL ? slash : end) - at);
+        if (len == 0 || len > NAME_MAX || (len <= 2 && memcmp(at, "..", len) == 0))
+            return false;
+        at += len + 1;
+    }
+    return parts <= COLLECT_DEPTH + 1;
+}
+
+void collect_folder(int rank, const struct host_spec *host, char folder[COLLECT_FOLDER_MAX])
+{
+    snprintf(folder, COLLECT_FOLDER_MAX, "node%d_%.64s", rank, bare_name(host));
+    for (char *c = folder; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
+            *c = '_';
 }
 
 /* --- why a relay did not start ---------------------------------------------------------------------------------- */

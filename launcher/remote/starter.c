@@ -12,14 +12,18 @@
 #include "base/exit_codes.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/syscalls.h"
 #include "base/version.h"
 #include "ddp/context.h"
 #include "output/lines.h"
 #include "output/log_files.h"
 #include "output/output.h"
+#include "tables/prefix.h"
 #include "tables/signals.h"
+#include "tables/text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +47,7 @@ enum {
     DRAIN_MS = 2000,
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
+    FOLDED_RANKS_MAX = 1 << 20,
     FDS_OF_OURS = 64,
     FDS_PER_HOST = 3
 };
@@ -78,6 +83,9 @@ struct peer {
     uint64_t active_ms;   /* when the streams had their last byte, or the remote shell exited */
     int exit_code;        /* of the remote shell, set when it has exited */
     bool has_exited;
+    bool exited_early;      /* before the relay began to send log files */
+    struct collected files; /* with --collect_logs */
+    bool sends;             /* the job has ended there, and the relay sends its log files */
     int said_code; /* exit code that the relay reported, or -1; differs from exit_code if the shell was killed */
 };
 
@@ -90,7 +98,13 @@ struct starter {
     uv_timer_t beat;
     uv_poll_t lifeline, signals;
     uv_poll_t input;
-    struct wakeup written; /* wakes the loop when the sinks have written output */
+    uv_timer_t fold_timer;
+    struct fold *folds[2]; /* with --fold, of stdout and stderr; NULL until the first line of a worker */
+    int fold_ranks;
+    struct prefix folded;    /* prefix of a line of several ranks */
+    struct line_row rows[2]; /* stdout and stderr, for these lines */
+    struct buf fold_out[2];  /* lines to be printed */
+    struct wakeup written;   /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;               /* reading has stopped, because the console is slow */
     uv_handle_type input_type; /* kind of the user's stdin; unknown = ended or not read */
@@ -102,6 +116,10 @@ struct starter {
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
     int stops;        /* how often the user has asked to stop the job */
     bool closing;
+    bool collects;                /* the relays send the log files at the end */
+    bool collected;               /* the user knows what has arrived */
+    char *log_root;               /* where they are stored */
+    char token[REMOTE_TOKEN_MAX]; /* of the answer FILES */
 };
 
 /* --- output -------------------------------------------------------------------------------------------------- */
@@ -112,10 +130,149 @@ static void put(struct starter *s, int sink, const struct buf *bytes)
         sinks_put(s->sinks, sink, buf_slice(bytes));
 }
 
+/* --- equal lines of several hosts ------------------------------------------------------------------------------ */
+
+/* console.c does the same on one node. */
+
+static void put_folded(struct starter *s)
+{
+    for (int i = 0; i < 2; i++) {
+        put(s, i == 0 ? SINK_STDOUT : SINK_STDERR, &s->fold_out[i]);
+        s->fold_out[i].len = 0;
+    }
+}
+
+static void finish_folds(struct starter *s)
+{
+    for (int i = 0; i < 2 && s->folds[i] != NULL; i++)
+        fold_finish(s->folds[i]);
+    put_folded(s);
+}
+
+/* Append the prefix of a line that several ranks have printed. */
+static bool put_ranks_prefix(struct starter *s, const struct fold_line *line, struct buf *out)
+{
+    char time[PREFIX_TIME_MAX], elapsed[PREFIX_TIME_MAX];
+    struct prefix_values values = { 0 };
+    struct buf ranks = { 0 };
+    prefix_time(time, line->at.unix_us);
+    prefix_elapsed(elapsed, line->at.since_us);
+    bool ok = fold_print_ranks(line->ranks, &ranks) && buf_append(&ranks, "", 1);
+    values.of[PREFIX_RANK] = (const char *)ranks.data;
+    values.of[PREFIX_TIME] = time;
+    values.of[PREFIX_ELAPSED] = elapsed;
+    values.of[PREFIX_STREAM] = line->origin == &s->folds[0] ? "stdout" : "stderr";
+    values.of[PREFIX_ROLE_NAME] = s->facts->cli->role;
+    ok = ok && (s->folded.ranked || buf_printf(out, "[%s] ", values.of[PREFIX_RANK])) &&
+         prefix_render(&s->folded, &values, PREFIX_NO_COLOUR, out);
+    buf_free(&ranks);
+    return ok;
+}
+
+static void on_folded(void *user, const struct fold_line *line)
+{
+    struct starter *s = user;
+    const int i = line->origin == &s->folds[1];
+    struct buf prefix = { 0 };
+    if (line->ranks == NULL)
+        line_show(&s->fold_out[i], &s->rows[i], line->prefix, line->text, line->kind);
+    else if (put_ranks_prefix(s, line, &prefix))
+        line_show(&s->fold_out[i], &s->rows[i], buf_slice(&prefix), line->text, line->kind);
+    buf_free(&prefix);
+}
+
+static void on_fold_time(uv_timer_t *timer)
+{
+    struct starter *s = timer->data;
+    const uint64_t now = clock_us();
+    uint64_t next = FOLD_NOTHING;
+    for (int i = 0; i < 2 && s->folds[i] != NULL; i++) {
+        const uint64_t due = fold_flush(s->folds[i], now);
+        next = due < next ? due : next;
+    }
+    put_folded(s);
+    if (next != FOLD_NOTHING && !s->closing)
+        uv_timer_start(timer, on_fold_time, (next - now) / 1000 + 1, 0);
+}
+
+/* Create the folds at the first line of a worker, because that line has the number of ranks. */
+static bool open_folds(struct starter *s, int ranks)
+{
+    if (ranks > FOLDED_RANKS_MAX)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (s->folds[i] == NULL)
+            s->folds[i] = fold_new(ranks, on_folded, s);
+    s->fold_ranks = s->fold_ranks > 0 ? s->fold_ranks : ranks;
+    return s->folds[0] != NULL && s->folds[1] != NULL;
+}
+
+static void fold_one(struct starter *s, int i, struct slice line)
+{
+    struct marked_line m;
+    const bool marked = line_unmark(line, &m);
+    if (marked && open_folds(s, m.world_size) && m.rank < s->fold_ranks) {
+        const struct fold_line f = { .text = m.text,
+                                     .prefix = m.prefix,
+                                     .at = { clock_unix_us(), clock_us() },
+                                     .rank = m.rank,
+                                     .origin = &s->folds[i] };
+        if (fold_put(s->folds[i], &f) && !uv_is_active((uv_handle_t *)&s->fold_timer))
+            uv_timer_start(&s->fold_timer, on_fold_time, FOLD_QUIET_US / 1000, 0);
+        return;
+    }
+    finish_folds(s);
+    if (marked) { /* a rank outside of the job */
+        buf_append(&s->fold_out[i], m.prefix.data, m.prefix.len);
+        line = m.text;
+    }
+    if (buf_append(&s->fold_out[i], line.data, line.len))
+        buf_append(&s->fold_out[i], "\n", 1);
+}
+
+/* Print lines of a host, or fold them. A line of ddprun itself has no mark and is printed at once. */
+static void put_lines(struct starter *s, int sink, const struct buf *lines)
+{
+    const int i = sink == SINK_STDERR;
+    const uint8_t *at = lines->data, *end = at + lines->len, *newline;
+    if (!s->facts->cli->fold || s->facts->cli->json) {
+        put(s, sink, lines);
+        return;
+    }
+    for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
+        fold_one(s, i, slice_of(at, (size_t)(newline - at)));
+    if (at < end) { /* a piece of a long line */
+        finish_folds(s);
+        buf_append(&s->fold_out[i], at, (size_t)(end - at));
+    }
+    put_folded(s);
+}
+
+/* Parse the prefix for lines of several ranks. */
+static bool open_fold_prefix(struct starter *s)
+{
+    const struct cli *cli = s->facts->cli;
+    struct ddp_err err;
+    ddp_status status = DDP_OK;
+    for (int i = 0; i < 2; i++)
+        s->rows[i].escape = isatty(i == 0 ? STDOUT_FILENO : STDERR_FILENO) == 1;
+    if (!cli->fold || cli->prefix == PREFIX_OFF)
+        return true;
+    if (cli->timestamps)
+        status = prefix_add(&s->folded, "${time} ", &err);
+    if (status == DDP_OK)
+        status =
+            prefix_add(&s->folded, cli->prefix_template != NULL ? cli->prefix_template : "[${rank}] ", &err);
+    if (status != DDP_OK)
+        log_error("--log_line_prefix_template=%.60s: %s", cli->prefix_template, err.msg);
+    return status == DDP_OK;
+}
+
 /* Print a finding in the format of a node's reports. */
 static void print_finding(struct starter *s, const struct finding *f)
 {
     struct buf out = { 0 };
+    finish_folds(s);
     if (buf_printf(&out, "ddprun: %s\nddprun:   try      %s\nddprun:   finding  %s\n", f->sentence, f->advice,
                    finding_code_name(f->code)))
         put(s, SINK_STDERR, &out);
@@ -169,7 +326,8 @@ static void send_to_all(struct starter *s, enum remote_message kind, const char 
 
 /* --- the end -------------------------------------------------------------------------------------------------- */
 
-/* Close the stdin of every relay. Each relay then ends the job on its host. */
+/* Close the stdin of every relay. Each relay then ends the job on its host. A relay that has log files to send needs
+ * its stdin and gets a message instead. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -179,6 +337,8 @@ static void end_all(struct starter *s)
         if (p->state == PEER_WAITING) {
             p->state = PEER_ENDED;
             s->n_ended++;
+        } else if (p->state == PEER_RUNNING && s->collects) {
+            send_text(p, REMOTE_END, "");
         } else if (!p->has_exited && !uv_is_closing((uv_handle_t *)&p->in)) {
             uv_close((uv_handle_t *)&p->in, NULL);
         }
@@ -201,11 +361,139 @@ static void close_handle(uv_handle_t *handle, void *unused)
         uv_close(handle, NULL);
 }
 
+/* --- log files ------------------------------------------------------------------------------------------------- */
+
+/* Report where the log files are, and which are missing. */
+static void report_files(struct starter *s)
+{
+    struct buf out = { 0 };
+    char size[SIZE_TEXT_MAX];
+    uint64_t files = 0, bytes = 0;
+    bool ok = true;
+    s->collected = true;
+    for (int i = 0; i < s->n; i++) {
+        const struct collected *c = &s->peers[i].files;
+        files += c->files;
+        bytes += c->bytes;
+        if (!c->ended || c->why[0] != '\0')
+            ok = ok &&
+                 buf_printf(&out, "ddprun: %s: log files are missing here, and are in %s_node%d there (%s)\n",
+                            s->peers[i].host->name, s->log_root, i,
+                            c->why[0] != '\0' ? c->why : "it did not send all of them");
+    }
+    if (!s->facts->cli->quiet)
+        ok = ok && buf_printf(&out, "ddprun: %" PRIu64 " log files of %d host%s are in %s (%s)\n", files,
+                              s->n, s->n == 1 ? "" : "s", s->log_root, words_size(size, bytes));
+    if (ok)
+        put(s, SINK_STDERR, &out);
+    buf_free(&out);
+}
+
+/* Return true while a relay sends files. *sent and *total get the bytes of all hosts. */
+static bool count_files(const struct starter *s, int *hosts, uint64_t *sent, uint64_t *total)
+{
+    *hosts = 0;
+    *sent = *total = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct peer *p = &s->peers[i];
+        *sent += p->files.bytes;
+        *total += p->files.total_bytes;
+        *hosts += p->sends && p->state == PEER_RUNNING;
+    }
+    return *hosts > 0;
+}
+
+/* Report the progress of a long transfer. */
+static void tell_files(struct starter *s)
+{
+    struct buf out = { 0 };
+    char sent_text[SIZE_TEXT_MAX], total_text[SIZE_TEXT_MAX];
+    int hosts;
+    uint64_t sent, total;
+    if (s->facts->cli->quiet || clock_ms() < s->tell_ms || !count_files(s, &hosts, &sent, &total))
+        return;
+    s->tell_ms = clock_ms() + TELL_MS;
+    if (buf_printf(&out, "ddprun: log files: %s of %s received, %d host%s still sending\n",
+                   words_size(sent_text, sent), words_size(total_text, total), hosts, hosts == 1 ? "" : "s"))
+        put(s, SINK_STDERR, &out);
+    buf_free(&out);
+}
+
+/* Search whole lines for the answer FILES. The bytes after the answer are files. Remove the answer and these bytes from
+ * `lines`. */
+static void find_files(struct peer *p, struct buf *lines)
+{
+    struct starter *s = p->starter;
+    static const char mark[] = REMOTE_ANSWER "files ";
+    struct remote_answer answer;
+    for (size_t from = 0; s->collects && from < lines->len;) {
+        const uint8_t *at = memmem(lines->data + from, lines->len - from, mark, strlen(mark));
+        const uint8_t *end = at != NULL ? memchr(at, '\n', lines->len - (size_t)(at - lines->data)) : NULL;
+        if (end == NULL)
+            return;
+        from = (size_t)(end + 1 - lines->data);
+        if (!remote_parse_answer(slice_of(at, (size_t)(end - at)), &answer) ||
+            strcmp(answer.token, s->token) != 0)
+            continue;
+        p->sends = true;
+        p->said_code = answer.port;
+        s->tell_ms = clock_ms() + TELL_MS;
+        collect_take(&p->files, slice_of(end + 1, lines->len - from));
+        collect_take(&p->files, buf_slice(&p->out.merge.rest));
+        p->out.merge.rest.len = 0;
+        lines->len = (size_t)(at - lines->data);
+        if (lines->len > 0 && lines->data[lines->len - 1] != '\n' && s->n > 1)
+            buf_append(lines, "\n", 1);
+        return;
+    }
+}
+
+/* Choose the token and create the directory. An error must appear before the job starts, not after days. */
+static bool open_files(struct starter *s)
+{
+    unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
+    struct buf root = { 0 };
+    struct ddp_err err;
+    s->collects = s->facts->log_name != NULL;
+    if (!s->collects)
+        return true;
+    if (sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random) ||
+        !buf_printf(&root, "%s/%s", s->facts->cli->log_dir, s->facts->log_name) ||
+        !buf_append(&root, "", 1)) {
+        log_error("--collect_logs: no memory or no random numbers");
+        return false;
+    }
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(s->token + 2 * i, 3, "%02x", random[i]);
+    s->log_root = (char *)root.data;
+    if (logdir_make(s->log_root, true, &err) == DDP_OK)
+        return true;
+    log_error("--collect_logs: %s", err.msg);
+    return false;
+}
+
+static void open_files_of(struct peer *p, int rank)
+{
+    char folder[COLLECT_FOLDER_MAX];
+    struct buf path = { 0 };
+    if (!p->starter->collects)
+        return;
+    collect_folder(rank, p->host, folder);
+    if (buf_printf(&path, "%s/%s", p->starter->log_root, folder) && buf_append(&path, "", 1))
+        p->files.dir = (char *)path.data;
+    else
+        snprintf(p->files.why, sizeof(p->files.why), "out of memory");
+}
+
 /* Close all handles when every remote shell has ended and all output is written. The loop then ends. */
 static void finish_if_done(struct starter *s)
 {
-    const bool waits = s->kill_ms == 0 || clock_ms() < s->kill_ms;
-    if (s->n_ended < s->n || s->closing || (waits && !sinks_empty(s->sinks)))
+    if (s->n_ended < s->n || s->closing)
+        return;
+    finish_folds(s);
+    if (s->collects && !s->collected)
+        report_files(s);
+    if ((s->kill_ms == 0 || clock_ms() < s->kill_ms) && !sinks_empty(s->sinks))
         return;
     s->closing = true;
     wakeup_close(&s->written, NULL);
@@ -320,9 +608,11 @@ static void run_job(struct starter *s)
         return;
     }
     secret_format(s->secret, digits);
-    const struct start_meeting meeting = {
-        .nodes = s->n, .address = address, .port = s->peers[0].answer.port, .secret = digits
-    };
+    const struct start_meeting meeting = { .nodes = s->n,
+                                           .address = address,
+                                           .port = s->peers[0].answer.port,
+                                           .secret = digits,
+                                           .token = s->token };
     for (int i = 0; i < s->n; i++) {
         struct buf body = { 0 };
         if (start_job(s->facts, s->peers[i].host, i, &meeting, &body))
@@ -431,6 +721,10 @@ static void take_last_answer(struct peer *p, struct buf *lines)
 static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
 {
     struct buf lines = { 0 };
+    if (p->sends && !is_err) {
+        collect_take(&p->files, bytes);
+        return;
+    }
     if (p->state != PEER_RUNNING && p->state != PEER_ENDED) {
         if (!is_err)
             take_head(p, bytes);
@@ -440,9 +734,11 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
     }
     const bool ok = merge_feed(is_err ? &p->err.merge : &p->out.merge, bytes, &lines);
     if (!is_err)
+        find_files(p, &lines);
+    if (!is_err && !p->sends)
         take_last_answer(p, &lines);
     if (ok)
-        put(p->starter, is_err ? SINK_STDERR : SINK_STDOUT, &lines);
+        put_lines(p->starter, is_err ? SINK_STDERR : SINK_STDOUT, &lines);
     buf_free(&lines);
     read_streams(p->starter);
 }
@@ -493,25 +789,26 @@ static void end_peer(struct peer *p)
     if (!p->has_exited || p->out.open || p->err.open || p->state == PEER_ENDED)
         return;
     const bool ran = p->state == PEER_RUNNING;
+    const int exit_code = p->sends && !p->exited_early ? p->said_code : p->exit_code;
     p->state = PEER_ENDED;
     s->n_ended++;
     if (merge_finish(&p->err.merge, &lines))
-        put(s, SINK_STDERR, &lines);
+        put_lines(s, SINK_STDERR, &lines);
     lines.len = 0;
     if (ran && merge_finish(&p->out.merge, &lines))
-        put(s, SINK_STDOUT, &lines);
+        put_lines(s, SINK_STDOUT, &lines);
     buf_free(&lines);
     if (!ran && s->exit_code < 0) {
         buf_append(&p->head, "", 1);
         start_explain(s->facts, p->host, p->exit_code, p->head.len > 1 ? (const char *)p->head.data : "", &f);
         fail(s, &f);
-    } else if (ran && s->kill_ms == 0 && p->said_code != p->exit_code) {
+    } else if (ran && s->kill_ms == 0 && p->said_code != exit_code) {
         snprintf(words, sizeof(words), "exit status %d", p->exit_code);
         s->exit_code = -1; /* forget the code of a host that ended earlier as a consequence */
         finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
         fail(s, &f);
-    } else if (ran && s->exit_code < 0 && p->exit_code != 0) {
-        s->exit_code = p->exit_code;
+    } else if (ran && s->exit_code < 0 && exit_code != 0) {
+        s->exit_code = exit_code;
     }
     finish_if_done(s);
 }
@@ -520,6 +817,7 @@ static void on_exit_of_shell(uv_process_t *process, int64_t status, int signal)
 {
     struct peer *p = process->data;
     p->has_exited = true;
+    p->exited_early = !p->sends;
     p->active_ms = clock_ms();
     p->exit_code = signal != 0 ? 255 : (int)status;
     close_handle((uv_handle_t *)process, NULL);
@@ -589,6 +887,17 @@ static void start_more(struct starter *s)
 
 /* --- signals and time ----------------------------------------------------------------------------------------- */
 
+/* Pass a signal to all hosts. While the job runs on a host, the signal does not end the transfer from other hosts. */
+static void send_signal(struct starter *s, const char *number)
+{
+    bool runs = false;
+    for (int i = 0; i < s->n; i++)
+        runs = runs || (s->peers[i].state == PEER_RUNNING && !s->peers[i].sends);
+    for (int i = 0; i < s->n; i++)
+        if (s->peers[i].state != PEER_ENDED && !(runs && s->peers[i].sends))
+            send_text(&s->peers[i], REMOTE_SIGNAL, number);
+}
+
 /* Pass a signal to all hosts. The nodes decide what the signal does. */
 static void take_signal(struct starter *s, int number)
 {
@@ -602,7 +911,7 @@ static void take_signal(struct starter *s, int number)
         finish_if_done(s);
         return;
     }
-    send_to_all(s, REMOTE_SIGNAL, text);
+    send_signal(s, text);
     if (s->stops >= 2 && s->kill_ms == 0)
         s->kill_ms = clock_ms() + LAST_MS;
 }
@@ -618,6 +927,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     if (got == 0) { /* the guardian has died */
         uv_poll_stop(poll);
         s->exit_code = EXIT_CODE_DDPRUN;
+        s->collects = false;
         end_all(s);
         finish_if_done(s);
     }
@@ -654,6 +964,9 @@ static void drain_peer(struct peer *p, uint64_t now)
 static void check_deadlines(struct starter *s)
 {
     const uint64_t now = clock_ms();
+    for (int i = 0; i < s->n && s->kill_ms != 0 && s->stops < 2; i++)
+        if (s->peers[i].sends && s->peers[i].state == PEER_RUNNING && now < s->peers[i].active_ms + LAST_MS)
+            s->kill_ms = now + LAST_MS; /* files arrive */
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;
@@ -701,6 +1014,7 @@ static void on_beat(uv_timer_t *timer)
     struct starter *s = timer->data;
     send_to_all(s, REMOTE_BEAT, "");
     tell_waiting(s);
+    tell_files(s);
     check_deadlines(s);
     finish_if_done(s);
 }
@@ -749,9 +1063,10 @@ static bool open_starter(struct starter *s, int lifeline)
         return false;
     s->sinks = sinks_new(WRITER_BLOCK, ring, s);
     uv_timer_init(&s->loop, &s->beat);
+    uv_timer_init(&s->loop, &s->fold_timer);
     uv_poll_init(&s->loop, &s->lifeline, lifeline);
     uv_poll_init(&s->loop, &s->signals, s->signals_fd);
-    s->beat.data = s->lifeline.data = s->signals.data = s;
+    s->beat.data = s->lifeline.data = s->signals.data = s->fold_timer.data = s;
     return s->sinks != NULL && uv_timer_start(&s->beat, on_beat, REMOTE_BEAT_MS, REMOTE_BEAT_MS) == 0 &&
            uv_poll_start(&s->lifeline, UV_READABLE, on_lifeline) == 0 &&
            uv_poll_start(&s->signals, UV_READABLE, on_signals) == 0;
@@ -766,9 +1081,15 @@ static void close_starter(struct starter *s)
         merge_free(&s->peers[i].out.merge);
         merge_free(&s->peers[i].err.merge);
         buf_free(&s->peers[i].head);
+        collect_close(&s->peers[i].files);
         free(s->peers[i].reached);
     }
     free(s->peers);
+    free(s->log_root);
+    for (int i = 0; i < 2; i++) {
+        fold_free(s->folds[i]);
+        buf_free(&s->fold_out[i]);
+    }
     close(s->signals_fd);
     if (s->input_fd >= 0)
         close(s->input_fd);
@@ -785,6 +1106,8 @@ int starter_run(void *arg, int lifeline)
         log_error("%s", err.msg);
         return EXIT_CODE_DDPRUN;
     }
+    if (!open_fold_prefix(&s) || !open_files(&s))
+        return EXIT_CODE_DDPRUN;
     s.peers = calloc((size_t)job->n, sizeof(*s.peers));
     if (s.peers == NULL || !open_starter(&s, lifeline)) {
         log_error("cannot start %d hosts: out of memory or descriptors", job->n);
@@ -794,6 +1117,7 @@ int starter_run(void *arg, int lifeline)
         s.peers[i].starter = &s;
         s.peers[i].said_code = -1;
         s.peers[i].host = &job->hosts[i];
+        open_files_of(&s.peers[i], i);
     }
     start_more(&s);
     finish_if_done(&s);

@@ -32,6 +32,7 @@ static const char script[] =
     "noisy) echo Welcome; echo 'Last login: today' >&2 ;;\n"
     "title) printf '\\033]0;title\\007' ;;\n"
     "holder) sleep 1000 & ;;\n"
+    "dies) sh -c \"$*\" | dd bs=64k count=6 2>/dev/null; exit 255 ;;\n"
     "mute) printf '\\036ddprun here " DDP_VERSION " 0 - 10.0.0.1\\n'; exec cat >/dev/null ;;\n"
     "esac\n"
     "exec sh -c \"$*\"\n";
@@ -348,6 +349,158 @@ HOSTS_TEST(a_killed_relay_is_a_lost_host)
     cr_expect_not_null(strstr(r.err, "HOST_LOST"), "%s", r.err);
     run_free(&r);
     job_witness_close(&w);
+}
+
+/* --- signals of a user ----------------------------------------------------------------------------------------- */
+
+/* Return the pid that a rank has printed. */
+static pid_t pid_of(struct run_process *p, const char *prefix)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "%s pid ", prefix);
+    cr_assert(run_until_output(p, text, PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, " is up\n", PATIENCE_MS), "%s", run_output(p));
+    return (pid_t)atoi(strstr(run_output(p), text) + strlen(text));
+}
+
+HOSTS_TEST(ctrl_z_stops_the_workers_of_all_hosts_and_fg_continues_them)
+{
+    struct run_process *p = JOB_START("--hosts=a,b", shell, "sh", "-c", "echo pid $$ is up; exec sleep 1000");
+    const pid_t workers[] = { pid_of(p, "[a:0]"), pid_of(p, "[b:1]") };
+    run_signal(p, SIGTSTP);
+    for (int i = 0; i < 2; i++)
+        cr_expect(job_until_state(workers[i], 'T'), "rank %d does not stop", i);
+    cr_expect(job_until_state(run_pid(p), 'T'));
+    run_signal(p, SIGCONT);
+    for (int i = 0; i < 2; i++)
+        cr_expect(job_until_state(workers[i], 'S'), "rank %d does not continue", i);
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    run_free(&r);
+}
+
+HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
+{
+    struct run_process *p = JOB_START("--hosts=a,b", shell, WORKER, "catch:10", "say:ready", "forever");
+    cr_assert(run_until_output(p, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    run_signal(p, SIGUSR1);
+    cr_expect(run_until_output(p, "[a:0] caught 10\n", PATIENCE_MS), "%s", run_output(p));
+    cr_expect(run_until_output(p, "[b:1] caught 10\n", PATIENCE_MS), "%s", run_output(p));
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    run_free(&r);
+}
+
+/* --- log files of all hosts -------------------------------------------------------------------------------------- */
+
+/* Return the output of a shell command in the test's directory. */
+static char *in_dir(const char *command)
+{
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, &(struct run_options){ .cwd = dir });
+    free(r.err);
+    return r.out;
+}
+
+HOSTS_TEST(collected_log_files_are_those_of_the_nodes)
+{
+    char option[320];
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    struct run_result r = JOB("--hosts=a:2,b", shell, option, "--collect_logs", "--redirects=3",
+                              "--rdzv_id=j", "sh", "-c", "seq 30000; echo rank $RANK >&2");
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.err, "log files of 2 hosts are in "), "%s", r.err);
+    char *text = in_dir("cd logs/latest && ls -d node* && cat node1_b/attempt_0/0/stderr.log && "
+                        "for n in node0_a node1_b; do diff -r $n ../j_*_${n%_*}; done && "
+                        "cat node*/attempt_0/*/stdout.log | wc -l && stat -Lc %a .");
+    cr_expect_str_eq(text, "node0_a\nnode1_b\nrank 2\n90000\n700\n", "%s", text);
+    free(text);
+    run_free(&r);
+}
+
+HOSTS_TEST(a_host_that_dies_while_it_sends_is_named_and_the_rest_is_kept)
+{
+    char option[320];
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    struct run_result r =
+        JOB("--hosts=a,dies,c", shell, option, "--collect_logs", "--redirects=3", "sh", "-c", "seq 100000");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.err, "log files are missing here"), 1, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "dies: log files are missing here"), "%s", r.err);
+    char *text = in_dir(
+        "cd logs/latest && wc -l <node0_a/attempt_0/0/stdout.log && wc -l <node2_c/attempt_0/0/stdout.log");
+    cr_expect_str_eq(text, "100000\n100000\n", "%s", text);
+    free(text);
+    run_free(&r);
+}
+
+/* A lost host ends the job, and the other host still sends its files. */
+HOSTS_TEST(log_files_arrive_although_another_host_is_lost)
+{
+    char option[320];
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    struct run_process *p =
+        JOB_START("--hosts=a,b", shell, option, "--collect_logs", WORKER, "say:ready", "forever");
+    cr_assert(run_until_output(p, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    const pid_t agent = procstat_child(run_pid(p), 0), relay = agent > 0 ? procstat_child(agent, 1) : 0;
+    if (relay == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    kill(relay, SIGKILL);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 125);
+    cr_expect_not_null(strstr(r.err, "HOST_LOST"), "%s", r.err);
+    char *text = in_dir("cat logs/latest/node0_a/attempt_0/0/stdout.log");
+    cr_expect_str_eq(text, "ready\n", "%s", text);
+    free(text);
+    run_free(&r);
+}
+
+/* A worker prints the line by which a relay announces files. */
+HOSTS_TEST(a_worker_cannot_send_files)
+{
+    char option[320];
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    struct run_result r = JOB("--hosts=a", shell, option, "--collect_logs", "--no_prefix", "sh", "-c",
+                              "printf '\\036ddprun files " DDP_VERSION " 0 - \\nf\\0\\0\\0\\0031 x\\n'");
+    EXPECT(r, 0);
+    char *text = in_dir("ls logs/latest/node0_a");
+    cr_expect_str_eq(text, "attempt_0\nreport.json\n", "%s", text);
+    cr_expect_not_null(strstr(r.out, "ddprun files"), "%s", r.out);
+    free(text);
+    run_free(&r);
+    r = JOB("--hosts=a", shell, "--collect_logs", "true");
+    EXPECT(r, 2);
+    run_free(&r);
+}
+
+/* --- equal lines -------------------------------------------------------------------------------------------------- */
+
+HOSTS_TEST(equal_lines_of_all_hosts_are_folded)
+{
+    struct run_result r =
+        JOB("--hosts=a:2,b:2", shell, "--fold", "sh", "-c", "echo same; echo rank $RANK; echo err >&2");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "same"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[0-3] same"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.err, "[0-3] err"), 1, "%s", r.err);
+    cr_expect_eq(job_count(r.out, "[a:1] rank 1"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[b:2] rank 2"), 1, "%s", r.out);
+    run_free(&r);
+    r = JOB("--hosts=a,b", shell, "--fold", "--log_line_prefix_template=<${rank}> ", "sh", "-c",
+            "echo same; echo rank $RANK");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "<0-1> same"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "<1> rank 1"), 1, "%s", r.out);
+    run_free(&r);
+    r = JOB("--hosts=a,b", shell, "--fold", "--no_prefix", "sh", "-c", "echo same; echo rank $RANK");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[0-1] same"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "rank 1"), 1, "%s", r.out);
+    run_free(&r);
 }
 
 /* --- a relay and a stranger --------------------------------------------------------------------------------------- */

@@ -103,6 +103,7 @@ in_each "a file where one fits" "ddprun --events t" train.py trial.log
 in_each "a program or a file" "ddprun -t 3 --nproc_per_node 2 tra" train.py ...
 in_each "the words behind the program are the program's" "ddprun train.py --stand" ""
 in_each "the commands of ddprun beside programs" "ddprun expl" explain
+in_each "the commands for jobs in the background" "ddprun att" attach
 in_each "the commands of ddpctl" "ddpctl ba" barriers
 in_each "ddpctl status needs no file" "ddpctl status " ""
 in_each "ddpctl timeline reads files" "ddpctl timeline t" train.py trial.log

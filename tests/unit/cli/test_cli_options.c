@@ -43,6 +43,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_LOCAL_ADDR] = "10.0.0.7",
     [OPT_SECRET_FILE] = "key",
     [OPT_HOSTS] = "a:8,b",
+    [OPT_LOG_NAME] = "run1",
     [OPT_HOSTFILE] = "hosts",
     [OPT_REMOTE_SHELL] = "ssh -p 2222",
     [OPT_SSH] = "ssh -p 2222",
@@ -124,6 +125,10 @@ static bool is_nodes_option_set(enum cli_option option)
         return cli.relay;
     case OPT_ONE_CONSOLE:
         return cli.one_console;
+    case OPT_LOG_NAME:
+        return strcmp(cli.log_name, "run1") == 0;
+    case OPT_DETACH:
+        return cli.detach;
     case OPT_INSECURE:
         return cli.insecure;
     case OPT_TORCH_STORE:
@@ -159,6 +164,8 @@ static bool is_output_option_set(enum cli_option option)
     switch (option) {
     case OPT_LOG_DIR:
         return strcmp(cli.log_dir, "logs") == 0;
+    case OPT_COLLECT_LOGS:
+        return cli.collect_logs;
     case OPT_LOG_FILE:
         return strcmp(cli.log_file, "%j/%r.%s") == 0;
     case OPT_EVENTS:

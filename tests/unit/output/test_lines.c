@@ -592,3 +592,34 @@ Test(show, escapes_are_made_visible_on_terminals_only)
     show(&pipe, "[0] ", "\033[2Jbytes", LINE_WHOLE);
     cr_assert_str_eq(shown(), "[0] \033[2Jbytes\n");
 }
+
+/* --- lines of several nodes -------------------------------------------------------------------------------------- */
+
+Test(marked_lines, a_mark_has_rank_world_size_and_prefix)
+{
+    static const char *const others[] = { "",
+                                          "\035",
+                                          "text",
+                                          "\0351 2\035x",
+                                          "\0352 2 0\035x",
+                                          "\035-1 2 0\035",
+                                          "\0351 2 2\035x",
+                                          "\0351 2 0 \035x",
+                                          "\0351 2 0x\035x" };
+    struct buf marked = { 0 };
+    struct marked_line m;
+    cr_assert(line_mark(&marked, 7, 16, slice_str("[b:7] ")));
+    cr_assert(buf_append(&marked, "a \035 b", 5));
+    cr_assert(line_unmark(buf_slice(&marked), &m));
+    cr_expect_eq(m.rank, 7);
+    cr_expect_eq(m.world_size, 16);
+    cr_expect(slice_equal(m.prefix, slice_str("[b:7] ")));
+    cr_expect(slice_equal(m.text, slice_str("a \035 b")));
+    buf_free(&marked);
+    cr_assert(line_mark(&marked, 0, 1, slice_of(NULL, 0)));
+    cr_assert(line_unmark(buf_slice(&marked), &m));
+    cr_expect_eq(m.text.len, 0);
+    buf_free(&marked);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        cr_expect_not(line_unmark(slice_str(others[i]), &m), "%zu", i);
+}

@@ -170,6 +170,29 @@ Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_va
     cli_free(&cli);
 }
 
+/* Each node gets its own directory, and the relay knows it. */
+Test(remote_job, collected_log_files_have_a_directory_for_each_node)
+{
+    struct cli cli;
+    struct start_facts facts = facts_of(&cli);
+    const struct start_meeting meeting = { .nodes = 1, .address = "10.0.0.1", .secret = "", .token = "7a" };
+    struct host_spec host = { .name = "a" };
+    struct buf out = { 0 };
+    cli.log_dir = "logs";
+    facts.log_name = "job1";
+    cr_assert(start_job(&facts, &host, 3, &meeting, &out));
+    cJSON *o = cJSON_ParseWithLength((const char *)out.data, out.len), *word;
+    bool found = false;
+    cJSON_ArrayForEach(word, cJSON_GetObjectItem(o, "argv")) found =
+        found || strcmp(cJSON_GetStringValue(word), "--log_name=job1_node3") == 0;
+    cr_expect(found);
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(o, "collect")), "logs/job1_node3");
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(o, "token")), "7a");
+    cJSON_Delete(o);
+    buf_free(&out);
+    cli_free(&cli);
+}
+
 /* --- decisions -------------------------------------------------------------------------------------------------- */
 
 static const char *chosen(const char *own, const char *const *reached, int n)

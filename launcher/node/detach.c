@@ -1,0 +1,558 @@
+/* detach.c -- see guardian.h: jobs without a terminal (--detach), and the commands for them.
+ *
+ *     ddprun --detach     -> supervisor -> guardian -> agent -> workers
+ *     ddprun attach, stop -> its socket
+ *
+ * The supervisor has left the terminal, waits for the guardian and answers on a socket in the runtime directory. When the
+ * supervisor dies, the guardian gets SIGHUP, as from a terminal that is closed. The kernel then refuses connections to the
+ * socket, so a socket that is left over is recognized. Output goes to a file, which a viewer reads itself. */
+#include "node/guardian.h"
+
+#include "base/clock.h"
+#include "base/events.h"
+#include "base/exit_codes.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "contain/job_record.h"
+#include "tables/text.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SOCKET_PREFIX "detached-"
+
+/* A request and an answer are one message each. ANSWER_MS: how long a viewer waits for a supervisor. LOOK_MS: how often a viewer
+ * reads the file. */
+enum {
+    REQUEST_MAX = 16,
+    ANSWER_MAX = 65536,
+    COMMAND_MAX = 4096,
+    VIEWERS_MAX = 32,
+    ANSWER_MS = 2000,
+    LOOK_MS = 100,
+    TAIL_LINES = 10,
+    TAIL_MAX = 65536,
+    COMMAND_SHOWN = 78
+};
+
+struct supervisor {
+    const struct detached_job *job;
+    pid_t guardian;
+    int listener, signals, stops;
+    int viewers[VIEWERS_MAX]; /* connections; -1 = none */
+    bool attached[VIEWERS_MAX];
+    uint64_t started_us; /* by the wall clock */
+    char output[PATH_MAX], socket[PATH_MAX];
+};
+
+/* Return true if the process at the other end belongs to this user, or to root. */
+static bool is_own_peer(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
+/* Fill in the address of a socket in a directory. A path in /proc is short enough for any directory. */
+static void detach_address(int dir, const char *name, struct sockaddr_un *at)
+{
+    *at = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    snprintf(at->sun_path, sizeof(at->sun_path), "/proc/self/fd/%d/%s", dir, name);
+}
+
+/* --- the supervisor ------------------------------------------------------------------------------------------ */
+
+/* Append the command line as a shell would read it. */
+static bool put_command(const struct detached_job *job, struct buf *out)
+{
+    bool ok = buf_printf(out, "ddprun");
+    for (char *const *word = job->argv + 1; ok && *word != NULL && out->len < COMMAND_MAX; word++)
+        ok = buf_printf(out, " ") && shell_word(out, *word);
+    return ok && buf_append(out, "", 1);
+}
+
+static char *describe_job(const struct supervisor *s)
+{
+    char since[EVENT_TIME_MAX];
+    struct buf command = { 0 };
+    cJSON *o = cJSON_CreateObject();
+    event_time(since, s->started_us);
+    char *text = NULL;
+    if (put_command(s->job, &command)) {
+        text_disarm(command.data, command.len - 1, '\0');
+        if (json_add_text(o, "id", s->job->id) &&
+            json_add_text(o, "state", s->stops > 0 ? "stopping" : "running") &&
+            json_add_text(o, "since", since) && json_add_number(o, "pid", s->guardian) &&
+            json_add_text(o, "output", s->output) && json_add_text(o, "command", (const char *)command.data))
+            text = cJSON_PrintUnformatted(o);
+    }
+    buf_free(&command);
+    cJSON_Delete(o);
+    return text;
+}
+
+static void close_viewer(struct supervisor *s, int i)
+{
+    close(s->viewers[i]);
+    s->viewers[i] = -1;
+    s->attached[i] = false;
+}
+
+/* Answer `info` and `attach` with the description of the job. `stop` acts as Ctrl-C. */
+static void answer_viewer(struct supervisor *s, int i)
+{
+    char request[REQUEST_MAX] = "";
+    const ssize_t n = recv(s->viewers[i], request, sizeof(request) - 1, MSG_DONTWAIT);
+    if (n <= 0) {
+        if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            close_viewer(s, i);
+        return;
+    }
+    if (strcmp(request, "stop") == 0) {
+        s->stops++;
+        kill(s->guardian, SIGINT);
+    }
+    s->attached[i] = s->attached[i] || strcmp(request, "attach") == 0;
+    char *text = describe_job(s);
+    if (text == NULL || send(s->viewers[i], text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        close_viewer(s, i);
+    cJSON_free(text);
+}
+
+static void accept_viewer(struct supervisor *s)
+{
+    int i = 0;
+    const int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while (i < VIEWERS_MAX && s->viewers[i] >= 0)
+        i++;
+    if (fd >= 0 && i < VIEWERS_MAX && is_own_peer(fd))
+        s->viewers[i] = fd;
+    else if (fd >= 0)
+        close(fd);
+}
+
+static void tell_end(struct supervisor *s, int code)
+{
+    char text[32];
+    const int len = snprintf(text, sizeof(text), "ended %d", code);
+    log_info("job %s has ended with exit code %d", s->job->id, code);
+    for (int i = 0; i < VIEWERS_MAX; i++)
+        if (s->viewers[i] >= 0 && s->attached[i])
+            (void)!send(s->viewers[i], text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Serve viewers until the guardian has ended. Return the exit code of the job. Signals that stop a job are ignored here,
+ * because whatever sends them to all processes, such as systemd, also sends them to the guardian. */
+static int supervise(struct supervisor *s)
+{
+    int status = 0;
+    while (waitpid(s->guardian, &status, WNOHANG) == 0) {
+        struct pollfd fds[2 + VIEWERS_MAX] = { { .fd = s->listener, .events = POLLIN },
+                                               { .fd = s->signals, .events = POLLIN } };
+        struct signalfd_siginfo info;
+        for (int i = 0; i < VIEWERS_MAX; i++)
+            fds[2 + i] = (struct pollfd){ .fd = s->viewers[i], .events = POLLIN };
+        poll(fds, 2 + VIEWERS_MAX, -1);
+        while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+            continue;
+        for (int i = 0; i < VIEWERS_MAX; i++)
+            if (fds[2 + i].revents != 0)
+                answer_viewer(s, i);
+        if (fds[0].revents != 0)
+            accept_viewer(s);
+    }
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_SIGNAL + WTERMSIG(status);
+    unlink(s->socket);
+    tell_end(s, code);
+    return code;
+}
+
+/* Become the guardian of the job. */
+static bool become_guardian(pid_t supervisor, int listener)
+{
+    static const int wanted[] = { SIGHUP, SIGINT, SIGTERM };
+    close(listener);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        signal(wanted[i], SIG_DFL); /* nohup and shells ignore some */
+    return prctl(PR_SET_PDEATHSIG, SIGHUP) == 0 && getppid() == supervisor;
+}
+
+/* Leave the terminal. Descriptors of the terminal would keep it open. */
+static void leave_terminal(int output)
+{
+    setsid();
+    if (isatty(STDIN_FILENO)) {
+        const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        dup2(null, STDIN_FILENO);
+        close(null);
+    }
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    close(output);
+}
+
+/* Watch SIGCHLD. Signals that end a process are blocked, because the guardian gets them as well. */
+static int watch_guardian(sigset_t *before)
+{
+    static const int watched[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGQUIT };
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
+        sigaddset(&set, watched[i]);
+    sigprocmask(SIG_BLOCK, &set, before);
+    signal(SIGCHLD, SIG_DFL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Run the supervisor, and return its exit code. Return -1 in the guardian. */
+static int run_detached(struct supervisor *s, int output)
+{
+    const pid_t supervisor = getpid();
+    sigset_t before;
+    leave_terminal(output);
+    s->signals = watch_guardian(&before);
+    s->guardian = s->signals >= 0 ? fork() : -1;
+    if (s->guardian == 0) {
+        close(s->signals);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        return become_guardian(supervisor, s->listener) ? -1 : EXIT_CODE_DDPRUN;
+    }
+    if (s->guardian > 0)
+        return supervise(s);
+    log_error("cannot start the job: %s", strerror(errno));
+    unlink(s->socket);
+    return EXIT_CODE_DDPRUN;
+}
+
+/* Create the socket. Rename it only when it listens, because `list` removes a socket that refuses connections. */
+static bool open_socket(struct supervisor *s)
+{
+    char draft[64], name[64], dir_path[PATH_MAX];
+    struct sockaddr_un at;
+    const int dir = runtime_dir_make(dir_path);
+    const mode_t mask = umask(077);
+    snprintf(draft, sizeof(draft), ".%.32s", s->job->id);
+    snprintf(name, sizeof(name), SOCKET_PREFIX "%.32s", s->job->id);
+    detach_address(dir, draft, &at);
+    s->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool ok = dir >= 0 && s->listener >= 0 &&
+                    bind(s->listener, (struct sockaddr *)&at, sizeof(at)) == 0 &&
+                    listen(s->listener, VIEWERS_MAX) == 0 && renameat(dir, draft, dir, name) == 0 &&
+                    snprintf(s->socket, sizeof(s->socket), "%s/%s", dir_path, name) < (int)sizeof(s->socket);
+    const int error = errno;
+    umask(mask);
+    if (dir >= 0)
+        close(dir);
+    errno = error;
+    return ok;
+}
+
+static int open_output(struct supervisor *s)
+{
+    char dir[PATH_MAX];
+    if (getcwd(dir, sizeof(dir)) == NULL ||
+        snprintf(s->output, sizeof(s->output), "%s/ddprun-%s.out", dir, s->job->id) >= (int)sizeof(s->output))
+        return -1;
+    return open(s->output, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+int detach_begin(const struct detached_job *job)
+{
+    struct supervisor s = { .job = job, .started_us = clock_unix_us(), .listener = -1 };
+    const int output = open_output(&s);
+    for (int i = 0; i < VIEWERS_MAX; i++)
+        s.viewers[i] = -1;
+    if (output < 0) {
+        log_error(
+            "--detach: cannot create the file for the output, %s: %s; start the job in another directory",
+            s.output, strerror(errno));
+        return EXIT_CODE_DDPRUN;
+    }
+    if (!open_socket(&s)) {
+        log_error("--detach: cannot create a socket in the runtime directory: %s; set XDG_RUNTIME_DIR",
+                  strerror(errno));
+        unlink(s.output);
+        return EXIT_CODE_DDPRUN;
+    }
+    const pid_t supervisor = fork();
+    if (supervisor == 0)
+        return run_detached(&s, output);
+    close(output);
+    close(s.listener);
+    if (supervisor < 0) {
+        log_error("--detach: cannot start a process: %s", strerror(errno));
+        unlink(s.socket);
+        return EXIT_CODE_DDPRUN;
+    }
+    if (!job->quiet)
+        log_info("job %s runs in the background; its output is in %s; 'ddprun attach %s' shows it, 'ddprun "
+                 "stop %s' "
+                 "stops it",
+                 job->id, s.output, job->id, job->id);
+    printf("%s\n", job->id);
+    return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
+}
+
+/* --- requests of viewers -------------------------------------------------------------------------------------- */
+
+/* Connect to a supervisor. Remove the socket of a supervisor that is dead. Return -1 if no supervisor of this user listens. */
+static int connect_to(int dir, const char *name)
+{
+    struct sockaddr_un at;
+    const struct timeval limit = { .tv_sec = ANSWER_MS / 1000 };
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    detach_address(dir, name, &at);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    if (connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0 && is_own_peer(fd))
+        return fd;
+    if (errno == ECONNREFUSED)
+        unlinkat(dir, name, 0);
+    close(fd);
+    return -1;
+}
+
+/* Send a request. Return the description of the job, which the caller deletes, or NULL. */
+static cJSON *ask_supervisor(int fd, const char *request)
+{
+    char *text = malloc(ANSWER_MAX);
+    const ssize_t n = text != NULL && send(fd, request, strlen(request), MSG_NOSIGNAL) > 0
+                          ? recv(fd, text, ANSWER_MAX, 0)
+                          : -1;
+    cJSON *o = n > 0 ? cJSON_ParseWithLength(text, (size_t)n) : NULL;
+    free(text);
+    return o;
+}
+
+/* Connect to the supervisor of job `id` in any runtime directory. Report a failure. */
+static int find_supervisor(const char *command, const char *id)
+{
+    char name[64];
+    int fd = -1;
+    if (strlen(id) > 32 || strchr(id, '/') != NULL || id[0] == '\0') {
+        log_error("%s: %.64s is not the id of a job; 'ddprun list' shows the ids", command, id);
+        return -1;
+    }
+    snprintf(name, sizeof(name), SOCKET_PREFIX "%s", id);
+    for (int i = 0; fd < 0 && i < RUNTIME_DIRS; i++) {
+        const int dir = runtime_dir_open(i);
+        if (dir < 0)
+            continue;
+        fd = connect_to(dir, name);
+        close(dir);
+    }
+    if (fd < 0)
+        log_error("%s: no job %s runs in the background; 'ddprun list' shows the jobs; the output of a job "
+                  "that has "
+                  "ended is in ddprun-%s.out",
+                  command, id, id);
+    return fd;
+}
+
+static const char *job_text(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(o, name));
+    return text != NULL ? text : "";
+}
+
+/* --- ddprun list ---------------------------------------------------------------------------------------------- */
+
+/* Append a row: a job that does not answer has only its id. */
+static bool list_job(const char *id, const cJSON *job, bool json, struct buf *out)
+{
+    char *text = json && job != NULL ? cJSON_PrintUnformatted(job) : NULL;
+    const char *state = job != NULL ? job_text(job, "state") : "silent", *command = job_text(job, "command");
+    bool ok;
+    if (json)
+        ok = job != NULL ? text != NULL && buf_printf(out, "%s\n", text)
+                         : buf_printf(out, "{\"id\":\"%s\",\"state\":\"silent\"}\n", id);
+    else
+        ok = buf_printf(out, "%-10s%-10s%-21.19s%.*s%s\n", id, state, job_text(job, "since"), COMMAND_SHOWN,
+                        command, strlen(command) > COMMAND_SHOWN ? "..." : "");
+    cJSON_free(text);
+    return ok;
+}
+
+static bool list_directory(int dir, bool json, struct buf *out)
+{
+    const size_t prefix = strlen(SOCKET_PREFIX);
+    const int copy = dup(dir);
+    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+    bool ok = true;
+    for (const struct dirent *e; ok && d != NULL && (e = readdir(d)) != NULL;) {
+        if (strncmp(e->d_name, SOCKET_PREFIX, prefix) != 0 || strlen(e->d_name) > prefix + 32)
+            continue;
+        const int fd = connect_to(dir, e->d_name);
+        if (fd < 0)
+            continue;
+        cJSON *job = ask_supervisor(fd, "info");
+        ok = list_job(e->d_name + prefix, job, json, out);
+        cJSON_Delete(job);
+        close(fd);
+    }
+    if (d != NULL)
+        closedir(d);
+    else if (copy >= 0)
+        close(copy);
+    return ok;
+}
+
+bool detach_list(bool json, struct buf *out)
+{
+    struct buf rows = { 0 };
+    bool ok = true;
+    for (int i = 0; ok && i < RUNTIME_DIRS; i++) {
+        const int dir = runtime_dir_open(i);
+        if (dir < 0)
+            continue;
+        ok = list_directory(dir, json, &rows);
+        close(dir);
+    }
+    if (!json && rows.len > 0)
+        ok = ok && buf_printf(out, "%-10s%-10s%-21s%s\n", "ID", "STATE", "SINCE (UTC)", "COMMAND");
+    ok = ok && (rows.len == 0 || buf_append(out, rows.data, rows.len));
+    buf_free(&rows);
+    return ok;
+}
+
+/* --- ddprun stop ---------------------------------------------------------------------------------------------- */
+
+int detach_stop(const char *id)
+{
+    const int fd = find_supervisor("stop", id);
+    if (fd < 0)
+        return EXIT_CODE_USAGE;
+    cJSON *job = ask_supervisor(fd, "stop");
+    const bool ok = job != NULL;
+    close(fd);
+    cJSON_Delete(job);
+    if (ok)
+        log_info("job %s has got SIGINT, as by Ctrl-C; 'ddprun stop %s' once more ends it at once", id, id);
+    else
+        log_error("stop: the supervisor of job %s does not answer; kill it, and the job ends", id);
+    return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
+}
+
+/* --- ddprun attach -------------------------------------------------------------------------------------------- */
+
+struct viewer {
+    const char *id;
+    int socket, file, signals;
+    bool escapes; /* stdout is a terminal */
+    struct buf out;
+};
+
+/* Print bytes of the job. A terminal gets no control characters of workers, as from the job itself. */
+static bool view_bytes(struct viewer *v, const char *bytes, size_t len)
+{
+    const char *at = bytes, *end = bytes + len;
+    v->out.len = 0;
+    while (v->escapes && at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline != NULL ? newline : end;
+        if (!escape_put(&v->out, slice_of(at, (size_t)(stop - at))) ||
+            (newline != NULL && !buf_append(&v->out, "\n", 1)))
+            return false;
+        at = stop + (newline != NULL);
+    }
+    if (v->escapes) {
+        bytes = (const char *)v->out.data;
+        len = v->out.len;
+    }
+    return len == 0 || (fwrite(bytes, 1, len, stdout) == len && fflush(stdout) == 0);
+}
+
+/* Print the unread part of the file. Return false if stdout fails. */
+static bool view_file(struct viewer *v)
+{
+    char bytes[65536];
+    ssize_t n;
+    while ((n = read(v->file, bytes, sizeof(bytes))) > 0)
+        if (!view_bytes(v, bytes, (size_t)n))
+            return false;
+    return true;
+}
+
+/* Go to the beginning of the last lines. */
+static void view_tail(const struct viewer *v)
+{
+    char bytes[TAIL_MAX];
+    const off_t size = lseek(v->file, 0, SEEK_END), begin = size > TAIL_MAX ? size - TAIL_MAX : 0;
+    const ssize_t n = pread(v->file, bytes, sizeof(bytes), begin);
+    ssize_t at = n;
+    for (int lines = 0; at > 0 && (lines += at < n && bytes[at - 1] == '\n') < TAIL_LINES;)
+        at--;
+    lseek(v->file, begin + (at > 0 ? at : 0), SEEK_SET);
+}
+
+/* Show the output until the job ends, or Ctrl-C. Return the exit code. */
+static int view_job(struct viewer *v)
+{
+    char text[64];
+    struct pollfd fds[] = { { .fd = v->socket, .events = POLLIN }, { .fd = v->signals, .events = POLLIN } };
+    for (;;) {
+        poll(fds, 2, LOOK_MS);
+        const ssize_t n = fds[0].revents != 0 ? recv(v->socket, text, sizeof(text) - 1, MSG_DONTWAIT) : -1;
+        if (!view_file(v))
+            return EXIT_CODE_DDPRUN;
+        if (fds[1].revents != 0) {
+            log_info("detached from job %s, which continues; 'ddprun stop %s' stops it", v->id, v->id);
+            return EXIT_CODE_SIGNAL + SIGINT;
+        }
+        if (n == 0) {
+            log_error("the supervisor of job %s is gone, so the job ends", v->id);
+            return EXIT_CODE_DDPRUN;
+        }
+        text[n > 0 ? n : 0] = '\0';
+        if (strncmp(text, "ended ", 6) == 0)
+            return atoi(text + 6);
+    }
+}
+
+int detach_attach(const char *id)
+{
+    struct viewer v = { .id = id, .file = -1, .escapes = isatty(STDOUT_FILENO) == 1 };
+    sigset_t interrupt;
+    int code = EXIT_CODE_DDPRUN;
+    v.socket = find_supervisor("attach", id);
+    if (v.socket < 0)
+        return EXIT_CODE_USAGE;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigprocmask(SIG_BLOCK, &interrupt, NULL);
+    v.signals = signalfd(-1, &interrupt, SFD_CLOEXEC | SFD_NONBLOCK);
+    cJSON *job = ask_supervisor(v.socket, "attach");
+    if (job != NULL)
+        v.file = open(job_text(job, "output"), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (v.signals < 0 || v.file < 0) {
+        log_error("attach: cannot read the output of job %s: %s", id,
+                  job != NULL ? strerror(errno)
+                              : "its supervisor does not answer; the job may have just ended");
+    } else {
+        view_tail(&v);
+        code = view_job(&v);
+    }
+    cJSON_Delete(job);
+    buf_free(&v.out);
+    if (v.file >= 0)
+        close(v.file);
+    close(v.signals);
+    close(v.socket);
+    return code;
+}

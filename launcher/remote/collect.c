@@ -1,0 +1,240 @@
+/* collect.c -- see remote.h: the log files of all hosts, for --collect_logs.
+ *
+ * A relay forks a sender when its job has ended. The sender walks the host's log directory and never follows a link. The
+ * starter stores the files in a folder for each host. A host is not trusted: the starter checks each name and size. */
+#include "remote/remote.h"
+
+#include "base/text.h"
+#include "output/disk_watch.h"
+#include "output/log_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- the sender -------------------------------------------------------------------------------------------- */
+
+struct sender {
+    int out;
+    bool counts; /* the first walk only counts */
+    uint64_t files, bytes, left_out;
+};
+
+/* Write all bytes, and wait until the descriptor accepts them. */
+static bool write_bytes(int out, const uint8_t *data, size_t len)
+{
+    while (len > 0) {
+        const ssize_t n = write(out, data, len);
+        if (n < 0 && errno == EAGAIN)
+            poll(&(struct pollfd){ .fd = out, .events = POLLOUT }, 1, -1);
+        else if (n < 0 && errno != EINTR)
+            return false;
+        data += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static bool send_bytes(const struct sender *s, enum remote_message kind, struct slice body)
+{
+    struct buf out = { 0 };
+    const bool ok = remote_put(&out, kind, body) && write_bytes(s->out, out.data, out.len);
+    buf_free(&out);
+    return ok;
+}
+
+static bool send_words(const struct sender *s, enum remote_message kind, const char *text)
+{
+    return send_bytes(s, kind, slice_str(text));
+}
+
+/* Send a file of at most `size` bytes. Return false if the starter is gone. */
+static bool send_file(const struct sender *s, int fd, const char *name, uint64_t size)
+{
+    char head[COLLECT_NAME_MAX + 32], bytes[COLLECT_PIECE_MAX];
+    snprintf(head, sizeof(head), "%" PRIu64 " %s", size, name);
+    bool ok = send_words(s, REMOTE_FILE, head);
+    for (ssize_t n = 1; ok && size > 0 && n > 0; size -= n > 0 ? (uint64_t)n : 0) {
+        n = read(fd, bytes, size < sizeof(bytes) ? (size_t)size : sizeof(bytes));
+        ok = n <= 0 || send_bytes(s, REMOTE_DATA, slice_of(bytes, (size_t)n));
+    }
+    return ok;
+}
+
+static bool walk(struct sender *s, int dir, const char *above, int depth);
+
+/* Count or send an entry of a directory. An entry that is neither a file nor a directory, such as a link, is left out. */
+static bool walk_entry(struct sender *s, int dir, const char *above, const char *entry, int depth)
+{
+    char name[COLLECT_NAME_MAX + 1];
+    struct stat st;
+    bool ok = true;
+    const int len = snprintf(name, sizeof(name), "%s%s%s", above, above[0] != '\0' ? "/" : "", entry);
+    const int fd = openat(dir, entry, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const bool known = fd >= 0 && fstat(fd, &st) == 0;
+    if (known && S_ISDIR(st.st_mode) && len < (int)sizeof(name) && depth < COLLECT_DEPTH)
+        return walk(s, fd, name, depth + 1);
+    if (known && S_ISREG(st.st_mode) && len < (int)sizeof(name) && collect_name_is_safe(slice_str(name)) &&
+        s->files < COLLECT_FILES_MAX && s->bytes + (uint64_t)st.st_size <= COLLECT_BYTES_MAX) {
+        s->files++;
+        s->bytes += (uint64_t)st.st_size;
+        ok = s->counts || send_file(s, fd, name, (uint64_t)st.st_size);
+    } else {
+        s->left_out++;
+    }
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* Walk a directory, and close it. */
+static bool walk(struct sender *s, int dir, const char *above, int depth)
+{
+    DIR *d = fdopendir(dir);
+    bool ok = true;
+    if (d == NULL) {
+        close(dir);
+        return true;
+    }
+    for (const struct dirent *e; ok && (e = readdir(d)) != NULL;)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            ok = walk_entry(s, dirfd(d), above, e->d_name, depth);
+    closedir(d);
+    return ok;
+}
+
+bool collect_send(const char *root, int out)
+{
+    char text[80] = "";
+    struct sender s = { .out = out };
+    for (int pass = 0; pass < 2; pass++) {
+        const int dir = open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        s.counts = pass == 0;
+        s.files = s.bytes = s.left_out = 0;
+        if (dir >= 0 && !walk(&s, dir, "", 0))
+            return false;
+        snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, s.files, s.bytes);
+        if (pass == 0 && !send_words(&s, REMOTE_TOTAL, text))
+            return false;
+    }
+    snprintf(text, sizeof(text), "%" PRIu64 " entries are not plain files or above a limit", s.left_out);
+    return send_words(&s, REMOTE_FILES_END, s.left_out > 0 ? text : "");
+}
+
+/* --- the starter -------------------------------------------------------------------------------------------- */
+
+static bool stop_at(struct collected *c, const char *what, const char *why)
+{
+    snprintf(c->why, sizeof(c->why), "%.200s: %.1000s", what, why);
+    text_disarm(c->why, strlen(c->why), '\0');
+    return false;
+}
+
+static bool close_file(struct collected *c)
+{
+    const bool whole = c->left == 0;
+    if (c->open && close(c->fd) != 0)
+        return stop_at(c, c->name, strerror(errno));
+    c->open = false;
+    c->left = 0;
+    return whole || stop_at(c, c->name, "shorter than at its beginning");
+}
+
+/* Begin a file. Its body is "SIZE NAME". */
+static bool take_FILE(struct collected *c, struct slice body)
+{
+    char text[COLLECT_NAME_MAX + 32], path[PATH_MAX], *end;
+    struct ddp_err err;
+    if (!close_file(c))
+        return false;
+    snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
+    const uint64_t size = strtoull(text, &end, 10);
+    const char *name = end + 1;
+    if (end == text || *end != ' ' || strlen(text) != body.len || !collect_name_is_safe(slice_str(name)))
+        return stop_at(c, "a file", "its name or size is not valid");
+    if (c->files >= COLLECT_FILES_MAX || size > COLLECT_BYTES_MAX - c->announced)
+        return stop_at(c, name, "above the limit of files or bytes");
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s", c->dir, name) >= sizeof(path))
+        return stop_at(c, name, strerror(ENAMETOOLONG));
+    c->fd = logdir_create(path, LOGDIR_OUTPUT, &err);
+    if (c->fd < 0)
+        return stop_at(c, "here", err.msg);
+    snprintf(c->name, sizeof(c->name), "%s", name);
+    c->open = true;
+    c->left = size;
+    c->announced += size;
+    c->files++;
+    return true;
+}
+
+static bool take_DATA(struct collected *c, struct slice body)
+{
+    if (!c->open || body.len > c->left)
+        return stop_at(c, c->open ? c->name : "a file", "more bytes than announced");
+    c->left -= body.len;
+    c->bytes += body.len;
+    return write_bytes(c->fd, body.data, body.len) || stop_at(c, c->name, strerror(errno));
+}
+
+static bool take_TOTAL(struct collected *c, struct slice body)
+{
+    char text[64], *end;
+    snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
+    c->total_files = strtoull(text, &end, 10);
+    c->total_bytes = strtoull(end, NULL, 10);
+    return true;
+}
+
+static bool take_FILES_END(struct collected *c, struct slice body)
+{
+    char text[80];
+    c->ended = true;
+    snprintf(text, sizeof(text), "%.*s", (int)body.len, body.len > 0 ? (const char *)body.data : "");
+    return close_file(c) && (text[0] == '\0' || stop_at(c, "left out", text));
+}
+
+void collect_take(struct collected *c, struct slice bytes)
+{
+    static bool (*const take[REMOTE_MESSAGE_KINDS])(struct collected *, struct slice) = {
+#define X(id, ...) [REMOTE_##id] = take_##id,
+        REMOTE_FILE_MESSAGES(X)
+#undef X
+    };
+    enum remote_message kind;
+    struct slice body;
+    size_t size;
+    int got = 1;
+    if (c->ended || c->why[0] != '\0')
+        return; /* the rest of a host with a fault is dropped */
+    if (!buf_append(&c->in, bytes.data, bytes.len)) {
+        stop_at(c, "a file", strerror(ENOMEM));
+        return;
+    }
+    disk_begin(DISK_MAIN, c->dir);
+    while (!c->ended && (got = remote_take(buf_slice(&c->in), &kind, &body, &size)) == 1) {
+        if (take[kind] == NULL)
+            stop_at(c, "the connection", "not a message with files");
+        if (take[kind] == NULL || !take[kind](c, body))
+            break;
+        buf_consume(&c->in, size);
+    }
+    disk_end(DISK_MAIN);
+    if (got < 0)
+        stop_at(c, "the connection", "not a message with files");
+}
+
+void collect_close(struct collected *c)
+{
+    if (c->open)
+        close(c->fd);
+    c->open = false;
+    buf_free(&c->in);
+    free(c->dir);
+    c->dir = NULL;
+}

@@ -1,0 +1,276 @@
+/* ddprun --detach: a job without a terminal, and the commands list, attach and stop. */
+#include "job.h"
+#include "procstat.h"
+#include "run.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+TestSuite(detach, .timeout = 120);
+
+static char *dir, runtime[300], shell[320];
+
+/* The working directory is also the runtime directory. */
+static void set_up(void)
+{
+    char path[300];
+    dir = job_dir();
+    snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", dir);
+    snprintf(path, sizeof(path), "%s/shell", dir);
+    FILE *file = fopen(path, "w");
+    cr_assert(file != NULL && fputs("#!/bin/sh\nshift\nexec sh -c \"$*\"\n", file) >= 0 &&
+              fclose(file) == 0 && chmod(path, 0755) == 0);
+    snprintf(shell, sizeof(shell), "--remote_shell=%s", path);
+    gate_shut();
+}
+
+static void tear_down(void)
+{
+    gate_gone();
+    job_dir_remove(dir);
+}
+
+#define DETACH_TEST(name) Test(detach, name, .init = set_up, .fini = tear_down)
+
+static struct run_process *start_ddprun(const char *const args[])
+{
+    const char *argv[32] = { bin("ddprun") };
+    for (int i = 0; args[i] != NULL; i++)
+        argv[i + 1] = strcmp(args[i], WORKER) == 0 ? bin("tests/prog/worker") : args[i];
+    const char *const env[] = { runtime, "OMP_NUM_THREADS=1", NULL };
+    signal(SIGINT, SIG_DFL);
+    return run_start(argv, &(struct run_options){ .env = env, .cwd = dir });
+}
+#define START(...)  start_ddprun((const char *const[]){ __VA_ARGS__, NULL })
+#define DDPRUN(...) run_wait(START(__VA_ARGS__))
+
+/* Return the id of the job that a --detach has started. */
+static const char *id_of(struct run_result *r)
+{
+    static char id[64];
+    EXPECT(*r, 0);
+    snprintf(id, sizeof(id), "%.*s", (int)strcspn(r->out, "\n"), r->out);
+    cr_assert_eq(strlen(id), 8, "%s%s", r->out, r->err);
+    cr_expect_not_null(strstr(r->err, id), "%s", r->err);
+    run_free(r);
+    return id;
+}
+
+/* Return the text of `ddprun list`, which the caller frees. */
+static char *list(const char *option)
+{
+    struct run_result r = DDPRUN("list", option);
+    EXPECT(r, 0);
+    free(r.err);
+    return r.out;
+}
+
+/* Wait until the list has no job. */
+static void expect_no_job(void)
+{
+    char *rows = NULL;
+    for (struct patience p = { 0 }; (rows == NULL || rows[0] != '\0') && patience_left(&p);) {
+        free(rows);
+        rows = list(NULL);
+    }
+    cr_expect_str_eq(rows, "");
+    free(rows);
+}
+
+static void stop(const char *id)
+{
+    struct run_result r = DDPRUN("stop", id);
+    EXPECT(r, 0);
+    run_free(&r);
+}
+
+/* --- jobs -------------------------------------------------------------------------------------------------------- */
+
+DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
+{
+    struct run_result r =
+        DDPRUN("--detach", "--standalone", "--nproc_per_node=2", WORKER, "say:ready", "forever");
+    const char *id = id_of(&r);
+    char *rows = list(NULL), row[64];
+    snprintf(row, sizeof(row), "\n%-10srunning   ", id);
+    cr_expect_not_null(strstr(rows, row), "%s", rows);
+    cr_expect_not_null(strstr(rows, "  ddprun --detach --standalone --nproc_per_node=2 "), "%s", rows);
+    free(rows);
+    struct run_process *viewer = START("attach", id);
+    cr_expect(run_until_output(viewer, "[0] ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    stop(id);
+    r = run_wait(viewer);
+    EXPECT(r, 130);
+    cr_expect_not_null(strstr(r.out, "has ended with exit code 130"), "%s", r.out);
+    run_free(&r);
+    expect_no_job();
+    r = DDPRUN("attach", id);
+    EXPECT(r, 2);
+    cr_expect_not_null(strstr(r.err, "no job"), "%s", r.err);
+    run_free(&r);
+}
+
+DETACH_TEST(a_viewer_gets_the_exit_code_and_only_the_last_lines_before_it)
+{
+    struct run_result r = DDPRUN("--detach", "--standalone", "--no_prefix", "sh", "-c",
+                                 "seq 1000; " AT_GATE "; echo after; exit 7");
+    const char *id = id_of(&r);
+    char name[64];
+    snprintf(name, sizeof(name), "ddprun-%s.out", id);
+    char *text = NULL;
+    for (struct patience p = { 0 };
+         (text == NULL || strstr(text, "\n1000\n") == NULL) && patience_left(&p);) {
+        free(text);
+        text = job_file(dir, name);
+    }
+    free(text);
+    struct run_process *viewer = START("attach", id);
+    cr_expect(run_until_output(viewer, "1000\n", PATIENCE_MS));
+    gate_open();
+    r = run_wait(viewer);
+    EXPECT(r, 7);
+    cr_expect_not_null(strstr(r.out, "after\n"), "%s", r.out);
+    cr_expect_eq(strncmp(r.out, "991\n992\n", 8), 0, "%s", r.out);
+    run_free(&r);
+}
+
+DETACH_TEST(ctrl_c_ends_the_viewer_and_not_the_job)
+{
+    struct run_result r = DDPRUN("--detach", "--standalone", WORKER, "say:ready", "forever");
+    const char *id = id_of(&r);
+    struct run_process *viewer = START("attach", id);
+    cr_assert(run_until_output(viewer, "ready\n", PATIENCE_MS));
+    run_signal(viewer, SIGINT);
+    r = run_wait(viewer);
+    EXPECT(r, 130);
+    cr_expect_not_null(strstr(r.err, "which continues; 'ddprun stop "), "%s", r.err);
+    run_free(&r);
+    char *rows = list("--json");
+    cr_expect_not_null(strstr(rows, "\"state\":\"running\""), "%s", rows);
+    free(rows);
+    stop(id);
+    expect_no_job();
+}
+
+/* The worker ignores SIGINT, and the grace period is longer than the test. */
+DETACH_TEST(a_second_stop_ends_the_job_at_once)
+{
+    struct run_result r = DDPRUN("--detach", "--standalone", "--grace=1000", WORKER, "ignore:2", "ignore:15",
+                                 "say:ready", "forever");
+    const char *id = id_of(&r);
+    struct run_process *viewer = START("attach", id);
+    cr_assert(run_until_output(viewer, "ready\n", PATIENCE_MS));
+    stop(id);
+    cr_expect(run_until_output(viewer, "stopping the workers", PATIENCE_MS), "%s", run_output(viewer));
+    char *rows = list(NULL);
+    cr_expect_not_null(strstr(rows, "stopping"), "%s", rows);
+    free(rows);
+    stop(id);
+    r = run_wait(viewer);
+    EXPECT(r, 130);
+    run_free(&r);
+}
+
+DETACH_TEST(hosts_run_in_the_background)
+{
+    struct run_result r = DDPRUN("--hosts=a,b", "--detach", shell, WORKER, "say:ready", "forever");
+    const char *id = id_of(&r);
+    struct run_process *viewer = START("attach", id);
+    cr_expect(run_until_output(viewer, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    cr_expect(run_until_output(viewer, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    stop(id);
+    r = run_wait(viewer);
+    EXPECT(r, 130);
+    run_free(&r);
+    expect_no_job();
+}
+
+/* --- faults ------------------------------------------------------------------------------------------------------ */
+
+/* Return the number of sockets in the runtime directory. */
+static int sockets(void)
+{
+    char path[300];
+    int n = 0;
+    snprintf(path, sizeof(path), "%s/ddprun", dir);
+    DIR *d = opendir(path);
+    for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        n += strncmp(e->d_name, "detached-", 9) == 0;
+    if (d != NULL)
+        closedir(d);
+    return n;
+}
+
+/* Return the parent of a process. */
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    cr_assert(file != NULL && fgets(text, sizeof(text), file) != NULL);
+    fclose(file);
+    const char *name_end = strrchr(text, ')');
+    cr_assert_not_null(name_end);
+    return (pid_t)atoi(name_end + 4);
+}
+
+DETACH_TEST(a_killed_supervisor_leaves_nothing)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_result r =
+        DDPRUN("--detach", "--standalone", "--nproc_per_node=2", WORKER, w.hold, "say:ready", "forever");
+    const char *id = id_of(&r);
+    struct run_process *viewer = START("attach", id);
+    cr_assert(run_until_output(viewer, "[0] ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    cr_assert(run_until_output(viewer, "[1] ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    char *row = list("--json"), *pid = strstr(row, "\"pid\":");
+    cr_assert_not_null(pid, "%s", row);
+    const pid_t supervisor = parent_of(atoi(pid + 6));
+    free(row);
+    cr_expect_eq(sockets(), 1);
+    kill(supervisor, SIGKILL);
+    cr_expect(job_witness_alone(&w));
+    r = run_wait(viewer);
+    EXPECT(r, 125);
+    cr_expect_not_null(strstr(r.err, "the supervisor of job"), "%s", r.err);
+    run_free(&r);
+    expect_no_job();
+    cr_expect_eq(sockets(), 0, "list keeps a stale entry");
+    job_witness_close(&w);
+}
+
+DETACH_TEST(errors_are_reported_before_the_job_leaves_the_terminal)
+{
+    struct run_result r = DDPRUN("--detach", "--nproc_per_node=0", "true");
+    EXPECT(r, 2);
+    run_free(&r);
+    r = DDPRUN("--detach", "--hosts=a,a:x", "true");
+    EXPECT(r, 2);
+    run_free(&r);
+    r = DDPRUN("stop", "../x");
+    EXPECT(r, 2);
+    run_free(&r);
+    cr_expect_eq(sockets(), 0);
+}
+
+/* A program may have the name of a command. */
+DETACH_TEST(a_script_called_list_starts_as_a_path)
+{
+    char path[300];
+    snprintf(path, sizeof(path), "%s/list", dir);
+    FILE *file = fopen(path, "w");
+    cr_assert(file != NULL && fputs("#!/bin/sh\necho my list\n", file) >= 0 && fclose(file) == 0 &&
+              chmod(path, 0755) == 0);
+    struct run_result r = DDPRUN("./list");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "my list\n");
+    run_free(&r);
+    expect_no_job();
+}

@@ -362,7 +362,7 @@
     X(JOB_OVER, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "start the job again, with another --rdzv_id if the old job is still ending",                         \
-      "a node was rejected 2.0 s ago: job 'a', which n1 joins, is over",                                    \
+      "a node was rejected 2.0 s ago: job 'a' is over: n1 cannot join",                                     \
       "A node joined a job that has ended.")                                                                \
     X(STORE_FULL, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -372,7 +372,7 @@
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
-      "a node was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",                              \
+      "a node was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",                        \
       "A join message has values out of range.")                                                            \
     X(ALREADY_IN, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \

@@ -371,7 +371,7 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
         "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"
         "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
         "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
-        "[     0] node 0 (n0) sent a message about round 0, but the current one is 1: ignored\n");
+        "[     0] node 0 (n0) sent a message about round 0, but the current round is 1: ignored\n");
 }
 
 Test(rdzv_sim, a_static_node_that_never_comes, .init = two_static, .fini = end)

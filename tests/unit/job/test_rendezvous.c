@@ -561,7 +561,7 @@ Test(rendezvous, every_cell_of_the_table)
         "backing off, lost: : node 0 (n0) is lost: it is gone\n"
         "backing off, time is up: gathering\n"
         "backing off, join: : node n7 joined (1 of 2 to 3)\n"
-        "over, join: : refused (JOB_OVER): job 'j', which n7 (pid 107) joins, is over; start the job again, "
+        "over, join: : refused (JOB_OVER): job 'j' is over: n7 (pid 107) cannot join; start the job again, "
         "with another --rdzv_id if the old job is still ending\n";
     struct buf walked = { 0 };
     walk(&walked);

@@ -382,7 +382,8 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
-    if (s->crowd.n == 0 || s->crowd.is_double) /* in a group with too many members, no member is missing */
+    if (s->crowd.n == 0 ||
+        s->crowd.is_double) /* otherwise the group has too many members, so none is missing */
         setup_unfinished(d, s, w, &key);
     return true;
 }
@@ -479,7 +480,7 @@ bool diagnose_torch_crowd(const struct snapshot *s)
     return false;
 }
 
-/* Return the words after `count`, which may count one process twice if a connection has closed. */
+/* Return the words after `count`. A count that includes closed connections may count one process twice. */
 static const char *come(const struct snapshot_crowd *crowd)
 {
     return crowd->count > crowd->n ? "registrations were made" : "processes of this job take part";

@@ -13,7 +13,7 @@
  * repeated waits of ten seconds. */
 enum {
     AGAIN_MS = 2000,
-    OWNERS_MAX = 6, /* most questions for owners in an attempt; each costs a search of a machine */
+    OWNERS_MAX = 6, /* most questions for owners in an attempt; for each, an agent searches its machine */
 };
 
 /* --- barriers ------------------------------------------------------------------------------------------- */

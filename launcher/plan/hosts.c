@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIGITS_MAX = 9 };
+enum { DIGITS_MAX = 9, PORT_MAX = 65535 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
@@ -251,6 +251,12 @@ struct specs {
     int n, cap;
 };
 
+/* The text after the name of an item. */
+struct tail {
+    const char *count; /* "" = not given */
+    int port;          /* 0 = not given */
+};
+
 static ddp_status check_count(const char *name, const char *count, struct ddp_err *err)
 {
     struct ddp_err expected = { .msg = "fewer digits" };
@@ -273,18 +279,19 @@ static bool is_name(const char *name)
     return true;
 }
 
-static struct host_spec *find_spec(const struct specs *s, const char *name)
+static struct host_spec *find_spec(const struct specs *s, const char *name, int port)
 {
     for (int i = 0; i < s->n; i++)
-        if (strcmp(s->list[i].name, name) == 0)
+        if (strcmp(s->list[i].name, name) == 0 && s->list[i].port == port)
             return &s->list[i];
     return NULL;
 }
 
 /* Add a host. If the list contains the host already, add a slot to that host. */
-static ddp_status add_spec(struct specs *s, const char *name, const char *count, struct ddp_err *err)
+static ddp_status add_spec(struct specs *s, const char *name, const struct tail *tail, struct ddp_err *err)
 {
-    struct host_spec *known = find_spec(s, name);
+    struct host_spec *known = find_spec(s, name, tail->port);
+    const char *count = tail->count;
     if (!is_name(name))
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not the name of a host", name);
     if (known != NULL && (count[0] != '\0' || known->slots == 0 || known->slots == CLI_NPROC_MAX))
@@ -306,21 +313,58 @@ static ddp_status add_spec(struct specs *s, const char *name, const char *count,
     snprintf(spec->name, sizeof(spec->name), "%s", name);
     snprintf(spec->count, sizeof(spec->count), "%s", count);
     spec->slots = count[0] == '\0';
+    spec->port = tail->port;
     return DDP_OK;
 }
 
-/* Split "NAME:COUNT" at the colon. If the text has several colons outside brackets, it is an IPv6 address without
- * a count. Remove the brackets around an IPv6 address, but not those of a range. */
-static ddp_status split_item(char *item, char **name, const char **count, struct ddp_err *err)
+static ddp_status parse_port(const char *name, const char *text, int *port, struct ddp_err *err)
 {
-    char *last = strrchr(item, ':'), *close = strchr(item, ']');
-    char *user = strchr(item, '@'), *host = user != NULL ? user + 1 : item;
+    const char *const end = text + strlen(text);
+    int width;
+    if (take_number(&text, end, port, &width) && text == end && *port > 0 && *port <= PORT_MAX)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the port must be a number from 1 to %d", name, PORT_MAX);
+}
+
+/* Parse "COUNT", "PORT" or "PORT:COUNT". With `counted` the count stands elsewhere, so a single number is a port. */
+static ddp_status parse_tail(const char *name, char *text, bool counted, struct tail *out,
+                             struct ddp_err *err)
+{
+    const char *at = text;
+    char *colon = strchr(text, ':');
+    int number = 0, width;
+    const bool is_number = take_number(&at, text + strlen(text), &number, &width) && *at == '\0';
+    const bool is_port = is_number && (counted || number >= HOST_PORT_MIN) && number <= PORT_MAX;
+    if (colon != NULL)
+        *colon = '\0';
+    if ((colon != NULL || is_port) && parse_port(name, text, &out->port, err) != DDP_OK)
+        return DDP_ERR_ARG;
+    if (colon == NULL && is_port)
+        return DDP_OK;
+    out->count = colon != NULL ? colon + 1 : text;
+    return check_count(name, out->count, err);
+}
+
+/* Return the colon after the name, or NULL. A text with "::" or three colons outside brackets is an IPv6 address. */
+static char *find_tail(char *item)
+{
+    char *close = strrchr(item, ']'), *first = strchr(close != NULL ? close : item, ':');
+    char *second = first != NULL ? strchr(first + 1, ':') : NULL;
+    if (close == NULL && second != NULL && (second == first + 1 || strchr(second + 1, ':') != NULL))
+        return NULL;
+    return first;
+}
+
+/* Cut the name of an item from its port and count. The brackets around an IPv6 address are removed. The brackets of a
+ * range stay. */
+static ddp_status split_item(char *item, bool counted, struct tail *out, struct ddp_err *err)
+{
+    char *user = strchr(item, '@'), *host = user != NULL ? user + 1 : item, *close = strchr(host, ']');
     const bool six = host[0] == '[' && close != NULL && memchr(host, ':', (size_t)(close - host)) != NULL;
-    *name = item, *count = "";
-    if (last != NULL && (six || close != NULL ? last > close : strchr(item, ':') == last)) {
-        *last = '\0';
-        *count = last + 1;
-        if (check_count(item, *count, err) != DDP_OK)
+    char *colon = find_tail(item);
+    if (colon != NULL) {
+        *colon = '\0';
+        if (parse_tail(item, colon + 1, counted, out, err) != DDP_OK)
             return DDP_ERR_ARG;
     }
     if (six) {
@@ -336,22 +380,22 @@ static ddp_status split_item(char *item, char **name, const char **count, struct
 static ddp_status add_item(struct specs *s, const char *text, size_t len, const char *count,
                            struct ddp_err *err)
 {
-    char item[HOST_NAME_SIZE], *name;
-    const char *own;
+    char name[HOST_NAME_SIZE];
+    struct tail tail = { .count = "" };
     struct host_list hosts;
-    if (len >= sizeof(item))
+    if (len >= sizeof(name))
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s...' is not the name of a host", text);
-    snprintf(item, sizeof(item), "%.*s", (int)len, text);
-    ddp_status status = split_item(item, &name, &own, err);
-    count = count[0] != '\0' ? count : own;
+    snprintf(name, sizeof(name), "%.*s", (int)len, text);
+    ddp_status status = split_item(name, count[0] != '\0', &tail, err);
+    tail.count = count[0] != '\0' ? count : tail.count;
     if (status != DDP_OK || strchr(name, '[') == NULL)
-        return status == DDP_OK ? add_spec(s, name, count, err) : status;
+        return status == DDP_OK ? add_spec(s, name, &tail, err) : status;
     if (!host_list_slurm(name, &hosts) || hosts.n > HOST_WORDS_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not a list of hosts such as node[01-16]", name);
     for (int i = 0; status == DDP_OK && i < hosts.n; i++) {
         char one[HOST_NAME_SIZE];
         status = host_list_slurm_at(name, i, one)
-                     ? add_spec(s, one, count, err)
+                     ? add_spec(s, one, &tail, err)
                      : ddp_fail(err, DDP_ERR_ARG, "'%.64s' contains a name that is too long", name);
     }
     return status;

@@ -43,15 +43,20 @@ struct host_spec {
         [HOST_NAME_SIZE]; /* HOST or USER@HOST; never begins with '-', because a remote shell would read an option */
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
     int slots;                   /* how often the list contains the name without a count */
+    int port;                    /* of the ssh server; 0 = not specified */
 };
 
-/* Parse --hosts: names separated by commas, with optional brackets as in Slurm's form and an optional ":COUNT". An
- * IPv6 address with a count needs brackets. Each repetition of a name without a count means one more worker, as
- * for mpirun. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names the item. */
+/* The smallest number that is a port if an item has only one number. Smaller numbers are counts. */
+enum { HOST_PORT_MIN = 1024 };
+
+/* Parse --hosts: items [USER@]HOST[:PORT][:COUNT] separated by commas, with optional brackets as in Slurm's form. An
+ * IPv6 address with a port or a count needs brackets. Each repetition of an item without a count means one more
+ * worker, as for mpirun. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names the item. */
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
 /* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI,
- * DeepSpeed). '#' begins a comment. The results are as for host_specs_parse, but `err` also names the line. */
+ * DeepSpeed). On a line with "slots=N" a single number of an item is a port. '#' begins a comment. The results are as
+ * for host_specs_parse, but `err` also names the line. */
 ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

@@ -126,9 +126,12 @@ static const char *specs(const char *list, bool file)
     if (status != DDP_OK)
         return strcpy(all, err.msg);
     all[0] = '\0';
-    for (int i = 0; i < n && used < sizeof(all); i++)
+    for (int i = 0; i < n && used < sizeof(all); i++) {
         used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s%s%s", i > 0 ? " " : "", hosts[i].name,
                                  hosts[i].count[0] != '\0' ? "=" : "", hosts[i].count);
+        if (hosts[i].port > 0)
+            used += (size_t)snprintf(all + used, sizeof(all) - used, "/%d", hosts[i].port);
+    }
     free(hosts);
     return all;
 }
@@ -140,6 +143,22 @@ Test(host_specs, a_list_has_names_counts_users_and_ranges)
     cr_expect_str_eq(specs("node[08-10]:2,gpu3", false), "node08=2 node09=2 node10=2 gpu3");
     cr_expect_str_eq(specs("fd00::1,[fd00::2]:4,ann@[fd00::3]:2", false), "fd00::1 fd00::2=4 ann@fd00::3=2");
     cr_expect_str_eq(specs("a,a,b,a", false), "a=3 b");
+}
+
+/* A single number is a count up to 1023, and a port from 1024. */
+Test(host_specs, a_host_has_a_port_and_a_count)
+{
+    cr_expect_str_eq(specs("ann@a:2222:8,b:22:gpu,c:2222", false), "ann@a=8/2222 b=gpu/22 c/2222");
+    cr_expect_str_eq(specs("a:1023,b:1024,c:22:4096", false), "a=1023 b/1024 c=4096/22");
+    cr_expect_str_eq(specs("ann@[fd00::2]:2222:4,[::1]:2222,::2", false), "ann@fd00::2=4/2222 ::1/2222 ::2");
+    cr_expect_str_eq(specs("n[1-2]:2222:3", false), "n1=3/2222 n2=3/2222");
+    cr_expect_str_eq(specs("a:2222,a:2223,a:2222", false), "a=2/2222 a/2223");
+    cr_expect_str_eq(specs("ann@a:22 slots=8\nb:2222\nc:2222:4\n", true), "ann@a=8/22 b/2222 c=4/2222");
+    cr_expect_str_eq(specs("a:0:8", false), "'a': the port must be a number from 1 to 65535");
+    cr_expect_str_eq(specs("a:65536:8", false), "'a': the port must be a number from 1 to 65535");
+    cr_expect_str_eq(specs("a:x:8", false), "'a': the port must be a number from 1 to 65535");
+    cr_expect_str_eq(specs("a:22:", false),
+                     "'a', count '': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
 }
 
 Test(host_specs, files_of_four_launchers_are_read)

@@ -427,13 +427,26 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
     return DDP_OK;
 }
 
+/* Check that each variable of --env=NAME is set, because a job without it would fail late. */
+static ddp_status check_env_names(const struct cli *cli, char *const *block, struct ddp_err *err)
+{
+    for (size_t i = 0; i < cli->env.n_names; i++)
+        if (env_find(block, cli->env.names[i]) == NULL)
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "--env=%.200s: %.200s is not set; set it, or pass --env=%.200s=VALUE",
+                            cli->env.names[i], cli->env.names[i], cli->env.names[i]);
+    return DDP_OK;
+}
+
 /* Read all three rounds. */
 static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     ddp_status status = read_defaults(cli, err);
     if (status == DDP_OK)
         status = read_environment(cli, block, err);
-    return status == DDP_OK ? read_line(cli, argv, err) : status;
+    if (status == DDP_OK)
+        status = read_line(cli, argv, err);
+    return status == DDP_OK ? check_env_names(cli, block, err) : status;
 }
 
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
@@ -462,6 +475,7 @@ void cli_free(struct cli *cli)
     free(cli->tee.items);
     free(cli->redirects.items);
     free(cli->env.items);
+    free(cli->env.names);
     free(cli->filters[0].items);
     free(cli->filters[1].items);
     rank_set_free(&cli->console_ranks);

@@ -203,6 +203,9 @@ struct cli {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
         size_t n;
     } env;
+        const char *
+            *names; /* of variables that keep the value of ddprun's own environment; owned in the same way */
+        size_t n_names;
     bool dry_run, quiet, verbose, json;
     enum completion_shell completion;
     enum cli_help help;

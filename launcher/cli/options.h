@@ -137,8 +137,9 @@
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "bind each worker to the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
       "share of the node, or one 'core-complex' (a group with a common cache)")                              \
-    X(ENV, "env", 0, ENV, env, "K=V", NULL, false, OURS, PROGRAM,                                                  \
-      "set a variable for the workers; may be given several times")                                          \
+    X(ENV, "env", 0, ENV, env, "NAME[=VALUE]", NULL, false, OURS, PROGRAM,                                         \
+      "set a variable for the workers; without VALUE: the value that NAME has here, on all hosts of --hosts. May be " \
+      "given several times")                                                                                 \
     X(CONTAIN, "contain", 0, WORD, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
       "containment of the job's processes: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
       "(a PID namespace: workers see other process ids) or 'auto' (cgroup, else plain)")                     \

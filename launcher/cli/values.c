@@ -298,19 +298,29 @@ static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free port");
 }
 
+/* Append a text to an array of `*n` texts. */
+static ddp_status collect_text(const char ***texts, size_t *n, const char *text, struct ddp_err *err)
+{
+    const char **grown = realloc(*texts, (*n + 1) * sizeof(*grown));
+    if (grown == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    *texts = grown;
+    grown[(*n)++] = text;
+    return DDP_OK;
+}
+
 /* Add a variable. --env is the only option whose values are collected instead of overridden. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
-    const char *equals = strchr(text, '=');
-    if (equals == NULL || equals == text)
-        return ddp_fail(err, DDP_ERR_ARG, "NAME=VALUE");
-    const char **items = realloc(env->items, (env->n + 1) * sizeof(*items));
-    if (items == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    env->items = items;
-    env->items[env->n++] = text;
-    return DDP_OK;
+    const char *c = text;
+    while (isalnum((unsigned char)*c) || *c == '_')
+        c++;
+    if (*c == '\0' && c > text)
+        return collect_text(&env->names, &env->n_names, text, err);
+    if (text[0] == '=' || strchr(text, '=') == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "NAME=VALUE or NAME");
+    return collect_text(&env->items, &env->n, text, err);
 }
 
 /* Parse local ranks. An empty text, torchrun's default, means all ranks. */

@@ -92,6 +92,16 @@ Test(cli, the_last_value_counts_and_env_adds_up)
     cli_free(&cli);
 }
 
+Test(cli, env_without_a_value_names_a_variable_that_is_set)
+{
+    char *environment[] = { "A=", "AB=1", NULL };
+    cr_assert_eq(parse_in(environment, WORDS("--env=A", "--env", "AB", "--env=C=1", "prog")), DDP_OK);
+    cr_assert_eq(cli.env.n, 1);
+    cr_assert_eq(cli.env.n_names, 2);
+    cr_expect_str_eq(cli.env.names[1], "AB");
+    cli_free(&cli);
+}
+
 Test(cli, the_command_line_replaces_the_environment)
 {
     char *environment[] = { "PET_NPROC_PER_NODE=8", "PET_TEE=0:1,7:2", "PET_LOG_DIR=", "PET_QUIET=0", NULL };
@@ -166,7 +176,9 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
     REFUSED("--nnodes=3:2 is not valid; expected: N or MIN:MAX, with 1 <= MIN <= MAX <= 16384",
             "--nnodes=3:2", "prog");
     REFUSED("--node_rank=1 is not valid; expected: less than --nnodes, which is 1", "--node_rank=1", "prog");
-    REFUSED("--env=FOO is not valid; expected: NAME=VALUE", "--env", "FOO", "prog");
+    REFUSED("--env=a.py is not valid; expected: NAME=VALUE or NAME", "--env", "a.py", "prog");
+    REFUSED("--env==x is not valid; expected: NAME=VALUE or NAME", "--env==x", "prog");
+    REFUSED("--env=FOO: FOO is not set; set it, or pass --env=FOO=VALUE", "--env", "FOO", "prog");
     REFUSED("--rdzv_id=a/b is not valid; expected: 1 to 128 characters without '/' and control characters",
             "--rdzv_id=a/b", "prog");
     REFUSED("--rdzv_id=a\033c is not valid; expected: 1 to 128 characters without '/' and control characters",

@@ -25,7 +25,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -375,17 +379,6 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }
 
-/* Reject --nproc_per_node if the list of hosts contains counts. */
-static ddp_status check_counts(const struct cli *cli, const struct starter_job *job, struct ddp_err *err)
-{
-    for (int i = 0; i < job->n; i++)
-        if (cli_gives(cli, OPT_NPROC_PER_NODE) && job->hosts[i].count[0] != '\0')
-            return ddp_fail(err, DDP_ERR_ARG,
-                            "--nproc_per_node and the count of %.64s (%s) exclude each other; leave one out",
-                            job->hosts[i].name, job->hosts[i].count);
-    return DDP_OK;
-}
-
 /* Print the command for each host. */
 static int print_starts(const struct starter_job *job)
 {
@@ -423,12 +416,46 @@ static int start_hosts(const struct cli *cli, const struct starter_job *job)
     return exit_code;
 }
 
+/* Read the soft limits, which every host gets. */
+static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
+{
+#define X(id, ...)                                                                       \
+    {                                                                                    \
+        struct rlimit limit = { .rlim_cur = 0 };                                         \
+        getrlimit(RLIMIT_##id, &limit);                                                  \
+        limits[REMOTE_LIMIT_##id] =                                                      \
+            limit.rlim_cur == RLIM_INFINITY ? REMOTE_UNLIMITED : (double)limit.rlim_cur; \
+    }
+    REMOTE_LIMITS(X)
+#undef X
+}
+
+/* Map this program into memory, for --ship. */
+static ddp_status map_program(struct start_facts *facts, struct utsname *name, struct ddp_err *err)
+{
+    struct stat st;
+    const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    void *bytes = fd >= 0 && fstat(fd, &st) == 0
+                      ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
+                      : MAP_FAILED;
+    const ddp_status status =
+        bytes == MAP_FAILED || uname(name) != 0
+            ? ddp_fail(err, DDP_ERR_IO, "--ship: cannot read this program: %s", strerror(errno))
+            : DDP_OK;
+    if (status == DDP_OK)
+        facts->ship = slice_of(bytes, (size_t)st.st_size), facts->machine = name->machine;
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
 /* Start the job on the hosts of the list. */
 static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 {
     char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];
     char log_name[RECORD_JOB_MAX + NONCE_CHARS + 1];
     struct ddp_err err;
+    struct utsname name;
     const mode_t mask = umask(0);
     struct start_facts facts = { .cli = cli,
                                  .argv = argv,
@@ -441,15 +468,18 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
                                  .umask = (int)mask };
     struct starter_job job = { .facts = &facts };
     umask(mask);
+    read_limits_for_hosts(facts.limits);
     make_nonce(nonce);
     snprintf(log_name, sizeof(log_name), "%s%s%s", cli->job != NULL ? cli->job : "",
              cli->job != NULL ? "_" : "", nonce);
     ddp_status status = read_hosts(cli, &job, &err);
     if (status == DDP_OK)
-        status = check_counts(cli, &job, &err);
+        status = start_check(cli, job.hosts, job.n, &err);
     if (status == DDP_OK && (!own_program(program) || getcwd(directory, sizeof(directory)) == NULL))
         status = ddp_fail(&err, DDP_ERR_IO, "cannot find this program or the working directory: %s",
                           strerror(errno));
+    if (status == DDP_OK && cli->ship)
+        status = map_program(&facts, &name, &err);
     const int exit_code = status == DDP_OK ? start_hosts(cli, &job) : cannot_begin(&err);
     free(job.hosts);
     return exit_code;
@@ -459,8 +489,8 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 static int refuse_hosts(const struct scheduler *s)
 {
     log_error("--hosts: %s started this process and starts ddprun on its nodes itself; use '%s ...', or pass "
-              "--scheduler=none",
-              s->title, scheduler_launch(s));
+              "%s--scheduler=none",
+              s->title, scheduler_launch(s), strcmp(s->name, "slurm") == 0 ? "--remote_shell=srun or " : "");
     return EXIT_CODE_USAGE;
 }
 
@@ -472,19 +502,35 @@ static int refuse_detach(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
+/* srun starts a step on each host if this process is the only one of an allocation. Its variables then say nothing about
+ * the nodes of the job. */
+static ddp_status use_srun(struct cli *cli, struct ddp_err *err)
+{
+    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    if (getenv("SLURM_JOB_ID") == NULL)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--remote_shell=srun: not inside an allocation of Slurm; use 'salloc ...' or "
+                        "'sbatch ...' first");
+    if (tasks == NULL || atoi(tasks) <= 1)
+        cli->scheduler = "none";
+    return DDP_OK;
+}
+
 /* Read the scheduler, then check the combination of options and start. */
 static int begin(struct cli *cli, char *const *argv)
 {
     char host[HOST_MAX] = "localhost";
     struct scheduler scheduler;
     struct ddp_err err;
+    const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);
+    if (hosts && start_by_srun(cli) && use_srun(cli, &err) != DDP_OK)
+        return cannot_begin(&err);
     if (ask_scheduler(&scheduler, cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
     const int told = cli->explain ? print_scheduler_values(&scheduler, cli) : EXIT_CODE_OK;
     if (cli->verbose && !cli->explain && !cli->json && scheduler.kind >= 0)
         log_scheduler_values(&scheduler, cli);
-    const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     if (hosts && scheduler.kind >= 0)
         return refuse_hosts(&scheduler);
     if (scheduler.finding.fatal)
@@ -588,6 +634,8 @@ int main(int argc, char **argv)
         return command;
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
+    if (cli.relay || cli.one_console)
+        prctl(PR_SET_NAME, "ddprun"); /* --ship starts the program by a name of /proc */
     int exit_code = cli_only_prints(&cli) ? print_info(&cli) : cli.relay ? relay_run() : begin(&cli, argv);
     cli_free(&cli);
     return exit_code;

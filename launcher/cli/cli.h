@@ -158,6 +158,7 @@ struct cli {
     const char *remote_shell;
     const char *log_name; /* name of the log directory below --log_dir; NULL = a new random name */
     bool collect_logs, detach;
+    bool ship;
     bool relay;       /* run as the relay on a host of --hosts */
     bool one_console; /* a ddprun --hosts shows this node's output */
     enum host_store host_store;
@@ -202,10 +203,10 @@ struct cli {
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
         size_t n;
-    } env;
         const char *
             *names; /* of variables that keep the value of ddprun's own environment; owned in the same way */
         size_t n_names;
+    } env;
     bool dry_run, quiet, verbose, json;
     enum completion_shell completion;
     enum cli_help help;

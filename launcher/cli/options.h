@@ -61,12 +61,15 @@
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers, in ROLE_NAME and in line prefixes")                                     \
     X(HOSTS, "hosts", 'H', TEXT, hosts, "LIST", NULL, false, OURS, NODES,                                            \
-      "start the job on these hosts by ssh, with COUNT workers each: 'a:8,b:8', 'n[01-16]:gpu', 'a,b'")                \
+      "start workers on these hosts by ssh: 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port, workers)")              \
     X(HOSTFILE, "hostfile", 0, TEXT, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
-      "the same from a file: a host per line, with an optional slots=N")                                             \
+      "the same from a file: a host per line, with an optional slots=N. A number after a host is a count, and from " \
+      "1024 or with slots=N a port")                                                                                 \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
-      "command that runs a command on a host, for --hosts: CMD HOST COMMAND")                                        \
+      "command that runs a command on a host, for --hosts: CMD HOST COMMAND; 'srun' inside an allocation of Slurm")                                        \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
+    X(SHIP, "ship", 0, SWITCH, ship, NULL, NULL, true, OURS, NODES,                                                  \
+      "copy this ddprun to the hosts of --hosts for the time of the job, for hosts without ddprun")                  \
     X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(LOG_NAME, "log_name", 0, TEXT, log_name, "NAME", NULL, false, OURS, NODES, NULL) /* set by --collect_logs */ \

@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -65,18 +66,28 @@ struct relay {
     int exit_code;      /* the relay's exit code; -1 = not known yet */
 };
 
-/* Report that this host cannot start the job, and set the exit code. */
-static void not_ready(struct relay *r, const char *what, const char *why)
+static void report_host(enum finding_code code, const char *what, const char *why)
 {
     char host[256] = "this host", words[512];
     struct finding f;
     gethostname(host, sizeof(host) - 1);
     snprintf(words, sizeof(words), "%s: %s", what, why);
-    finding_make(&f, FINDING_HOST_NOT_READY, host, "words", words, NULL);
+    finding_make(&f, code, host, "words", words, NULL);
     log_error("%s", f.sentence);
     log_info("  try      %s", f.advice);
     log_info("  finding  %s", finding_code_name(f.code));
+}
+
+/* Report that this host cannot start the job. */
+static void fail_host(struct relay *r, enum finding_code code, const char *what, const char *why)
+{
+    report_host(code, what, why);
     r->exit_code = EXIT_CODE_DDPRUN;
+}
+
+static void not_ready(struct relay *r, const char *what, const char *why)
+{
+    fail_host(r, start_code(why), what, why);
 }
 
 /* --- answers ------------------------------------------------------------------------------------------------- */
@@ -292,7 +303,10 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
 {
     char program[PATH_MAX], line[80];
     int ends[2] = { -1, -1 };
-    if (!own_program(program) || pipe2(ends, O_CLOEXEC) != 0) {
+    own_program(program);
+    if (access(program, X_OK) != 0) /* --ship: the file was removed */
+        snprintf(program, sizeof(program), "/proc/self/exe");
+    if (pipe2(ends, O_CLOEXEC) != 0) {
         not_ready(r, "cannot start ddprun", strerror(errno));
         return;
     }
@@ -313,11 +327,99 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     r->input_ended = !input;
 }
 
+/* Create a file without a name in the directory, and write to it. Return ENOSPC or EDQUOT if the disk takes no bytes. */
+static int probe_disk(const char *directory)
+{
+    static const char bytes[4096];
+    int error = 0;
+    const int fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, bytes, sizeof(bytes)) < 0)
+        error = errno;
+    if (fd >= 0)
+        close(fd);
+    return error == ENOSPC || error == EDQUOT ? error : 0;
+}
+
+/* Check the disk of the log files, which need not exist yet, and that of the working directory. The job may write
+ * elsewhere than to its directory, so a full disk there is only a warning. */
+static bool check_disks(struct relay *r, const char *log_dir, const char *directory)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s", log_dir != NULL ? log_dir : ".");
+    while (access(path, F_OK) != 0 && strcmp(path, ".") != 0) {
+        char *slash = strrchr(path, '/');
+        if (slash != NULL)
+            slash[slash == path] = '\0';
+        else
+            snprintf(path, sizeof(path), ".");
+    }
+    int error = probe_disk(path);
+    if (error != 0 && log_dir != NULL) {
+        not_ready(r, log_dir, strerror(error));
+        return false;
+    }
+    error = probe_disk(".");
+    if (error != 0)
+        report_host(start_code(strerror(error)), directory, strerror(error));
+    return true;
+}
+
+/* Raise a soft limit to that of the starting host. */
+static void raise_limit(int resource, const cJSON *wanted, const char *object, const char *remedy, bool quiet)
+{
+    struct rlimit limit;
+    char host[256] = "this host", cap[24];
+    if (!cJSON_IsNumber(wanted) || getrlimit(resource, &limit) != 0)
+        return;
+    const rlim_t want = wanted->valuedouble == REMOTE_UNLIMITED ? RLIM_INFINITY : (rlim_t)wanted->valuedouble;
+    if (limit.rlim_cur >= want)
+        return;
+    limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
+    setrlimit(resource, &limit);
+    if (quiet || limit.rlim_cur == want)
+        return;
+    gethostname(host, sizeof(host) - 1);
+    snprintf(cap, sizeof(cap), "%llu", (unsigned long long)want);
+    log_info("%s allows %llu %s, the starting host %s; raise the hard limit on %s: %s", host,
+             (unsigned long long)limit.rlim_cur, object, want == RLIM_INFINITY ? "an unlimited number" : cap,
+             host, remedy);
+}
+
+static void raise_limits(const cJSON *o)
+{
+    const bool quiet = cJSON_IsTrue(cJSON_GetObjectItem(o, "quiet"));
+#define X(id, name, object, remedy) \
+    raise_limit(RLIMIT_##id, cJSON_GetObjectItem(o, name), object, remedy, quiet);
+    REMOTE_LIMITS(X)
+#undef X
+}
+
+/* Give this process the directory, the variables and the limits of the job. */
+static bool prepare_host(struct relay *r, const cJSON *o)
+{
+    const cJSON *umask_item = cJSON_GetObjectItem(o, "umask");
+    const char *directory = cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory"));
+    const char *log_dir = cJSON_GetStringValue(cJSON_GetObjectItem(o, "log_dir"));
+    if (directory == NULL)
+        not_ready(r, "the job", "it has no directory");
+    else if (chdir(directory) != 0 && errno == ENOENT)
+        fail_host(r, FINDING_HOST_LACKS_DIRECTORY, directory, strerror(ENOENT));
+    else if (chdir(directory) != 0)
+        not_ready(r, directory, strerror(errno));
+    else if (!set_environment(cJSON_GetObjectItem(o, "env")))
+        not_ready(r, "its variables", "out of memory");
+    if (r->exit_code >= 0 || !check_disks(r, log_dir, directory))
+        return false;
+    raise_limits(o);
+    if (cJSON_IsNumber(umask_item))
+        umask((mode_t)umask_item->valueint & 0777);
+    return true;
+}
+
 static void take_JOB(struct relay *r, struct slice body)
 {
     cJSON *o = cJSON_ParseWithLength(body.data, body.len);
-    const cJSON *umask_item = cJSON_GetObjectItem(o, "umask"), *silent = cJSON_GetObjectItem(o, "silent_ms");
-    const char *directory = cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory"));
+    const cJSON *silent = cJSON_GetObjectItem(o, "silent_ms");
     const char *secret = cJSON_GetStringValue(cJSON_GetObjectItem(o, "secret"));
     const char *collect = cJSON_GetStringValue(cJSON_GetObjectItem(o, "collect"));
     const char *token = cJSON_GetStringValue(cJSON_GetObjectItem(o, "token"));
@@ -325,18 +427,12 @@ static void take_JOB(struct relay *r, struct slice body)
     if (r->listener >= 0)
         close(r->listener);
     r->listener = -1;
-    if (r->child != 0 || argv == NULL || directory == NULL || secret == NULL || !cJSON_IsNumber(silent))
+    if (r->child != 0 || argv == NULL || secret == NULL || !cJSON_IsNumber(silent)) {
         not_ready(r, "the job", "its description arrived twice or incomplete");
-    else if (chdir(directory) != 0)
-        not_ready(r, directory, strerror(errno));
-    else if (!set_environment(cJSON_GetObjectItem(o, "env")))
-        not_ready(r, "its variables", "out of memory");
-    else {
+    } else if (prepare_host(r, o)) {
         r->silent_ms = (uint64_t)silent->valuedouble;
         r->collect = collect != NULL && token != NULL ? strdup(collect) : NULL;
         snprintf(r->job_token, sizeof(r->job_token), "%s", token != NULL ? token : "-");
-        if (cJSON_IsNumber(umask_item))
-            umask((mode_t)umask_item->valueint & 0777);
         spawn_job(r, argv, secret, cJSON_IsTrue(cJSON_GetObjectItem(o, "input")));
     }
     free(argv);
@@ -520,6 +616,7 @@ int relay_run(void)
     const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
     bool gone = false;
     sigset_t set;
+    sys_close_range(STDERR_FILENO + 1, UINT32_MAX, 0); /* --ship: the program's file */
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
         sigaddset(&set, watched[i]);

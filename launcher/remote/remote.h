@@ -9,6 +9,8 @@
  * shell or the network dies, the relay's stdin ends or falls silent. The relay then ends the job on its host.
  * start.c contains the decisions, which are pure.
  *
+ * With --ship the starter first sends its own program to the host's shell, which executes the program as the relay.
+ *
  * The relays find an address of the first host that all other hosts reach. That address becomes the store's. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
@@ -88,6 +90,23 @@ bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 /* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
 
+/* --- limits -------------------------------------------------------------------------------------------------- */
+
+/* Soft limits that the job has on every host as here, as far as the host's hard limits allow. Columns: id, name in JOB,
+ * description, way to raise the hard limit. */
+#define REMOTE_LIMITS(X)                                       \
+    X(NOFILE, "nofile", "open files", "nofile in limits.conf") \
+    X(MEMLOCK, "memlock", "bytes of locked memory", "memlock in limits.conf")
+
+enum remote_limit {
+#define X(id, ...) REMOTE_LIMIT_##id,
+    REMOTE_LIMITS(X)
+#undef X
+        REMOTE_LIMIT_COUNT
+};
+
+enum { REMOTE_UNLIMITED = -1 };
+
 /* --- decisions (start.c) -------------------------------------------------------------------------------------- */
 
 /* Facts about the starting host. The caller owns the strings. */
@@ -101,7 +120,16 @@ struct start_facts {
     const char *job;            /* job id */
     int umask;
     const char *log_name; /* with --collect_logs: the starter's directory below --log_dir; else NULL */
+    double limits[REMOTE_LIMIT_COUNT]; /* REMOTE_UNLIMITED = no limit */
+    struct slice ship;                 /* --ship: bytes of this program; none = use the ddprun of each host */
+    const char *machine;               /* --ship: the machine that it is for, as `uname -m` prints */
 };
+
+/* Check what the list and the options say together. DDP_ERR_ARG: `err` names the host. */
+ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
+
+/* Return true if --remote_shell is srun, which starts steps inside an allocation of Slurm. */
+bool start_by_srun(const struct cli *cli);
 
 /* Build the command that starts the relay of a host: --remote_shell, options for ssh, the host's name and a shell
  * script. For this host the command is the relay itself. Store a NULL-terminated array, which start_free frees.
@@ -109,6 +137,9 @@ struct start_facts {
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
 void start_free(char **argv);
+
+/* Return true if the command for the host reads the program of --ship from its stdin before it answers. */
+bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
 /* Where the nodes of a job meet: equal for all nodes. */
 struct start_meeting {
@@ -127,6 +158,13 @@ bool start_job(const struct start_facts *facts, const struct host_spec *host, in
  * separated by blanks. */
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
+
+/* Format the remote shell with the port of the host, for an advice. Return `out`. */
+enum { START_SHELL_MAX = 224 };
+const char *start_shell(const struct cli *cli, const struct host_spec *host, char out[START_SHELL_MAX]);
+
+/* Return the finding for the text of a system error. */
+enum finding_code start_code(const char *words);
 
 /* Explain why a relay did not start. `exit_code` is the exit status of its remote shell, `words` the shell's
  * stderr. */

@@ -93,8 +93,11 @@ static const char *bare_name(const struct host_spec *host)
     return at != NULL ? at + 1 : host->name;
 }
 
+/* A port leads to an ssh server, which may belong to a container or to the end of a tunnel. */
 static bool is_this_host(const struct start_facts *f, const struct host_spec *host)
 {
+    if (host->port > 0)
+        return false;
     return strcmp(host->name, "localhost") == 0 || strcmp(host->name, f->host) == 0;
 }
 
@@ -114,6 +117,33 @@ static bool put_script(const struct start_facts *f, struct buf *out)
     return ok;
 }
 
+bool start_ships(const struct start_facts *f, const struct host_spec *host)
+{
+    return f->ship.len > 0 && !is_this_host(f, host);
+}
+
+/* Append the script that reads the program of --ship. Its directory has mode 0700, in a directory of the user, else in
+ * /tmp, and allows programs. The file is removed before it is executed through a descriptor, so that nothing is left
+ * whatever happens to ssh, the shell or the host. A copy that is cut off removes itself, too. */
+static bool put_ship_script(const struct start_facts *f, struct buf *out)
+{
+    return buf_printf(
+        out,
+        "m=$(uname -m); if test \"$m\" != %s; then echo \"$m cannot run a ddprun for %s\" >&2; exit 3; fi; "
+        "umask 077; d=; for r in \"$XDG_RUNTIME_DIR\" \"/run/user/$(id -u)\" /tmp; do "
+        "if test -d \"$r\" && { test -O \"$r\" || test -k \"$r\"; } && d=$(mktemp -d "
+        "\"$r/ddprun-ship.XXXXXX\"); then "
+        "if echo : >\"$d/t\" && chmod 700 \"$d/t\" && \"$d/t\" </dev/null; then break; fi; rm -rf \"$d\"; "
+        "d=; fi; done; "
+        "if test -z \"$d\"; then echo 'no directory for a program: XDG_RUNTIME_DIR and /tmp are missing, "
+        "full or "
+        "noexec' >&2; exit 4; fi; "
+        "trap 'rm -rf \"$d\"' EXIT; trap 'exit 5' HUP INT TERM; "
+        "head -c %zu >\"$d/ddprun\" && test $(wc -c <\"$d/ddprun\") -eq %zu || exit 6; "
+        "chmod 700 \"$d/ddprun\"; exec 3<\"$d/ddprun\"; rm -rf \"$d\"; exec /proc/self/fd/3 --relay",
+        f->machine, f->machine, f->ship.len, f->ship.len);
+}
+
 /* Append a word to the NULL-terminated array *argv, which has *n words. */
 static bool add_word(char ***argv, int *n, const char *word)
 {
@@ -126,42 +156,111 @@ static bool add_word(char ***argv, int *n, const char *word)
     return grown[(*n)++] != NULL;
 }
 
-/* Append the words of --remote_shell and, if the program is ssh, options for ssh. */
-static bool add_shell(char ***argv, int *n, const char *shell)
+/* Return true if the first word of --remote_shell is this program. */
+static bool shell_is(const char *shell, const char *program)
 {
-    static const char *const ssh_options[] = {
-        "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"
-    };
-    char *copy = strdup(shell), *rest;
+    shell += strspn(shell, " ");
+    size_t len = strcspn(shell, " ");
+    const char *slash = memrchr(shell, '/', len);
+    if (slash != NULL)
+        len -= (size_t)(slash + 1 - shell), shell = slash + 1;
+    return len == strlen(program) && memcmp(shell, program, len) == 0;
+}
+
+/* Remote shells with options. A login shell reads the command that ssh gets. srun executes the command itself. */
+enum known_shell { SHELL_SSH, SHELL_SRUN, KNOWN_SHELLS };
+
+static const struct known_shell_row {
+    const char *program;
+    const char *options[8];
+} known_shells[KNOWN_SHELLS] = {
+    [SHELL_SSH] = { "ssh",
+                    { "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
+                      "ServerAliveInterval=5" } },
+    [SHELL_SRUN] = { "srun", { "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet" } },
+};
+
+static enum known_shell find_shell(const char *shell)
+{
+    int known = 0;
+    while (known < KNOWN_SHELLS && !shell_is(shell, known_shells[known].program))
+        known++;
+    return (enum known_shell)known;
+}
+
+bool start_by_srun(const struct cli *cli)
+{
+    return find_shell(cli->remote_shell) == SHELL_SRUN;
+}
+
+/* Add the words of --remote_shell, which are separated by blanks, and the options. ssh uses the first of several ports, so
+ * the port of the list precedes one of --remote_shell. */
+static bool add_shell(char ***argv, int *n, const char *shell, int port)
+{
+    const enum known_shell known = find_shell(shell);
+    char *copy = strdup(shell), *rest, number[16];
     bool ok = copy != NULL;
+    snprintf(number, sizeof(number), "-p%d", port);
     for (char *word = ok ? strtok_r(copy, " ", &rest) : NULL; ok && word != NULL;
-         word = strtok_r(NULL, " ", &rest))
+         word = strtok_r(NULL, " ", &rest)) {
         ok = add_word(argv, n, word);
-    const char *program = ok && *n > 0 ? (*argv)[0] : "", *slash = strrchr(program, '/');
-    if (strcmp(slash != NULL ? slash + 1 : program, "ssh") == 0)
-        for (size_t i = 0; ok && i < sizeof(ssh_options) / sizeof(ssh_options[0]); i++)
-            ok = add_word(argv, n, ssh_options[i]);
+        if (*n == 1 && known == SHELL_SSH && port > 0)
+            ok = ok && add_word(argv, n, number);
+    }
+    for (int i = 0; ok && known < KNOWN_SHELLS && known_shells[known].options[i] != NULL; i++)
+        ok = add_word(argv, n, known_shells[known].options[i]);
     free(copy);
     return ok;
+}
+
+/* Add the host and the script. */
+static bool add_host_and_script(char ***argv, int *n, const struct start_facts *f,
+                                const struct host_spec *host, const char *script)
+{
+    char node[HOST_NAME_SIZE + 16];
+    struct buf line = { 0 };
+    bool ok;
+    if (start_by_srun(f->cli)) {
+        snprintf(node, sizeof(node), "--nodelist=%s", bare_name(host));
+        return add_word(argv, n, node) && add_word(argv, n, "sh") && add_word(argv, n, "-c") &&
+               add_word(argv, n, script);
+    }
+    ok = buf_printf(&line, "sh -c ") && shell_word(&line, script) && buf_append(&line, "", 1) &&
+         add_word(argv, n, host->name) && add_word(argv, n, (const char *)line.data);
+    buf_free(&line);
+    return ok;
+}
+
+ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err)
+{
+    for (int i = 0; i < n; i++) {
+        if (cli_gives(cli, OPT_NPROC_PER_NODE) && hosts[i].count[0] != '\0')
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "--nproc_per_node and the count of %.64s (%s) exclude each other; leave one out",
+                            hosts[i].name, hosts[i].count);
+        if (hosts[i].port > 0 && find_shell(cli->remote_shell) != SHELL_SSH)
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "%.64s has the port %d, which ddprun passes only to ssh; pass the port in "
+                            "--remote_shell, which is '%.200s'",
+                            hosts[i].name, hosts[i].port, cli->remote_shell);
+    }
+    return DDP_OK;
 }
 
 ddp_status start_command(const struct start_facts *f, const struct host_spec *host, char ***argv,
                          struct ddp_err *err)
 {
-    struct buf script = { 0 }, line = { 0 };
+    struct buf script = { 0 };
     int n = 0;
     bool ok;
     *argv = NULL;
-    if (is_this_host(f, host)) {
+    if (is_this_host(f, host))
         ok = add_word(argv, &n, f->program) && add_word(argv, &n, "--relay");
-    } else {
-        ok = put_script(f, &script) && buf_append(&script, "", 1) && buf_printf(&line, "sh -c ") &&
-             shell_word(&line, (const char *)script.data) && buf_append(&line, "", 1) &&
-             add_shell(argv, &n, f->cli->remote_shell) && add_word(argv, &n, host->name) &&
-             add_word(argv, &n, (const char *)line.data);
-    }
+    else
+        ok = (start_ships(f, host) ? put_ship_script(f, &script) : put_script(f, &script)) &&
+             buf_append(&script, "", 1) && add_shell(argv, &n, f->cli->remote_shell, host->port) &&
+             add_host_and_script(argv, &n, f, host, (const char *)script.data);
     buf_free(&script);
-    buf_free(&line);
     if (ok)
         return DDP_OK;
     start_free(*argv);
@@ -177,13 +276,19 @@ void start_free(char **argv)
 
 /* --- the job ------------------------------------------------------------------------------------------------- */
 
-/* Variables that every host receives from the starting host. A name that ends in '*' is a prefix. */
+/* Variables that every host receives from the starting host, besides those of --env=NAME. A name that ends in '*' is a
+ * prefix. */
 static const char *const carried[] = { "PATH",       "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX",
                                        "PYTHONPATH", "NCCL_*",          "UCX_*",       "OMP_*",
                                        "TORCH_*",    "DDP_*",           "PET_*" };
 
-static bool is_carried(const char *variable)
+static bool is_carried(const struct cli *cli, const char *variable)
 {
+    for (size_t i = 0; i < cli->env.n_names; i++) {
+        const size_t len = strlen(cli->env.names[i]);
+        if (strncmp(variable, cli->env.names[i], len) == 0 && variable[len] == '=')
+            return true;
+    }
     for (size_t i = 0; i < sizeof(carried) / sizeof(carried[0]); i++) {
         const size_t len = strlen(carried[i]);
         const bool prefix = carried[i][len - 1] == '*';
@@ -223,11 +328,12 @@ static bool add_options(cJSON *array, const struct start_facts *f, const struct 
     return ok;
 }
 
-static bool add_texts(cJSON *array, char *const *texts, bool (*wanted)(const char *text))
+/* Add all texts, or with `carrier` only the variables that it carries. */
+static bool add_texts(cJSON *array, char *const *texts, const struct cli *carrier)
 {
     bool ok = array != NULL;
     for (; ok && *texts != NULL; texts++)
-        if (wanted == NULL || wanted(*texts))
+        if (carrier == NULL || is_carried(carrier, *texts))
             ok = cJSON_AddItemToArray(array, cJSON_CreateString(*texts));
     return ok;
 }
@@ -250,18 +356,28 @@ static bool add_collect(cJSON *o, const struct start_facts *f, int rank, const c
     return ok;
 }
 
+static bool add_limits(cJSON *o, const struct start_facts *f)
+{
+    bool ok = true;
+#define X(id, name, ...) ok = ok && json_add_number(o, name, f->limits[REMOTE_LIMIT_##id]);
+    REMOTE_LIMITS(X)
+#undef X
+    return ok;
+}
+
 bool start_job(const struct start_facts *f, const struct host_spec *host, int rank,
                const struct start_meeting *m, struct buf *out)
 {
     cJSON *o = cJSON_CreateObject(), *argv = cJSON_AddArrayToObject(o, "argv");
-    bool ok =
-        argv != NULL && json_add_text(o, "directory", f->directory) &&
-        json_add_number(o, "umask", f->umask) && json_add_number(o, "silent_ms", (double)silent_ms(f->cli)) &&
-        json_add_bool(o, "input", rank == 0) && json_add_text(o, "secret", m->nodes > 1 ? m->secret : "") &&
-        cJSON_AddItemToArray(argv, cJSON_CreateString(f->argv[0])) && add_options(argv, f, host, rank, m) &&
-        add_texts(argv, f->argv + 1, NULL) &&
-        add_texts(cJSON_AddArrayToObject(o, "env"), f->environ_block, is_carried) &&
-        (f->log_name == NULL || add_collect(o, f, rank, m->token));
+    bool ok = argv != NULL && json_add_text(o, "directory", f->directory) &&
+              json_add_text(o, "log_dir", f->cli->log_dir) && json_add_number(o, "umask", f->umask) &&
+              json_add_number(o, "silent_ms", (double)silent_ms(f->cli)) && add_limits(o, f) &&
+              json_add_bool(o, "quiet", f->cli->quiet) && json_add_bool(o, "input", rank == 0) &&
+              json_add_text(o, "secret", m->nodes > 1 ? m->secret : "") &&
+              cJSON_AddItemToArray(argv, cJSON_CreateString(f->argv[0])) &&
+              add_options(argv, f, host, rank, m) && add_texts(argv, f->argv + 1, NULL) &&
+              add_texts(cJSON_AddArrayToObject(o, "env"), f->environ_block, f->cli) &&
+              (f->log_name == NULL || add_collect(o, f, rank, m->token));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     ok = text != NULL && buf_append(out, text, strlen(text));
     cJSON_free(text);
@@ -329,13 +445,31 @@ void collect_folder(int rank, const struct host_spec *host, char folder[COLLECT_
 
 /* --- why a relay did not start ---------------------------------------------------------------------------------- */
 
-/* Error texts of OpenSSH. The first row whose exit status and text match decides. Exit status -1 and text "" match
- * any. */
+const char *start_shell(const struct cli *cli, const struct host_spec *host, char out[START_SHELL_MAX])
+{
+    const int n = snprintf(out, START_SHELL_MAX, "%.200s", cli->remote_shell);
+    if (host->port > 0)
+        snprintf(out + n, START_SHELL_MAX - (size_t)n, " -p %d", host->port);
+    return out;
+}
+
+/* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text match decides. Exit
+ * status -1 and text "" match any. */
 static const struct failed_start {
     int exit_code;
     const char *piece;
     enum finding_code code;
 } failed_starts[] = {
+    { -1, "No space left on device", FINDING_HOST_DISK_FULL },
+    { -1, "Disk quota exceeded", FINDING_HOST_QUOTA_FULL },
+    { -1, "Cannot fork", FINDING_HOST_BUSY },
+    { -1, "Resource temporarily unavailable", FINDING_HOST_BUSY },
+    { -1, "Cannot allocate memory", FINDING_HOST_BUSY },
+    { -1, "cannot run a ddprun for", FINDING_HOST_MACHINE_DIFFERS },
+    { -1, "error while loading shared libraries", FINDING_HOST_CANNOT_RUN_DDPRUN },
+    { -1, "not found (required by", FINDING_HOST_CANNOT_RUN_DDPRUN },
+    { 255, "request failed on channel", FINDING_HOST_BUSY }, /* sshd cannot fork */
+    { 255, "exchange_identification", FINDING_HOST_BUSY },   /* sshd accepts no more logins: MaxStartups */
     { 255, "Could not resolve hostname", FINDING_HOST_NOT_REACHED },
     { 255, "Permission denied", FINDING_HOST_REJECTS_LOGIN },
     { 255, "Too many authentication failures", FINDING_HOST_REJECTS_LOGIN },
@@ -346,10 +480,24 @@ static const struct failed_start {
     { -1, "", FINDING_HOST_NOT_READY },
 };
 
-/* Return the last line that is not blank, without its newline. */
-static struct slice last_line(const char *text)
+static const struct failed_start *find_start(int exit_code, const char *words)
 {
-    size_t end = strlen(text);
+    const struct failed_start *row = failed_starts;
+    while ((row->exit_code >= 0 && row->exit_code != exit_code) || strstr(words, row->piece) == NULL)
+        row++;
+    return row;
+}
+
+enum finding_code start_code(const char *words)
+{
+    return find_start(-1, words)->code;
+}
+
+/* Return the line with `piece`, or without a piece the last line that is not blank. The end is left out. */
+static struct slice line_with_piece(const char *text, const char *piece)
+{
+    size_t end = piece[0] != '\0' ? (size_t)(strstr(text, piece) - text) : strlen(text);
+    end += piece[0] != '\0' ? strcspn(text + end, "\n") : 0;
     while (end > 0 && isspace((unsigned char)text[end - 1]))
         end--;
     size_t begin = end;
@@ -361,14 +509,14 @@ static struct slice last_line(const char *text)
 void start_explain(const struct start_facts *f, const struct host_spec *host, int exit_code,
                    const char *words, struct finding *out)
 {
-    const struct failed_start *row = failed_starts;
-    char text[FINDING_TEXT_MAX / 2], status[32];
-    const struct slice line = last_line(words);
-    while ((row->exit_code >= 0 && row->exit_code != exit_code) || strstr(words, row->piece) == NULL)
-        row++;
+    const struct failed_start *row = find_start(exit_code, words);
+    char text[FINDING_TEXT_MAX / 2], status[32], shell[START_SHELL_MAX];
+    const struct slice line = line_with_piece(words, row->piece);
     snprintf(status, sizeof(status), "exit status %d", exit_code);
     snprintf(text, sizeof(text), "%.*s", (int)line.len, line.len > 0 ? (const char *)line.data : "");
     text_disarm(text, strlen(text), '\0');
-    finding_make(out, row->code, host->name, "words", text[0] != '\0' ? text : status, "path", f->program,
-                 "shell", f->cli->remote_shell, NULL);
+    const bool is_there = row->code == FINDING_HOST_HAS_NO_DDPRUN && start_ships(f, host);
+    finding_make(out, is_there ? FINDING_HOST_CANNOT_RUN_DDPRUN : row->code, host->name, "words",
+                 text[0] != '\0' ? text : status, "path", f->program, "shell",
+                 start_shell(f->cli, host, shell), NULL);
 }

@@ -48,6 +48,7 @@ enum {
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
     FOLDED_RANKS_MAX = 1 << 20,
+    SHIP_BYTES_PER_MS = 100, /* slowest connection that is worth waiting for */
     FDS_OF_OURS = 64,
     FDS_PER_HOST = 3
 };
@@ -78,6 +79,7 @@ struct peer {
     struct peer_stream out, err;
     struct buf head; /* the remote shell's stderr before the job runs */
     struct remote_answer answer;
+    bool is_shipping;     /* its shell is reading the program of --ship, and no messages yet */
     char *reached;        /* addresses of the first host that this host reached; NULL = not probed yet */
     uint64_t deadline_ms; /* when STARTING or PROBING must have ended */
     uint64_t active_ms;   /* when the streams had their last byte, or the remote shell exited */
@@ -300,7 +302,7 @@ static void send_message(struct peer *p, enum remote_message kind, struct slice 
 {
     struct send *send = calloc(1, sizeof(*send));
     if (send == NULL || !remote_put(&send->bytes, kind, body) || p->state == PEER_WAITING ||
-        p->state == PEER_ENDED || p->has_exited) {
+        p->state == PEER_ENDED || p->has_exited || p->is_shipping) {
         if (send != NULL)
             buf_free(&send->bytes);
         free(send);
@@ -309,6 +311,21 @@ static void send_message(struct peer *p, enum remote_message kind, struct slice 
     send->request.data = send;
     const uv_buf_t bytes = uv_buf_init((char *)send->bytes.data, (unsigned)send->bytes.len);
     if (uv_write(&send->request, (uv_stream_t *)&p->in, &bytes, 1, sent) != 0)
+        on_sent(&send->request, UV_EPIPE);
+}
+
+/* Send the program. All hosts get the same bytes, which are not copied. */
+static void send_program(struct peer *p)
+{
+    struct send *send = calloc(1, sizeof(*send));
+    const struct slice program = p->starter->facts->ship;
+    const uv_buf_t bytes = uv_buf_init((char *)(uintptr_t)program.data, (unsigned)program.len);
+    if (send == NULL)
+        return;
+    p->is_shipping = true;
+    p->deadline_ms += program.len / SHIP_BYTES_PER_MS;
+    send->request.data = send;
+    if (uv_write(&send->request, (uv_stream_t *)&p->in, &bytes, 1, on_sent) != 0)
         on_sent(&send->request, UV_EPIPE);
 }
 
@@ -628,6 +645,7 @@ static void run_job(struct starter *s)
 /* --- the start ------------------------------------------------------------------------------------------------ */
 
 static void start_more(struct starter *s);
+static void send_listen(struct peer *first);
 
 /* Move every host to its next state where possible. Start the job when all hosts are ready. */
 static void advance(struct starter *s)
@@ -672,6 +690,10 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
 static void take_answer(struct peer *p, const struct remote_answer *answer)
 {
     struct starter *s = p->starter;
+    const bool has_arrived = answer->news == REMOTE_HERE && p->is_shipping;
+    p->is_shipping = p->is_shipping && !has_arrived;
+    if (has_arrived && p == &s->peers[0])
+        send_listen(p);
     if (answer->news == REMOTE_HERE && p->state == PEER_STARTING && check_version(p, answer)) {
         if (p == &s->peers[0] && s->n > 1 && answer->port == 0)
             return;
@@ -868,20 +890,29 @@ static void spawn_shell(struct peer *p)
     } else {
         p->out.open = uv_read_start((uv_stream_t *)&p->out.pipe, give_room, on_bytes) == 0;
         p->err.open = uv_read_start((uv_stream_t *)&p->err.pipe, give_room, on_bytes) == 0;
+        if (start_ships(s->facts, p->host))
+            send_program(p);
     }
     start_free(argv);
 }
 
+/* Let the first host hold the port of the store. */
+static void send_listen(struct peer *first)
+{
+    const struct cli *cli = first->starter->facts->cli;
+    char port[8];
+    snprintf(port, sizeof(port), "%d", cli->origin[OPT_MASTER_PORT] > FROM_DEFAULT ? cli->master_port : 0);
+    if (first->starter->n > 1)
+        send_text(first, REMOTE_LISTEN, port);
+}
+
 static void start_more(struct starter *s)
 {
-    char port[8];
     for (int i = 0; i < s->n && s->n_starting < AT_ONCE && s->exit_code < 0; i++)
         if (s->peers[i].state == PEER_WAITING) {
             spawn_shell(&s->peers[i]);
-            snprintf(port, sizeof(port), "%d",
-                     s->facts->cli->origin[OPT_MASTER_PORT] > FROM_DEFAULT ? s->facts->cli->master_port : 0);
-            if (i == 0 && s->n > 1)
-                send_text(&s->peers[0], REMOTE_LISTEN, port);
+            if (i == 0)
+                send_listen(&s->peers[0]);
         }
 }
 
@@ -971,13 +1002,13 @@ static void check_deadlines(struct starter *s)
         struct peer *p = &s->peers[i];
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;
         struct finding f;
-        char words[64];
+        char words[64], shell[START_SHELL_MAX];
         if (asked && !p->has_exited && now >= p->deadline_ms && s->exit_code < 0) {
             snprintf(words, sizeof(words), "no answer%s within %d s",
                      p->state == PEER_PROBING ? " to the probe" : "",
                      (p->state == PEER_PROBING ? PROBED_MS : START_MS) / 1000);
             finding_make(&f, FINDING_HOST_NOT_REACHED, p->host->name, "words", words, "shell",
-                         s->facts->cli->remote_shell, NULL);
+                         start_shell(s->facts->cli, p->host, shell), NULL);
             fail(s, &f);
             uv_process_kill(&p->process, SIGTERM);
         }

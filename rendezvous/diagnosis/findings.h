@@ -410,8 +410,47 @@
       "${subject} cannot start the job: ${words}",                                                          \
       "correct the error on ${subject} and start again",                                                    \
       "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
-      "ddprun runs there, but the working directory, the program's file or its version is missing or "      \
-      "differs.")                                                                                           \
+      "ddprun runs there, but something that it needs is missing, or its version differs.")                 \
+    X(HOST_MACHINE_DIFFERS, ERROR,                                                                          \
+      "${subject} is another machine: ${words}",                                                            \
+      "install ddprun for that machine on ${subject}, and leave out --ship",                                \
+      "n1 is another machine: aarch64 cannot run a ddprun for x86_64",                                      \
+      "With --ship, 'uname -m' printed something else on the host than on the starting host.")              \
+    X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
+      "${subject} cannot run ddprun: ${words}",                                                             \
+      "install the missing library there, or start the ddprun of the Python wheel, which needs only the "   \
+      "C library",                                                                                          \
+      "n1 cannot run ddprun: /proc/self/fd/3: error while loading shared libraries: libcjson.so.1: cannot " \
+      "open shared object file: No such file or directory",                                                 \
+      "The loader of the host rejected ddprun. Typical cause: --ship with a ddprun that needs libraries "   \
+      "of a distribution.")                                                                                 \
+    X(HOST_LACKS_DIRECTORY, ERROR,                                                                          \
+      "${subject} lacks the working directory: ${words}",                                                   \
+      "mount the file system on ${subject}, create the directory there, or start ddprun in a directory "    \
+      "that all hosts have",                                                                                \
+      "n1 lacks the working directory: /home/ann/run: No such file or directory",                           \
+      "A job runs on each host in the directory where ddprun was started.")                                 \
+    X(HOST_DISK_FULL, ERROR,                                                                                \
+      "${subject} has a full disk: ${words}",                                                               \
+      "free space there ('df -h' and 'df -i' show which file system is full), or choose another "           \
+      "directory with --log_dir",                                                                           \
+      "n1 has a full disk: /home/ann/run/logs: No space left on device",                                    \
+      "A file could not be written there before the job started. Only a job with --log_dir on that disk "   \
+      "is stopped.")                                                                                        \
+    X(HOST_QUOTA_FULL, ERROR,                                                                               \
+      "${subject} has no quota left for this user: ${words}",                                               \
+      "delete files of yours on that file system ('quota -s' shows the use), or choose another directory "  \
+      "with --log_dir",                                                                                     \
+      "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
+      "A file could not be written there before the job started. Only a job with --log_dir on that disk "   \
+      "is stopped.")                                                                                        \
+    X(HOST_BUSY, ERROR,                                                                                     \
+      "${subject} accepts no more processes or logins: ${words}",                                           \
+      "start again later, or raise the limit on ${subject}: ulimit -u, pids.max of the cgroup, or "         \
+      "MaxStartups in sshd_config; a firewall or fail2ban may refuse logins in the same way",               \
+      "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
+      "A shell, sshd or ddprun there could not create a process, or sshd closed the connection before "     \
+      "the login.")                                                                                         \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
       "check ${subject} and the network to this host; its part of the job ends by itself",                  \

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +29,18 @@ static const char script[] =
     "refused) echo 'ssh: connect to host refused port 22: Connection refused' >&2; exit 255 ;;\n"
     "key) echo 'ann@key: Permission denied (publickey).' >&2; exit 255 ;;\n"
     "changed) echo 'Host key verification failed.' >&2; exit 255 ;;\n"
+    "startups) printf 'kex_exchange_identification: Connection closed by remote host\\r\\nConnection closed "
+    "by ::1 port "
+    "22\\n' >&2; exit 255 ;;\n"
+    "forks) echo 'sh: 1: Cannot fork' >&2; exit 2 ;;\n"
+    "quota) echo 'sh: /tmp/x: Disk quota exceeded' >&2; exit 1 ;;\n"
+    "full) exec unshare -mr sh -c \"mount -t tmpfs -o size=4k none '$PWD' && cd '$PWD' && echo x >x && $*\" "
+    ";;\n"
+    "arm) PATH=${0%/*}/fake:$PATH; export PATH ;;\n"
+    "loader) echo '/proc/self/fd/3: error while loading shared libraries: libx.so' >&2; exit 127 ;;\n"
+    "musl) echo 'sh: 1: exec: /proc/self/fd/3: not found' >&2; exit 127 ;;\n"
+    "cut) head -c 1000 | sh -c \"$*\"; exit ;;\n"
+    "noexec) exec unshare -mr sh -c \"mount -t tmpfs -o noexec none '$XDG_RUNTIME_DIR' && $*\" ;;\n"
     "bare) exec sh -c 'exec no-such-ddprun --relay' ;;\n"
     "old) printf '\\036ddprun here 9.9.0 0 - 10.0.0.1\\n'; exec cat ;;\n"
     "moved) mv \"$PWD\" \"$PWD.moved\" ;;\n"
@@ -33,6 +48,9 @@ static const char script[] =
     "title) printf '\\033]0;title\\007' ;;\n"
     "holder) sleep 1000 & ;;\n"
     "dies) sh -c \"$*\" | dd bs=64k count=6 2>/dev/null; exit 255 ;;\n"
+    "clean) exec env -i \"PATH=$PATH\" sh -c \"$*\" ;;\n"
+    "low) ulimit -S -n 100 ;;\n"
+    "capped) ulimit -n 100 ;;\n"
     "mute) printf '\\036ddprun here " DDP_VERSION " 0 - 10.0.0.1\\n'; exec cat >/dev/null ;;\n"
     "esac\n"
     "exec sh -c \"$*\"\n";
@@ -175,6 +193,41 @@ HOSTS_TEST(a_low_soft_limit_of_descriptors_is_raised)
     run_free(&r);
 }
 
+HOSTS_TEST(a_named_variable_reaches_a_host)
+{
+    struct run_result r = job_run(
+        (const char *const[]){ "--hosts=clean", shell, "--env=MINE", "sh", "-c", "echo $MINE$OTHER", NULL },
+        &(struct run_options){ .env = (const char *const[]){ "MINE=a b", "OTHER=no", NULL } });
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "[clean:0] a b\n", "%s%s", r.out, r.err);
+    run_free(&r);
+}
+
+/* Run a job on a host from a shell with a soft limit of 300 descriptors. The job prints its limit. */
+static struct run_result run_with_limit(const char *host)
+{
+    char command[800];
+    snprintf(command, sizeof(command), "ulimit -S -n 300; exec %s --hosts=%s '%s' sh -c 'ulimit -S -n'",
+             bin("ddprun"), host, shell);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    return run_command(argv, NULL);
+}
+
+HOSTS_TEST(a_host_gets_the_limits_of_the_starting_host)
+{
+    struct run_result r = run_with_limit("low");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "[low:0] 300\n", "%s%s", r.out, r.err);
+    cr_expect_null(strstr(r.err, "the starting host"), "%s", r.err);
+    run_free(&r);
+    r = run_with_limit("capped");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "[capped:0] 100\n", "%s%s", r.out, r.err);
+    cr_expect_not_null(strstr(r.err, "allows 100 open files, the starting host 300; raise the hard limit"),
+                       "%s", r.err);
+    run_free(&r);
+}
+
 /* Another program may read the same pipe later, so its flags stay. */
 HOSTS_TEST(a_shared_pipe_stays_blocking)
 {
@@ -217,7 +270,10 @@ ParameterizedTestParameters(hosts, a_host_that_cannot_start_is_one_finding)
         { "--hosts=a,bare,c", "HOST_HAS_NO_DDPRUN", "bare has no ddprun" },
         { "--hosts=a,old", "HOST_NOT_READY", "its ddprun is version 9.9.0" },
         { "--hosts=a,mute", "HOST_NOT_REACHED", "mute was not reached: no answer to the probe" },
-        { "--hosts=moved:1", "HOST_NOT_READY", "No such file or directory" },
+        { "--hosts=moved:1", "HOST_LACKS_DIRECTORY", "No such file or directory" },
+        { "--hosts=a,startups", "HOST_BUSY", "logins: kex_exchange_identification: Connection closed by" },
+        { "--hosts=a,forks", "HOST_BUSY", "forks accepts no more processes or logins: sh: 1: Cannot fork" },
+        { "--hosts=quota,b", "HOST_QUOTA_FULL", "quota has no quota left" },
     };
     return cr_make_param_array(struct bad_host, bad, sizeof(bad) / sizeof(bad[0]));
 }
@@ -240,6 +296,43 @@ ParameterizedTest(struct bad_host *bad, hosts, a_host_that_cannot_start_is_one_f
     cr_expect_null(strstr(r.out, "ran"), "%s", r.out);
     run_free(&r);
     tear_down();
+}
+
+static void skip_without_namespaces(void)
+{
+    const char *const probe[] = { "unshare", "-mr", "true", NULL };
+    struct run_result r = run_command(probe, NULL);
+    if (r.exit_code != 0)
+        cr_skip_test("skipped, because user namespaces are not available");
+    run_free(&r);
+}
+
+/* Run a job on a host with a full disk under the working directory. */
+static struct run_result run_on_full_disk(const char *option)
+{
+    char cwd[300];
+    skip_without_namespaces();
+    snprintf(cwd, sizeof(cwd), "%s/run", dir);
+    mkdir(cwd, 0755);
+    return job_run((const char *const[]){ "--hosts=full", shell, option, WORKER, "say:ran", NULL },
+                   &(struct run_options){ .cwd = cwd });
+}
+
+HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
+{
+    struct run_result r = run_on_full_disk("--log_dir=logs/job");
+    EXPECT(r, 125);
+    cr_expect_eq(count(r.err, "finding  HOST_DISK_FULL"), 1, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "has a full disk: logs/job: No space left on device"), "%s", r.err);
+    cr_expect_null(strstr(r.out, "ran"), "%s", r.out);
+    run_free(&r);
+    char option[320];
+    snprintf(option, sizeof(option), "--log_dir=%s", dir);
+    r = run_on_full_disk(option);
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.err, "finding  HOST_DISK_FULL"), 1, "%s", r.err);
+    cr_expect_not_null(strstr(r.out, "ran"), "%s", r.out);
+    run_free(&r);
 }
 
 HOSTS_TEST(contradicting_options_are_refused)
@@ -276,6 +369,87 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "ssh -p 2222 -T -o BatchMode=yes"), 2, "%s", r.out);
     cr_expect_eq(count(r.out, " ann@b "), 1, "%s", r.out);
+    run_free(&r);
+}
+
+/* --- a program that is shipped ---------------------------------------------------------------------------------- */
+
+/* Run a job with --ship. Each worker prints the program of its agent. */
+static struct run_result run_shipped(const char *hosts)
+{
+    char path[300], variable[320], xdg[300];
+    snprintf(path, sizeof(path), "%s/fake", dir);
+    snprintf(xdg, sizeof(xdg), "%s/xdg", dir);
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", xdg);
+    mkdir(path, 0755);
+    mkdir(xdg, 0700);
+    write_file("fake/uname", "#!/bin/sh\necho pdp11\n", 0755, path);
+    return job_run((const char *const[]){ hosts, shell, "--ship", "sh", "-c",
+                                          "readlink /proc/$PPID/exe; cat /proc/$PPID/comm", NULL },
+                   &(struct run_options){ .env = (const char *const[]){ variable, NULL } });
+}
+
+static void expect_no_copy(void)
+{
+    char command[400];
+    snprintf(command, sizeof(command), "ls -d %s/xdg/ddprun-ship.*", dir);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_str_eq(r.out, "");
+    run_free(&r);
+}
+
+HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
+{
+    char exe[400];
+    struct run_result r = run_shipped("--hosts=a,noisy,c");
+    EXPECT(r, 0);
+    for (int rank = 0; rank < 3; rank++) {
+        snprintf(exe, sizeof(exe), "[%s:%d] %s/xdg/ddprun-ship.",
+                 rank == 0   ? "a"
+                 : rank == 1 ? "noisy"
+                             : "c",
+                 rank, dir);
+        cr_expect_not_null(strstr(r.out, exe), "%s has no %s", r.out, exe);
+    }
+    cr_expect_eq(count(r.out, "] ddprun\n"), 3, "%s", r.out);
+    run_free(&r);
+    expect_no_copy();
+}
+
+HOSTS_TEST(a_copy_that_is_cut_off_removes_itself)
+{
+    struct run_result r = run_shipped("--hosts=cut");
+    EXPECT(r, 125);
+    cr_expect_not_null(strstr(r.err, "HOST_NOT_READY"), "%s", r.err);
+    run_free(&r);
+    expect_no_copy();
+}
+
+HOSTS_TEST(a_host_that_cannot_run_the_copy_is_named)
+{
+    static const char *const bad[][2] = {
+        { "--hosts=a,arm", "arm is another machine: pdp11 cannot run a ddprun for" },
+        { "--hosts=loader", "loader cannot run ddprun: /proc/self/fd/3: error" },
+        { "--hosts=musl", "musl cannot run ddprun: sh: 1: exec:" }
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct run_result r = run_shipped(bad[i][0]);
+        EXPECT(r, 125);
+        cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
+        cr_expect_not_null(strstr(r.err, bad[i][1]), "%s", r.err);
+        run_free(&r);
+    }
+    expect_no_copy();
+}
+
+HOSTS_TEST(a_directory_without_programs_is_passed_over)
+{
+    skip_without_namespaces();
+    struct run_result r = run_shipped("--hosts=noexec");
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.out, "/ddprun-ship."), "%s", r.out);
+    cr_expect_null(strstr(r.out, "/xdg/"), "%s", r.out);
     run_free(&r);
 }
 
@@ -519,23 +693,25 @@ Test(hosts, a_relay_ends_at_bytes_that_are_no_message)
 
 /* --- a real sshd -------------------------------------------------------------------------------------------------- */
 
-/* Start an sshd of this user on a free port. Return the option for it, or skip the test. */
-static const char *start_sshd(void)
+/* Start an sshd of this user on a free port, with `more` lines in its configuration. Return the option for it, or skip
+ * the test. */
+static const char *start_sshd_with(const char *more)
 {
     static char option[1200];
     char command[2400];
     if (access("/usr/sbin/sshd", X_OK) != 0 || access("/usr/bin/ssh-keygen", X_OK) != 0)
         cr_skip_test("skipped, because openssh-server or openssh-client is not installed");
     const int port = free_port();
-    snprintf(command, sizeof(command),
-             "cd %s && ssh-keygen -q -t ed25519 -N '' -f host && ssh-keygen -q -t ed25519 -N '' -f user && "
-             "{ [ $(id -u) -ne 0 ] || mkdir -p /run/sshd; } && "
-             "printf 'ListenAddress 127.0.0.1:%d\\nHostKey %s/host\\nAuthorizedKeysFile "
-             "%s/user.pub\\nStrictModes no\\n"
-             "PidFile %s/pid\\nUsePAM no\\nPasswordAuthentication no\\n' >conf && /usr/sbin/sshd -f conf -E "
-             "log && "
-             "until [ -s pid ]; do sleep 0.02; done",
-             dir, port, dir, dir, dir);
+    snprintf(
+        command, sizeof(command),
+        "cd %s && ssh-keygen -q -t ed25519 -N '' -f host && ssh-keygen -q -t ed25519 -N '' -f user && "
+        "{ [ $(id -u) -ne 0 ] || mkdir -p /run/sshd; } && "
+        "printf 'ListenAddress 127.0.0.1:%d\\nHostKey %s/host\\nAuthorizedKeysFile "
+        "%s/user.pub\\nStrictModes no\\n"
+        "PidFile %s/pid\\nUsePAM no\\nPasswordAuthentication no\\n%s' >conf && /usr/sbin/sshd -f conf -E "
+        "log && "
+        "until [ -s pid ]; do sleep 0.02; done",
+        dir, port, dir, dir, dir, more);
     const char *const argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
@@ -545,6 +721,11 @@ static const char *start_sshd(void)
              "StrictHostKeyChecking=accept-new",
              port, dir, dir);
     return option;
+}
+
+static const char *start_sshd(void)
+{
+    return start_sshd_with("");
 }
 
 static void stop_sshd(void)
@@ -575,6 +756,52 @@ HOSTS_TEST(a_job_runs_through_sshd_and_ends_with_the_connection)
     cr_expect(client == 0 || strstr(r.err, "HOST_LOST") != NULL, "%s", r.err);
     run_free(&r);
     job_witness_close(&w);
+    stop_sshd();
+}
+
+/* The port of the list precedes that of --ssh, where nothing listens. */
+HOSTS_TEST(a_port_of_the_list_reaches_sshd)
+{
+    char hosts[64], option[1300];
+    const char *ssh = start_sshd(), *number = strstr(ssh, " -p ") + 4;
+    snprintf(hosts, sizeof(hosts), "--hosts=127.0.0.1:%d:2", atoi(number));
+    snprintf(option, sizeof(option), "--ssh=/usr/bin/ssh -F none -p 1%s", strstr(number, " -i"));
+    struct run_result r = JOB(hosts, option, "sh", "-c", "echo rank $RANK of $WORLD_SIZE");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[127.0.0.1:1] rank 1 of 2"), 1, "%s%s", r.out, r.err);
+    run_free(&r);
+    r = JOB(hosts, shell, "true");
+    EXPECT(r, 2);
+    cr_expect_not_null(strstr(r.err, "pass the port in --remote_shell"), "%s", r.err);
+    run_free(&r);
+    stop_sshd();
+}
+
+HOSTS_TEST(sshd_brings_the_program)
+{
+    const char *ssh = start_sshd();
+    struct run_result r =
+        JOB("--hosts=127.0.0.1:1,localhost:1", ssh, "--ship", "sh", "-c", "readlink /proc/$PPID/exe");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out, r.err); /* localhost is this host */
+    run_free(&r);
+    stop_sshd();
+}
+
+/* A connection without a login takes the only place. */
+HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
+{
+    const char *ssh = start_sshd_with("MaxStartups 1\\n");
+    const struct sockaddr_in at = { .sin_family = AF_INET,
+                                    .sin_port = htons((uint16_t)atoi(strstr(ssh, " -p ") + 4)),
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+    struct run_result r = JOB("--hosts=127.0.0.1", ssh, "true");
+    EXPECT(r, 125);
+    cr_expect_not_null(strstr(r.err, "HOST_BUSY"), "%s", r.err);
+    run_free(&r);
+    close(fd);
     stop_sshd();
 }
 

@@ -209,6 +209,24 @@ check "one task in an allocation of two nodes runs" ended 0
 check "and says what it leaves idle" said err STEP_TOO_SMALL 1
 check "$soon" soon
 
+# --- --hosts ----------------------------------------------------------------------------------------------------------
+run salloc --nodes=2 "$ddprun" --hosts=n0:1,n1:2 true
+check "--hosts inside an allocation is refused" ended 2
+check "with the line of srun" said err "srun --ntasks-per-node=1 ddprun ..." 1
+check "and with srun as remote shell" said err "--remote_shell=srun" 1
+
+run salloc --nodes=2 "$ddprun" --hosts=n0:1,n1:2 --remote_shell=srun sh -c "$show"
+check "srun starts the job on all hosts of an allocation" ended 0
+check "with the ranks of the list" said out "[n1:2] n1 rank 2/3 local 1/2 group 1/2 at 10.77.0.1" 1
+run salloc --nodes=2 "$ddprun" '--hosts=n[0-1]:2' --remote_shell=srun sh -c '[ $RANK != 3 ] || exit 7; sleep 50'
+check "and passes on the code of the first failure" ended 7
+run salloc --nodes=2 "$ddprun" '--hosts=n[0-1]' --remote_shell=srun --ship sh -c 'readlink /proc/$PPID/exe'
+check "srun brings the program, too" said out "/ddprun-ship." 2
+check "and leaves no copy" [ -z "$(ls -d /tmp/ddprun-ship.* 2>/dev/null)" ]
+run "$ddprun" --hosts=n0 --remote_shell=srun true
+check "outside an allocation srun is refused" ended 2
+check "with a remedy" said err "salloc" 1
+
 # --- the example ------------------------------------------------------------------------------------------------------
 sbatch=$OLDPWD/scripts/slurm/train.sbatch
 run sbatch --wait --time=5 --output=node.out --export="ALL,DDPRUN=$ddprun" "$sbatch" sh -c "$show"

@@ -121,6 +121,8 @@ static bool is_nodes_option_set(enum cli_option option)
     case OPT_REMOTE_SHELL:
     case OPT_SSH:
         return strcmp(cli.remote_shell, "ssh -p 2222") == 0;
+    case OPT_SHIP:
+        return cli.ship;
     case OPT_RELAY:
         return cli.relay;
     case OPT_ONE_CONSOLE:

@@ -64,14 +64,16 @@ Test(remote_messages, answers_are_found_among_the_lines_of_a_login_shell)
 
 /* --- commands --------------------------------------------------------------------------------------------------- */
 
-static char *environ_block[] = { "PATH=/bin",      "HOME=/root",    "NCCL_DEBUG=INFO", "PATHS=no",
-                                 "VIRTUAL_ENV=/v", "AWS_SECRET=no", "TORCH_LOGS=x",    NULL };
-static char *argv[] = { "ddprun", "--hosts", "a:2,b", "train.py", "it's", NULL };
+static char *environ_block[] = {
+    "PATH=/bin",     "HOME=/root",   "NCCL_DEBUG=INFO", "PATHS=no",      "VIRTUAL_ENV=/v",
+    "AWS_SECRET=no", "TORCH_LOGS=x", "WANDB_KEY=k",     "WANDB_KEYS=no", NULL
+};
+static char *argv[] = { "ddprun", "--hosts", "a:2,b", "--env=WANDB_KEY", "train.py", "it's", NULL };
 
 static struct start_facts facts_of(struct cli *cli)
 {
     struct ddp_err err;
-    cr_assert_eq(cli_read(cli, 5, argv, environ_block, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(cli_read(cli, 6, argv, environ_block, &err), DDP_OK, "%s", err.msg);
     return (struct start_facts){ .cli = cli,
                                  .argv = argv,
                                  .environ_block = environ_block,
@@ -79,7 +81,8 @@ static struct start_facts facts_of(struct cli *cli)
                                  .directory = "/home/ann",
                                  .host = "here",
                                  .job = "job1",
-                                 .umask = 0022 };
+                                 .umask = 0022,
+                                 .limits = { 65536, REMOTE_UNLIMITED } };
 }
 
 Test(remote_command, ssh_gets_its_options_the_host_and_one_script)
@@ -125,6 +128,52 @@ Test(remote_command, another_remote_shell_gets_no_options_and_this_host_none_at_
     cli_free(&cli);
 }
 
+/* srun has no login shell on the host, and no users. */
+Test(remote_command, srun_gets_a_step_on_the_host)
+{
+    struct cli cli;
+    struct ddp_err err;
+    struct start_facts facts = facts_of(&cli);
+    struct host_spec host = { .name = "ann@a" };
+    const char *const expected[] = { "srun",       "--mem=0",      "--nodes=1",
+                                     "--ntasks=1", "--overlap",    "--cpu-bind=none",
+                                     "--quiet",    "--nodelist=a", "sh",
+                                     "-c" };
+    char **words;
+    cli.remote_shell = "srun --mem=0";
+    cr_assert_eq(start_command(&facts, &host, &words, &err), DDP_OK);
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
+        cr_expect_str_eq(words[i], expected[i]);
+    cr_expect_eq(strncmp(words[10], "for p in /v/bin/ddprun '/opt/my dir/ddprun'; do", 47), 0, "%s",
+                 words[10]);
+    cr_expect_null(words[11]);
+    start_free(words);
+    cli_free(&cli);
+}
+
+/* ssh uses the first of several ports. */
+Test(remote_command, the_port_of_the_list_goes_to_ssh)
+{
+    struct cli cli;
+    struct ddp_err err;
+    struct start_facts facts = facts_of(&cli);
+    struct host_spec host = { .name = "here", .port = 2222 };
+    char **words, shell[START_SHELL_MAX];
+    cli.remote_shell = "/usr/bin/ssh -p 22";
+    cr_assert_eq(start_command(&facts, &host, &words, &err), DDP_OK);
+    cr_expect_str_eq(words[1], "-p2222");
+    cr_expect_str_eq(words[10], "ServerAliveInterval=5");
+    cr_expect_str_eq(words[11], "here", "a port leads to ssh, even on this host");
+    cr_expect_str_eq(start_shell(&cli, &host, shell), "/usr/bin/ssh -p 22 -p 2222");
+    start_free(words);
+    cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_OK);
+    cli.remote_shell = "ssh2 -x";
+    cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_ERR_ARG);
+    cr_expect_str_eq(err.msg, "here has the port 2222, which ddprun passes only to ssh; pass the port in "
+                              "--remote_shell, which is 'ssh2 -x'");
+    cli_free(&cli);
+}
+
 /* The secret is a member of its own, and neither an argument nor a variable. */
 Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_variables)
 {
@@ -148,9 +197,11 @@ Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_va
                                      "--quiet",
                                      "--hosts",
                                      "a:2,b",
+                                     "--env=WANDB_KEY",
                                      "train.py",
                                      "it's" };
-    const char *const env[] = { "PATH=/bin", "NCCL_DEBUG=INFO", "VIRTUAL_ENV=/v", "TORCH_LOGS=x" };
+    const char *const env[] = { "PATH=/bin", "NCCL_DEBUG=INFO", "VIRTUAL_ENV=/v", "TORCH_LOGS=x",
+                                "WANDB_KEY=k" };
     struct buf out = { 0 };
     cr_assert(start_job(&facts, &host, 1, &meeting, &out));
     cJSON *o = cJSON_ParseWithLength((const char *)out.data, out.len);
@@ -158,12 +209,14 @@ Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_va
     cr_expect_eq(cJSON_GetArraySize(words), (int)(sizeof(expected) / sizeof(expected[0])));
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
         cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetArrayItem(words, (int)i)), expected[i]);
-    cr_expect_eq(cJSON_GetArraySize(variables), 4);
-    for (size_t i = 0; i < 4; i++)
+    cr_expect_eq(cJSON_GetArraySize(variables), 5);
+    for (size_t i = 0; i < 5; i++)
         cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetArrayItem(variables, (int)i)), env[i]);
     cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(o, "secret")), "5ec7e7");
     cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory")), "/home/ann");
     cr_expect_eq(cJSON_GetObjectItem(o, "umask")->valueint, 0022);
+    cr_expect_eq(cJSON_GetObjectItem(o, "nofile")->valuedouble, 65536);
+    cr_expect_eq(cJSON_GetObjectItem(o, "memlock")->valuedouble, REMOTE_UNLIMITED);
     cr_expect(cJSON_IsFalse(cJSON_GetObjectItem(o, "input")));
     cJSON_Delete(o);
     buf_free(&out);
@@ -236,6 +289,10 @@ Test(remote_failures, texts_of_ssh_become_findings)
             .code,
         FINDING_HOST_KEY_DIFFERS);
     cr_expect_eq(explained(127, "sh: 1: exec: ddprun: not found\n").code, FINDING_HOST_HAS_NO_DDPRUN);
+    cr_expect_eq(explained(255, "exec request failed on channel 0\r\n").code, FINDING_HOST_BUSY);
+    cr_expect_eq(explained(255, "ssh_exchange_identification: Connection closed by remote host\r\n").code,
+                 FINDING_HOST_BUSY);
+    cr_expect_eq(explained(1, "sh: 2: Cannot fork\n").code, FINDING_HOST_BUSY);
     cr_expect_eq(explained(1, "This account is currently not available.\n").code, FINDING_HOST_NOT_READY);
 }
 
@@ -243,5 +300,11 @@ Test(remote_failures, the_sentence_has_the_last_line_and_no_control_characters)
 {
     const struct finding f = explained(1, "Last login: today\nno \033[31mspace\n\n");
     cr_expect_str_eq(f.sentence, "n1 cannot start the job: no ?[31mspace");
+    cr_expect_str_eq(
+        explained(255, "banner\nkex_exchange_identification: closed\r\nConnection closed\n").sentence,
+        "n1 accepts no more processes or logins: kex_exchange_identification: closed");
+    cr_expect_eq(start_code("Disk quota exceeded"), FINDING_HOST_QUOTA_FULL);
+    cr_expect_eq(start_code("No space left on device"), FINDING_HOST_DISK_FULL);
+    cr_expect_eq(start_code("Is a directory"), FINDING_HOST_NOT_READY);
     cr_expect_str_eq(explained(3, "").sentence, "n1 cannot start the job: exit status 3");
 }

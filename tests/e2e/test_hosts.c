@@ -616,8 +616,8 @@ HOSTS_TEST(log_files_arrive_although_another_host_is_lost)
 {
     char option[320];
     snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
-    struct run_process *p =
-        JOB_START("--hosts=a,b", shell, option, "--collect_logs", WORKER, "say:ready", "forever");
+    struct run_process *p = JOB_START("--hosts=a,b", shell, option, "--collect_logs", "--redirects=2", "sh",
+                                      "-c", "seq 300000 >&2; echo ready; exec sleep 1000");
     cr_assert(run_until_output(p, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(p));
     cr_assert(run_until_output(p, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(p));
     const pid_t agent = procstat_child(run_pid(p), 0), relay = agent > 0 ? procstat_child(agent, 1) : 0;
@@ -627,8 +627,8 @@ HOSTS_TEST(log_files_arrive_although_another_host_is_lost)
     struct run_result r = run_wait(p);
     EXPECT(r, 125);
     cr_expect_not_null(strstr(r.err, "HOST_LOST"), "%s", r.err);
-    char *text = in_dir("cat logs/latest/node0_a/attempt_0/0/stdout.log");
-    cr_expect_str_eq(text, "ready\n", "%s", text);
+    char *text = in_dir("wc -l <logs/latest/node0_a/attempt_0/0/stderr.log");
+    cr_expect_str_eq(text, "300000\n", "%s", text);
     free(text);
     run_free(&r);
 }

@@ -43,7 +43,7 @@ typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this number; finite and above 0 */
     double growth;    /* factor after `interval` good steps in a row; above 1 */
     double backoff;   /* factor after a bad step; between 0 and 1 */
-    int32_t interval; /* number of good steps; at least 1 */
+    int32_t interval; /* good steps in a row before `growth` applies; at least 1 */
     int32_t tracker;  /* number of good steps since the last change of the scale */
     ddp_scaler_stage stage;
     int found_inf; /* the found_inf that was passed for this step */

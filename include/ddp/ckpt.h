@@ -38,7 +38,7 @@ DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks,
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Write a file in the same way: after a crash, `path` has either the old content or the new content, never a part. */
+/* Write `len` bytes to `path`. After a crash, `path` has either the old content or the new content, never a part. */
 DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err);
 
 /* --- a directory of checkpoints -------------------------------------------------------------------
@@ -61,7 +61,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
     X(step, "updates done")                                               \
     X(epoch, "epochs done")                                               \
     X(samples, "samples of the next epoch that are done, over all ranks") \
-    X(world_size, "ranks that wrote it; only for people")
+    X(world_size, "ranks of the run that wrote the checkpoint; only for people")
 
 typedef struct ddp_ckpt_point {
 #define X(name, words) uint64_t name;

@@ -44,7 +44,7 @@ enum {
 /* A sample that `fill` must write. */
 typedef struct ddp_loader_row {
     uint64_t index, epoch;
-    int is_pad;                  /* the sample only fills the last batch, because the sampler repeats it */
+    int is_pad;                  /* 1 = padding: a sample that the sampler has repeated */
     ddp_philox luck;             /* generator of this sample in this epoch */
     void *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each, with old data */
 } ddp_loader_row;

@@ -6,7 +6,7 @@
  *
  * Every call has a deadline. Several threads may share a handle; their calls are executed one after the other. After
  * DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, every call of the handle except ddp_store_close returns
- * DDP_ERR_CLOSED. So does every call after a DDP_ERR_TIMEOUT of a call that waits for no key and no barrier, because
+ * DDP_ERR_CLOSED. The same holds if a call that waits for no key and no barrier has returned DDP_ERR_TIMEOUT, because
  * the store then hangs. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
@@ -22,7 +22,7 @@ extern "C" {
 
 typedef struct ddp_store ddp_store;
 
-/* Limits of the protocol, checked before sending: DDP_ERR_LIMIT. */
+/* Limits of the protocol. A request above a limit is not sent: DDP_ERR_LIMIT. */
 #define DDP_STORE_MAX_KEY   8192u      /* bytes of a key, with the '/' */
 #define DDP_STORE_MAX_VALUE (8u << 20) /* bytes of a value */
 #define DDP_STORE_MAX_KEYS  131072u    /* keys in a list */

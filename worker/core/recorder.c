@@ -63,7 +63,8 @@ void sigusr1_listen(struct sigusr1 *listener)
 }
 
 /* Remove a listener, but keep the handler, because a late signal would otherwise end the process. Another thread may
- * be running the handler with this listener, so wait for it, at most PATIENCE_MS, because its disk may hang. */
+ * be running the handler with this listener, so wait for that thread. Wait at most PATIENCE_MS, because the disk may
+ * hang. */
 bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {

@@ -1,6 +1,7 @@
 /* buf.c -- see buf.h.
  *
- * Three fields are sufficient, because bytes are only appended at the end and consumed from the front. */
+ * Bytes are only appended at the end and consumed from the front, so a pointer, a length and a capacity are
+ * sufficient. */
 #include "base/buf.h"
 
 #include <stdarg.h>

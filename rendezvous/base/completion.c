@@ -75,7 +75,7 @@ static bool put_words(struct buf *out, const struct option_row *o)
     return ok;
 }
 
-/* Append the name with underscores, as the scripts compare names. */
+/* Append the name with underscores, because the scripts compare names in this form. */
 static bool put_key(struct buf *out, const char *name)
 {
     bool ok = true;

@@ -292,8 +292,7 @@ static void need_ours(struct client_call *c)
 }
 
 /* Join a barrier. The store ends the barrier for all ranks at the deadline of the first arrival. Wait
- * BARRIER_GRACE_MS longer than the timeout, so that the store's answer usually arrives, which names the missing
- * ranks. */
+ * BARRIER_GRACE_MS longer than the timeout, so that the store's answer, with the missing ranks, usually arrives. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -411,7 +410,8 @@ ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Send CHECK within a call. Return true if all keys exist, or false, also after a failure. */
+/* Send CHECK within a call. Return true if all keys exist. Return false if a key is missing or the call has
+ * failed. */
 static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
 {
     client_put_op(c, OP_CHECK);

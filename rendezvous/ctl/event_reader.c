@@ -168,8 +168,8 @@ static bool is_of_life(const struct timeline_events *e, const struct timeline_ev
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen life. An event without an instance belongs to this life if its job
- * and its process do. */
+/* Return true if an event belongs to the chosen life. An event without an instance belongs to this life if the job
+ * and the process of the event do. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_life(e, event))

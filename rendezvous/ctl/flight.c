@@ -449,7 +449,7 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
 }
 
 /* Return true if a rank is behind the call `front` of a group. A rank without a call in the group is behind only if
- * the group is the world, because the rank may not be a member of another group. */
+ * the group is the world, which has all ranks. In a smaller group, the rank is perhaps not a member. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);

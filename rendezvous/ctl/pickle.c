@@ -3,7 +3,7 @@
  * A pickle is a program for a stack machine. The module `pickletools` of Python's library documents its opcodes. Most
  * opcodes push a value. A mark is a place on the stack. Some opcodes move the values above the last mark into a
  * container. The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two
- * places, so a container is copied. All copies are included in the limits. */
+ * places, so a container is copied. Copies count for the limits. */
 #include "ctl/pickle.h"
 
 #include <stdio.h>
@@ -297,7 +297,7 @@ static bool memo_put(struct machine *m, uint64_t index, struct slice text)
     return true;
 }
 
-/* Add the values and the text of a copy to the limits' counters, and find its depth. */
+/* Add the values and the text of the copy `item` to the counters, and set *depth to the depth of `item`. */
 static bool count_copy(struct machine *m, const cJSON *item, int *depth)
 {
     const cJSON *child;

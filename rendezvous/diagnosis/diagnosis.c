@@ -424,8 +424,8 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return how long the text may be after the next claim. TAIL_MAX bytes stay free unless no text follows this
- * claim. */
+/* Return how long the text may be after the next claim. If text follows this claim, TAIL_MAX bytes stay free for that
+ * text. */
 static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
 {
     return shown + 1 == crowd->n && crowd->count <= crowd->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
@@ -449,7 +449,7 @@ static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *
 }
 
 /* Append the claims, and the number of registrations without an open connection. The process of a closed connection
- * is unknown: it may be a listed process or another. */
+ * is unknown: it may be in the list. */
 static void put_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     const uint32_t shown = put_some_claims(crowd, out);

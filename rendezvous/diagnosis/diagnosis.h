@@ -92,7 +92,7 @@ enum {
 
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* findings without room in `list`; finding.more counts others */
+    uint32_t left_out; /* findings that `list` has no room for and finding.more does not count */
     struct finding list[DIAGNOSIS_MAX];
 };
 

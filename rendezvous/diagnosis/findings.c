@@ -64,7 +64,7 @@ bool finding_is_count(enum finding_code code)
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
 }
 
-/* Return FINDING_NONE for an unknown name, which a peer may send. */
+/* Return FINDING_NONE for an unknown name, because a peer may send any name. */
 enum finding_code finding_by_name(const char *name)
 {
     int i = FINDING_CODES - 1;

@@ -415,7 +415,7 @@
       "${subject} is another machine: ${words}",                                                            \
       "install ddprun for that machine on ${subject}, and leave out --ship",                                \
       "n1 is another machine: aarch64 cannot run a ddprun for x86_64",                                      \
-      "With --ship, 'uname -m' printed something else on the host than on the starting host.")              \
+      "With --ship, 'uname -m' printed one machine on that host and another on the starting host.")         \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
       "${subject} cannot run ddprun: ${words}",                                                             \
       "install the missing library there, or start the ddprun of the Python wheel, which needs only the "   \
@@ -931,7 +931,7 @@ const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
 bool finding_is_hang(enum finding_code code);    /* true if the finding is from hang.c */
 bool finding_is_count(enum finding_code code);   /* true if the finding names missing nodes, not the reason */
-/* Return FINDING_NONE if no row has the name. */
+/* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
 
 /* Return the sentence or the advice of a row, with placeholders. */

@@ -94,7 +94,8 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Check whether two ranks are at the same line of the program and in the same collective, or both in none. */
+/* Check whether two ranks are at the same line of the program and in the same collective, or both in no
+ * collective. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -263,7 +264,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
 
 struct selected {
     const struct hang *h;
-    uint32_t like; /* a rank; is_like selects the ranks with its way and place */
+    uint32_t like; /* a rank; is_like selects the ranks with the same way and place */
 };
 
 static bool is_like(const void *of, uint32_t i)

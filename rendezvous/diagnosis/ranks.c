@@ -28,8 +28,8 @@ static bool hangs_in_kernel(const struct rank_facts *f)
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
-/* Check whether the process computes. A runnable process ('R') needs little CPU time to count, because its host may
- * be overloaded. A sleeping process needs much, because a polling thread also uses some. */
+/* Check whether the process computes. A runnable process ('R') needs only a little CPU time, because its host may be
+ * overloaded. A sleeping process needs much CPU time, because a thread that only polls also uses some. */
 static bool computes(const struct rank_facts *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);

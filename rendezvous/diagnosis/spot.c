@@ -65,8 +65,8 @@ static int find_waiting(const cJSON *frame)
 }
 
 /* Find the innermost frame of the program, and the function of a waiting library that this frame has called. A
- * function that begins with '_' is used only if there is no other, because only the library itself calls such
- * functions. */
+ * function whose name begins with '_' is used only if there is no other function, because only the library itself
+ * calls functions with such names. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame;

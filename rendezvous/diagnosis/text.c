@@ -26,7 +26,7 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
 
 /* Insert a finding, sorted by code and then by time of insertion. If the list is full, drop its last finding, which
  * is the least important. Of each code only DIAGNOSIS_SAME findings are kept, because hundreds of missing nodes would
- * hide other findings. The last one kept counts the others in `more`. */
+ * hide other findings. The last kept finding of a code counts the dropped findings of this code in `more`. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;

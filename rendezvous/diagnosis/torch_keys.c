@@ -120,7 +120,7 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Check whether the ends may match. Most rows end with letters, so this check rejects most keys quickly. */
+/* Check whether `text` may end like `tail`. Most rows end with letters, so this check rejects most keys quickly. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);

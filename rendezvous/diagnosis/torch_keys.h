@@ -23,9 +23,9 @@ struct cJSON;
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
-/* Columns: name, word in JSON, place, tail, rank, operation that waits for the key, text. `rank` sets the key if the
- * tail has no '#'; -1 = unknown. The operation is SETUP (the set-up of a group), START (the first operation in a
- * group) or LATER (any other). Rows with the same meaning share a word in JSON. */
+/* Columns: name, word in JSON, place, tail, rank, operation that waits for the key, text. If the tail has no '#', the
+ * column `rank` is the rank that sets the key; -1 = unknown. The operation is SETUP (the set-up of a group), START
+ * (the first operation in a group) or LATER (any other). Rows with the same meaning share a word in JSON. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \
     X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \
@@ -100,8 +100,8 @@ bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
 enum torch_when torch_key_when(const struct torch_key *key);
 /* Check whether every rank of the job waits for this key. */
 bool torch_key_is_for_all(const struct torch_key *key);
-/* Check whether two keys belong to the same setup of the same group, so that ranks that wait for them are at the same
- * place of the program. */
+/* Check whether two keys belong to the same setup of the same group. Ranks that wait for two such keys are at the
+ * same place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
 /* Check whether a key is the counter of a store-based barrier. The check is fast, because every observed ADD calls
  * this function. */

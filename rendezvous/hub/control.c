@@ -314,7 +314,7 @@ static void take_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Makes the session a node and answers its join. A node that writes the event log also gets the time of the store's
- * clock, because the log contains times of both clocks. */
+ * clock, because the log contains times of the node's clock and of the store's clock. */
 static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
     session_enter(s, job);

@@ -1,7 +1,7 @@
 /* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why.
  *
- * These calls read the structures of other files, which keep nothing for these calls. An answer is one JSON object of
- * at most 1 MiB. A list ends at the first row without room, and the answer then has "cut":true. */
+ * These calls read structures that other files keep for their own use. An answer is one JSON object of at most 1 MiB.
+ * A list ends at the first row without room, and the answer then has "cut":true. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -399,8 +399,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* Unknown clients have sent these bytes, and a terminal may show them. So first bytes are sent as hex, and texts are
- * escaped. */
+/* First bytes and texts of rejects are from unknown clients, and a terminal may show them. So the first bytes are
+ * sent as hex, and the texts are escaped. */
 
 /* Returns the row of a rejected client. Times are sent as durations. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)

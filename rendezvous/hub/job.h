@@ -97,7 +97,7 @@ struct job {
     struct rdzv *rdzv; /* owned; NULL = no agent has joined */
     char *round_nodes; /* owned: the nodes of the round as JSON */
     uint32_t spares,
-        agreed; /* spares: nodes that a larger round could accept; agreed: all ranks below have agreed to grow */
+        agreed; /* spares: nodes that a larger round could accept; agreed: all lower ranks have agreed to grow */
     struct schedule_state watch;
     struct job_hang hang;
     struct job_profile profile;

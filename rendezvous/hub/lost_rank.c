@@ -164,8 +164,8 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* --- job left --------------------------------------------------------------------------------------------- */
 
-/* The findings about a rank that has ended while others need it. Collectives do not use the store, so for these the
- * store only knows which ranks gave up and which exited with 0. */
+/* The findings about a rank that has ended while others need it. Collectives do not use the store, so the store only
+ * knows which ranks gave up a wait and which exited with 0. */
 
 /* Pushes {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. Agents get the push before the failures of the
  * waiting ranks, and so treat these failures as consequences. */

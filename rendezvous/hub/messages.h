@@ -36,7 +36,7 @@
     X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */                   \
     X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
 
-#define MESSAGE_NUMBER_MAX 999999999999999ll /* exact in a double, too */
+#define MESSAGE_NUMBER_MAX 999999999999999ll /* a double represents this number exactly, too */
 
 /* Limit of times in requests, in ms: a year. The sum of a few such times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)

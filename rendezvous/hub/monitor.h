@@ -76,7 +76,8 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* Kept digests. More than one diagnosis has, because the digests of ended findings are also kept for a while. */
+/* Number of kept digests. It is larger than DIAGNOSIS_MAX, because digests of ended findings are also kept for a
+ * while. */
 enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
 /* Waits that were reported and then ended by themselves. */

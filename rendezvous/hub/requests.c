@@ -367,7 +367,7 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
 }
 
 /* Handles WAIT and BARRIER. The answer is sent when all keys exist. The wait begins before the call of the store,
- * because the observer reads its start. */
+ * because the observer reads the start of the wait. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;

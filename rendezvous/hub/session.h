@@ -57,7 +57,7 @@ struct session_node {
     struct session *session;      /* owner of this struct */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
-    uint32_t told_wait;           /* schedule_state.wait at the time of its last full report */
+    uint32_t told_wait;           /* schedule_state.wait when the node last got a full report */
 };
 
 /* The state of a connection from another host until gate.c admits the connection. */
@@ -100,7 +100,7 @@ struct session {
     bool was_asked_for;     /* the agents were asked for the process of this connection */
     bool is_held;      /* requests wait until the job is known; `midway` is in hub->peers.held or .claimed */
     bool is_paused;    /* `in` holds requests that wait for hub_resume */
-    bool is_node;      /* a node of job->rdzv, with `id` */
+    bool is_node;      /* the session is the node `id` of job->rdzv */
     bool takes_events; /* has requested the events of its job */
     bool has_spoken;   /* the first request has arrived completely */
     uint8_t n_first;   /* number of bytes in `first` while has_spoken is false */
@@ -256,7 +256,8 @@ bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapsh
 
 /* lost_rank.c: reports a rank whose end makes a barrier fail. The barrier still has its seats. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* Reports at the end of a round if its failed rank had lost another rank or had given up a wait. */
+/* At the end of a round, checks whether the failed rank had lost another rank or had given up a wait, and reports the
+ * result. */
 void lost_peer_verdict(struct job *job);
 /* Records at the end of a PyTorch client's connection whether the client has given up the setup of a group. */
 void lost_peer_leaves(struct session *s);

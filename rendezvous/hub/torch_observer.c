@@ -100,7 +100,7 @@ static bool has_twin(const struct session *s)
 }
 
 /* Records that a rank has published its address. If a second process publishes an address of the same rank, asks the
- * agents for its owner and schedules a check. */
+ * agents for the owner of the second process and schedules a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;

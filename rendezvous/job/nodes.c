@@ -383,7 +383,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     }
     fill_node(node, join);
     node->id = id;
-    node->state = RDZV_NODE_RESTING; /* until rdzv_node_waits; not in n_resting */
+    node->state = RDZV_NODE_RESTING; /* not counted in n_resting; rdzv_node_waits changes the state */
     node->node_rank = -1;
     node->wanted = r->rules.elastic ? -1 : join->node_rank;
     node->joined_ms = r->now_ms;
@@ -416,8 +416,8 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
     return in_one && is_survivor(r, node);
 }
 
-/* Append the node to the waiting nodes. The order matters: if newcomers exceed the free places, the first ones get
- * them. */
+/* Append the node to the waiting nodes. The order matters: if there are too few free places, the first newcomers get
+ * the places. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {

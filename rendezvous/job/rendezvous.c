@@ -322,7 +322,7 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* Stop the round if nodes wait for which the job has places, and --grow or the workers allow the restart. */
+/* Stop the round if the job has places for waiting nodes, and if --grow or the workers allow the restart. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -364,7 +364,8 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
-/* Record that a member has stopped. If its connection closes later, this is not a loss that stops the round. */
+/* Record that a member has stopped. If the member's connection closes later, the cause of the round's end does not
+ * change. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];

@@ -119,7 +119,7 @@ struct rdzv_join {
     uint64_t grace_ms; /* time of this node between SIGTERM and SIGKILL */
 };
 
-/* The result of a message. Every message except an OK one is ignored. */
+/* The result of a message. A message with any result except RDZV_OK is ignored. */
 enum rdzv_answer {
     RDZV_OK,
     RDZV_STALE_ROUND, /* the round in the message is not the current round */
@@ -359,8 +359,8 @@ struct rdzv_facts {
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
 /* Fill *facts. Return false if the rendezvous has no node with the id `node`. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
-/* Return the id of the node that joined next after the node `after`, or 0 if no node did. `after` 0 = return the
- * first node. */
+/* Return the id of the node that joined next after the node `after`, or 0 if no node joined later. `after` 0 = return
+ * the first node. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
 /* Return the id of the node that runs `rank`, or 0 if no round runs or the node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);

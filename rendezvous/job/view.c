@@ -102,7 +102,8 @@ uint64_t rdzv_state_deadline(const struct rdzv *r)
     }
 }
 
-/* Return the number of restarts. The failure that ends the job is in `failed`, but no restart follows it. */
+/* Return the number of restarts. `failed` also counts the failure that ends the job, after which no restart
+ * follows. */
 static uint32_t restarts_made(const struct rdzv *r)
 {
     const struct restarts *a = &r->restarts;

@@ -200,8 +200,8 @@ void conn_finish(struct conn *c, bool linger)
         flushed(c); /* closes at once, or waits for the peer's FIN */
 }
 
-/* Process the end of the peer. After a FIN, flush the queue, because the peer may still read. After an error, close
- * at once. */
+/* Process a FIN of the peer, or an error. After a FIN, flush the queue, because the peer may still read. After an
+ * error, close at once. */
 static void ended(struct conn *c, int status)
 {
     if (c->state == CONN_OPEN)
@@ -321,8 +321,8 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Detect a host that has disappeared, to free its descriptor: keep-alive on an idle connection, the user timeout
- * while data is unsent. Whether a rank is alive is decided by heartbeats instead. */
+/* Make the kernel detect a host that has disappeared, so that the descriptor is freed: keep-alive on an idle
+ * connection, the user timeout while data is unsent. Whether a rank is alive is decided by heartbeats instead. */
 static void tune(int fd)
 {
     static const struct {

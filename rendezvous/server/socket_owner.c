@@ -4,7 +4,7 @@
  * hash table, so the number of connections does not matter.
  *
  * ENOENT from sock_diag means "no such socket", or that the module tcp_diag is missing. So ENOENT is used only after
- * sock_diag has found a socket; before, /proc/net/tcp is read, too. */
+ * sock_diag has found a socket. Until then, /proc/net/tcp is read, too. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -347,8 +347,8 @@ static bool is_ours(int64_t uid)
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return true if the connection was reset. Call this function after socket_owner_find: only a connection that still
- * has a peer now cannot have been replaced by a newer connection before. */
+/* Return true if the connection was reset. Call this function after socket_owner_find. If the connection still has a
+ * peer now, socket_owner_find cannot have found a newer connection. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

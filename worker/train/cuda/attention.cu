@@ -1,13 +1,13 @@
-/* attention.cu -- layers/attention.c for any type. A warp processes one query of a head. It reads the keys 32 at a
- * time, computes one score per lane, and keeps the largest score and the sum so far. So the scores are never
- * stored: their number is the square of the length. For the gradients of keys and values, a warp processes one key
- * and reads the queries. attention_tiles.cu does the same with tensor cores. */
+/* attention.cu -- layers/attention.c for any type. A warp processes one query of a head. The warp reads the keys 32
+ * at a time, computes one score per lane, and keeps the largest score and the sum so far. So the scores, whose number
+ * is the square of the length, are never stored. For the gradients of keys and values, a warp processes one key and
+ * reads the queries. attention_tiles.cu does the same with tensor cores. */
 
 enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 
 /* One head of one sequence. */
 struct head {
-    size_t row, head, stride, width; /* stride: values between two tokens in qkv; width: of this head */
+    size_t row, head, stride, width; /* stride: values between two tokens in qkv; width: values of a head */
     const value *q, *k, *v;
     float scale;
 };
@@ -34,7 +34,8 @@ __device__ inline float product_of(const value *x, const value *y, size_t n)
     return sum;
 }
 
-/* Adds x[0] row 0 + x[1] row 1 + ... to sum[]. Rows are `stride` values apart. Each lane sums every 32nd column. */
+/* Adds x[0] * row 0 + x[1] * row 1 + ... to sum[]. Rows are `stride` values apart. Each lane sums every 32nd
+ * column. */
 __device__ inline void add_rows(float *sum, const float *x, const value *row, size_t stride, size_t rows, size_t width)
 {
     for (size_t j = 0; j < rows; j++, row += stride) {

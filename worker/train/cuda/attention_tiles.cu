@@ -121,7 +121,7 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
 /* The tile of a block. The last tiles have the most work, so the first blocks process them. */
 struct work {
     struct head h;
-    size_t number, tiles, tile; /* number of the head */
+    size_t number, tiles, tile; /* number of the head; number of tiles; tile of this block */
 };
 
 __device__ inline struct work work_of(const void *qkv, size_t length, size_t heads, size_t width)
@@ -255,7 +255,7 @@ KERNEL(attention_backward_key_tiles, attention_back)
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;
     __shared__ float log_sum[TILE], dots[TILE];
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
-    const size_t first = (w.tiles - 1 - w.tile) * TILE; /* the first keys are used by the most queries */
+    const size_t first = (w.tiles - 1 - w.tile) * TILE; /* here the first tiles have the most work */
     const value *dy = (const value *)a.dy + w.h.row * a.length * a.width + w.h.head * w.h.width;
     const float one[2] = { 1, 1 };
     left_rows k, v;

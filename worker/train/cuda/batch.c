@@ -1,6 +1,6 @@
 /* batch.c -- see device.h: sends a batch to the device. The host copies the batch into one of two slots of pinned
- * memory and continues, while the device reads the slot. The host waits only if the device still reads that slot,
- * which has the batch before the previous batch.
+ * memory and continues, while the device reads the slot. There are two slots, so the host waits only if the device
+ * has not yet read the batch before the previous batch.
  *
  * The host sorts the tokens, so that embedding.cu adds each token's gradients in a fixed order. */
 #include "train/cuda/device.h"
@@ -71,8 +71,8 @@ static int32_t *counts(struct cuda *c, size_t n)
     return memset(c->sorted.memory, 0, n * sizeof(int32_t));
 }
 
-/* Sort the positions by token. Positions of the same token keep their order. `first` gets the index in `order` at
- * which each token begins, then the end. */
+/* Sort the positions by token. Positions of the same token keep their order. Set `first` to the index in `order` at
+ * which each distinct token begins, followed by the end of `order`. */
 static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order, int32_t *first)
 {
     const size_t tokens = (size_t)largest(token, n) + 1;

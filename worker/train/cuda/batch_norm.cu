@@ -7,7 +7,7 @@
  * strip. */
 struct walk {
     size_t row;
-    int at, rows_more, more; /* 256 elements are `rows_more` rows and `more` elements */
+    int at, rows_more, more; /* a thread's next element is `rows_more` rows and `more` elements later */
 };
 
 __device__ inline struct walk walk_of(int spatial)
@@ -90,7 +90,7 @@ __device__ inline void learn(const struct norm_args *a, size_t c, double mean, d
     }
 }
 
-/* Joins the records of all strips or ranks. A record without values changes no sum. */
+/* Joins the records of all strips or ranks. A record with a count of 0 changes nothing. */
 KERNEL(norm_join, norm)
 {
     const size_t c = thread_number(), channels = (size_t)a.channels, words = 2 * channels + 1;
@@ -207,7 +207,7 @@ KERNEL(norm_join_sums, norm)
     a.dweight[c] = (float)(products * a.saved[channels + c]);
 }
 
-/* The derivative of (x - mean) / deviation, where the mean and the deviation also depend on all x. */
+/* Terms of the gradient: dx = (dy - mean_dy - (x - mean) * slope) * factor. */
 struct slope {
     float mean, mean_dy, slope, factor;
 };

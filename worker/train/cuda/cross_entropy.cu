@@ -31,7 +31,7 @@ KERNEL(cross_entropy, cross_entropy)
     const size_t target = (size_t)a.target[at];
     const float of_target = get(z[target]), weight = a.weight[at / a.length];
     struct exp_sum sum = { LOWEST, 0 };
-    int above = 0; /* of equal logits the first class wins */
+    int above = 0; /* number of classes that beat the target; among equal logits the first class wins */
     for (size_t k = threadIdx.x; k < a.n; k += blockDim.x) {
         const float x = get(z[k]);
         exp_sum_add(&sum, x);

@@ -10,7 +10,7 @@ static void *cuda_stream(struct compute *base)
     return cuda_of(base)->stream;
 }
 
-/* Free a device, also one whose opening failed halfway. */
+/* Free a device, even if open_device failed halfway. */
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
@@ -70,8 +70,8 @@ static ddp_status make_streams(struct cuda *c, struct ddp_err *err)
     return gpu_check(&c->gpu, error, "cannot create a stream", err);
 }
 
-/* Return the device's peak rate, or 0 if the driver does not return a name. Runtime and driver number the devices
- * equally. */
+/* Return the device's peak rate, or 0 if the driver returns no name. CUDA's runtime and driver use the same device
+ * numbers. */
 static double peak_of(struct cuda *c, int number)
 {
     char name[256] = "";
@@ -81,8 +81,8 @@ static double peak_of(struct cuda *c, int number)
     return peaks_tflops(name, c->precision == PRECISION_FP32);
 }
 
-/* Open the device. First allocate a little memory, because loading kernels requires that the runtime has made its
- * context current for this thread. */
+/* Open the device. First allocate a little memory: this makes the runtime's context current for this thread, as
+ * loading kernels requires. */
 static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_err *err)
 {
     void *total = NULL;

@@ -75,7 +75,7 @@ static const char *const types[] = {
     [PRECISION_FP32] = "f32", [PRECISION_BF16] = "bf16", [PRECISION_FP16] = "f16"
 };
 
-/* Folders of kernels, relative to the program's folder: in build/, and installed. */
+/* Folders of the kernels, relative to the program's folder: first in build/, then after installation. */
 static const char *const beside[] = { "", "../../share/ddprun/" };
 
 static FILE *open_in(const char *directory, const char *below, const char *type, char path[PATH_ROOM])

@@ -1,5 +1,5 @@
 /* device.h -- a GPU, private to the files in worker/train/cuda/. All work is on one stream, in the order of the
- * calls. The host is at most one step ahead of the device. `failed` keeps the first error, which the end of a pass
+ * calls. The host is at most one step ahead of the device. `failed` keeps the first error, which compute_ops.end
  * returns. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
 #define WORKER_TRAIN_CUDA_DEVICE_H
@@ -44,9 +44,9 @@ struct room {
     size_t bytes;
 };
 
-enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* loss and hits, in training and in a test */ };
+enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and hits of training, loss and hits of a test */ };
 
-/* Results since the last report. In host memory; the device writes them. */
+/* Results since the last report, which the device writes to the host's memory. */
 struct told {
     double total[TOTALS];
     float norm[2];
@@ -135,7 +135,7 @@ static inline size_t cuda_blocks(size_t n, size_t each)
     return (n + each - 1) / each;
 }
 
-/* Threads of a block in which a thread processes a pack or an element, or a warp processes a row. */
+/* Threads per block, for kernels with a pack or an element per thread, or a row per warp. */
 enum { CUDA_THREADS = 256 };
 
 static inline size_t cuda_by_packs(const struct cuda *c, size_t n)

@@ -107,7 +107,7 @@ static lt_status lay_out(struct cuda *c, struct plan *p)
                                 : status;
 }
 
-/* Make a plan. The heuristic uses only whether `bias` is NULL. */
+/* Make a plan, which depends on whether there is a bias, but not on the address of the bias. */
 static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, struct plan *p)
 {
     lt_choice choice = { .state = LT_NOT_SUPPORTED };

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* name; threads of a block; prefix of the struct with the arguments (NAME_args) */
+/* X(name, threads per block, name of the struct of arguments without _args) */
 #define KERNEL_LIST(X)                                           \
     X(add, 256, add)                                             \
     X(narrow, 256, narrow)                                       \
@@ -64,11 +64,11 @@ enum kernel {
 };
 
 enum {
-    KERNEL_PACK = 8,        /* kernels read 8 values at a time, so rows have a multiple of 8 values */
-    KERNEL_WARPS = 8,       /* rows of a block of 256 threads if one warp processes one row */
-    KERNEL_COLUMNS = 32,    /* columns that one block sums */
-    KERNEL_TILE = 64,       /* queries or keys of a block of attention_tiles.cu; also its widest head */
-    KERNEL_HEAD = 128,      /* widest head of attention.cu */
+    KERNEL_PACK = 8,        /* values that a thread reads at once; rows have a multiple of this number */
+    KERNEL_WARPS = 8,       /* warps in a block of 256 threads */
+    KERNEL_COLUMNS = 32,    /* columns that a block of column_sums or layer_norm_sums sums */
+    KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu; also the widest head there */
+    KERNEL_HEAD = 128,      /* width of the widest head in attention.cu */
     KERNEL_SQUARES = 16384, /* elements whose squares one block sums */
     KERNEL_ROWS = 8,        /* maximum number of rows of sum_rows */
 };
@@ -86,8 +86,8 @@ struct narrow_args {
     size_t n;
 };
 
-/* gelu_forward computes `to` from x. All other activations work in place, and backward turns the gradient in `to`
- * into the gradient of forward's input. */
+/* gelu_forward computes `to` from x. All other kernels of activations overwrite `to`. Backward kernels replace the
+ * gradient of the output in `to` by the gradient of the input. */
 struct gelu_args {
     void *to;
     const void *x;
@@ -99,15 +99,15 @@ struct activation_args {
     size_t rows, n;
 };
 
-/* Backward adds to dx. The gradients of weight and bias are summed in parts: block blockIdx.y of layer_norm_sums
- * adds `strip` rows and writes the sums to row blockIdx.y of `part`. A row of `part` has 2 n numbers. */
+/* layer_norm_backward adds to dx. layer_norm_sums sums the gradients of weight and bias over strips of `strip` rows.
+ * Row b of `part` has the 2 n sums of strip b. */
 struct layer_norm_args {
     void *y; /* dx in backward */
     const void *dy, *x, *weight, *bias;
     float *mean, *scale, *part;
     size_t rows, n, strip;
 };
-/* Sums the columns of dy in parts, as layer_norm_sums does. A row of `part` has n numbers. */
+/* Sums the columns of dy over strips of `strip` rows. Row b of `part` has the n sums of strip b. */
 struct column_sums_args {
     float *part;
     const void *dy;
@@ -120,8 +120,8 @@ struct join_sums_args {
     size_t n, parts, stride;
 };
 
-/* One block per target. If `gradient` is set, z becomes the gradient of the loss. `loss` and `hit` are 0 if the
- * row's weight is 0. */
+/* A block computes the loss of one target. If `gradient` is set, the block overwrites z with the gradient. `loss` and
+ * `hit` are 0 if the weight of the row is 0. */
 struct cross_entropy_args {
     void *z;
     const int *target;
@@ -130,7 +130,7 @@ struct cross_entropy_args {
     size_t length, n, stride;
     int gradient;
 };
-/* One block. Adds the losses to total[0], and the hits (correct predictions) to total[1]. */
+/* A single block adds the losses to total[0], and the hits (correct predictions) to total[1]. */
 struct join_losses_args {
     double *total;
     const float *loss, *hit;
@@ -143,8 +143,8 @@ struct embedding_forward_args {
     const void *tokens, *places;
     size_t count, length, n;
 };
-/* One block for each distinct token. Block b adds dy at positions order[first[b]] to order[first[b + 1] - 1] to
- * dtokens. `order` has the positions sorted by token. */
+/* `order` has the positions of the batch, sorted by token. Each block computes the gradient of one distinct token:
+ * block b sums the rows of dy at positions order[first[b]] up to order[first[b + 1] - 1]. */
 struct embedding_backward_tokens_args {
     float *dtokens;
     const void *dy;
@@ -157,8 +157,9 @@ struct embedding_backward_places_args {
     size_t rows, length, max_length, n;
 };
 
-/* See layers/layers.h. `dots` has the product of y and dy for each query and head. A warp processes one query or
- * key of a head. In attention_tiles.cu a block processes KERNEL_TILE queries or keys. */
+/* layers/layers.h describes the layout. `dots` has the dot product of y and dy for each query and head. In
+ * attention.cu a warp processes one query or key of a head. In attention_tiles.cu a block processes KERNEL_TILE
+ * queries or keys. */
 struct attention_args {
     void *y;
     float *log_sum;
@@ -181,10 +182,10 @@ struct sum_rows_args {
     int many;
 };
 
-/* Makes the columns of pictures: for each picture in `from`, a matrix with a row of `pitch` values for each channel
- * and tap (k, l). Place (line, column) of a row has the pixel in line (line * step - before + k) / apart of the
- * picture; its column follows the same formula with l. The value is 0 if that line or column is outside the picture
- * or is no whole number. n is the number of values in `to`. */
+/* Makes the columns of each picture in `from`: a matrix with one row for each channel and tap (k, l). The value at
+ * (line, column) in a row is the pixel in line (line * step - before + k) / apart and column (column * step - before
+ * + l) / apart of the picture. The value is 0 outside the picture, and where a quotient is not a whole number. A row
+ * has `pitch` values, and `to` has n values. */
 struct columns_args {
     void *to;
     const void *from;
@@ -201,52 +202,53 @@ struct turn_weight_args {
 
 /* Batch normalization of rows x channels x spatial values.
  *
- * In norm_measure and norm_sums, block (c, s) sums channel c over strip s, which has `strip` rows, and writes to
- * record s of `part`. A record of norm_measure has the means, the squared distances from the means, and a count. A
- * record of norm_sums has the sums of dy and of dy (x - mean). In norm_join and norm_join_sums, a thread joins the
- * records of one channel. `saved` has the means, 1 / deviations and a count. */
+ * In norm_measure and norm_sums, block (c, s) sums channel c over strip s, which has `strip` rows, and writes the
+ * sums to record s of `part`. A record of norm_measure has means, sums of squared distances from the means, and a
+ * count. A record of norm_sums has the sums of dy and of dy (x - mean). Each thread of norm_join and norm_join_sums
+ * joins the records of one channel. `saved` has the means, 1 / deviations and a count. */
 struct norm_args {
     void *y; /* dx in backward */
     const void *x, *dy, *weight, *bias;
-    double *part, *all;                /* records of `parts` strips or ranks; the joined record, or NULL */
-    double *saved;                     /* NULL: use the running numbers */
-    float *running_mean, *running_var; /* NULL: do not update */
+    double *part, *all; /* part: records of `parts` strips or ranks; all: joined record, or NULL */
+    double *saved;      /* NULL: use running_mean and running_var */
+    float *running_mean, *running_var; /* both NULL: do not update */
     float *dweight, *dbias;
     size_t rows, strip, parts;
     int channels, spatial;
     double eps, momentum;
 };
 
-/* See layers/layers.h. n is the number of values in `to`. */
+/* struct shortcut in layers/layers.h explains the sizes. n is the number of values in `to`. */
 struct shortcut_args {
     void *to;
     const void *from;
     size_t n;
     int in, out, side, out_side, stride;
 };
-/* Pictures are `planes` planes of n values. y and dy have one value for each plane. */
+/* pool_forward computes the mean of each plane of n values. pool_backward computes the n gradients of a plane from
+ * the gradient of the mean. */
 struct pool_args {
     void *to;
     const void *from;
     size_t planes, n;
 };
 
-/* Sets part[block] to the sum of squares of KERNEL_SQUARES elements of x. */
+/* Block b sets part[b] to the sum of squares of KERNEL_SQUARES elements of x. */
 struct squares_args {
     double *part;
     const float *x;
     size_t n;
 };
-/* One block. Sets norm[0] to unscale times the norm. Sets norm[1] to unscale times the factor that clips the norm
- * to `most`. */
+/* A single block computes norm[0], which is unscale times the norm of the gradients. norm[1] is unscale times the
+ * factor that clips norm[0] to `most`. */
 struct join_squares_args {
     float *norm;
     const double *part;
     size_t parts;
     float most, unscale;
 };
-/* p is the float master. w is the copy that other kernels read, or NULL. g is multiplied by *factor.
- * worker/reducer/optim.c explains the numbers. */
+/* p has the float masters. w is the copy of p that other kernels read, or NULL. g is multiplied by *factor.
+ * worker/reducer/optim.c explains the other numbers. */
 struct update_adam_args {
     float *p, *m, *v;
     void *w;

@@ -68,7 +68,7 @@ static void start_layer_norm_backward(struct compute *base, void *dx, float *dwe
     cuda_launch(c, KERNEL_layer_norm_backward, cuda_by_rows(rows), 1, &args);
 }
 
-/* --- linear: cuBLASLt's matrices are column-major, so a row here is a column there ----------------------- */
+/* --- linear: cuBLASLt is column-major, so each row of our matrices is a column for cuBLASLt --------------- */
 
 static void start_linear_forward(struct compute *base, void *y, const void *before, const void *x,
                                  const void *weight, const void *bias, struct linear l)

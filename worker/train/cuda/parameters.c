@@ -251,7 +251,7 @@ static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report
     return DDP_OK;
 }
 
-/* Queue the copy of the totals to the host, then set them to 0. So a loss of NaN affects only one report. */
+/* Queue a copy of the totals to the host, and then set the totals to 0. So a loss of NaN affects only one report. */
 static cuda_error tell(struct cuda *c, unsigned slot)
 {
     cuda_error error =

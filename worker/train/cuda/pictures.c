@@ -31,7 +31,7 @@ static bool conv_fits(struct cuda *c, const struct conv *conv)
  * kernel x kernel times as many values as the picture. So only a group of pictures has its columns in memory at the
  * same time. The products of a group are one batch. */
 
-enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* of a group: bytes of columns, number of pictures */
+enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* limits of a group: bytes of columns, number of pictures */
 
 /* Describe the columns of x. */
 static struct columns_args view_of_x(const struct conv *conv)

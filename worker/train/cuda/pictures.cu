@@ -1,7 +1,7 @@
 /* pictures.cu -- the shortcut (layers/activation.c), and columns and pooling (layers/conv.c). */
 
-/* Returns the pixel at (line, column) of a picture whose pixels are `apart` from each other. Returns 0 between
- * pixels and outside the picture. */
+/* Returns the pixel at (line, column) of a picture that is spread out: neighbouring pixels are `apart` lines or
+ * columns from each other. Returns 0 between pixels and outside the picture. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -13,7 +13,8 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
 }
 
-/* A thread computes a pack of places in one row. Each row has the planes of one channel, of all pictures. */
+/* A thread computes a pack of one row. Row r belongs to plane r / taps, counted over all pictures, and to tap r %
+ * taps. */
 KERNEL(columns, columns)
 {
     const size_t at = thread_number() * PACK, row = at / a.pitch;

@@ -89,7 +89,7 @@ KERNEL(squares, squares)
         a.part[blockIdx.x] = sum;
 }
 
-/* The factor is norm_clip_factor() in worker/reducer/optim.c. A NaN passes the comparison. */
+/* The factor is computed as in norm_clip_factor() in worker/reducer/optim.c. A NaN stays a NaN. */
 KERNEL(join_squares, join_squares)
 {
     double sum = 0;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near 0 the absolute error is that of exp, which is small
- * enough because GELU adds 1 to the result. */
+ * enough because GELU adds 1 to tanh. */
 
 static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
 
@@ -39,7 +39,7 @@ static size_t side_of_y(const struct shortcut *s)
     return (s->side + s->stride - 1) / s->stride;
 }
 
-/* Return where plane `plane` of x is added in y. Planes are counted over all rows. */
+/* Return the plane of y to which plane `plane` of x is added. Planes are counted over all rows. */
 static size_t shortcut_target(const struct shortcut *s, size_t plane)
 {
     const size_t row = plane / s->in, channel = plane % s->in + (s->out - s->in) / 2;

@@ -108,7 +108,7 @@ static void scores(real *s, const struct head *h, const struct block *b)
               h->q + b->first * h->stride, (int)h->stride, h->k, (int)h->stride, 0, s, (int)b->keys);
 }
 
-/* Set P of query i of the block to 0 for all later keys. */
+/* Set P of query i to 0 for the keys after that query. */
 static void hide(real *row, const struct block *b, size_t i)
 {
     const size_t seen = b->first + i + 1;
@@ -208,7 +208,7 @@ real log_sum_exp(const real *z, size_t n)
     return top + real_log(sum);
 }
 
-/* Compute the gradient by the logits: weight times (softmax, minus 1 at the target). */
+/* Compute the gradient of the logits: weight times softmax(z), minus `weight` at the target. */
 static void gradient(real *d, const real *z, real lse, size_t target, real weight, size_t n)
 {
     for (size_t k = 0; k < n; k++)

@@ -1,16 +1,17 @@
 /* conv.c -- see layers.h.
  *
- * Convolutions are summed directly. A matrix of the inputs of each place would be nine times as large as the
- * pictures (for 3 x 3 kernels). x is copied, channel by channel, into a frame of zeros. A tap (one weight of the
- * kernel) then reads consecutive numbers for consecutive places. A vector of places is summed over channels and
- * taps in a register (conv_tile.h). The sums at the ends of lines are not used. With a stride of s, x is divided
- * into s x s planes, each with every s-th line and column, so that the inputs of neighbouring places are adjacent.
+ * The forward pass uses no matrix of inputs (im2col), because with 3 x 3 kernels that matrix is nine times as large
+ * as the pictures. Instead each picture is copied into a frame of zeros (struct frame). A tap (one weight of the
+ * kernel) then reads consecutive numbers for consecutive pixels of the output. conv_tile.h sums a vector of such
+ * pixels in a register. A vector may continue beyond the end of a line; the sums there are not used. With a stride of
+ * s, each channel is divided into s x s planes. A plane has every s-th line and column, so the inputs of neighbouring
+ * output pixels are adjacent.
  *
- * The gradient of x is also a sum over taps and channels, of dy. With a stride of s there are s x s phases: each
- * phase has the pixels that the same taps use.
+ * The gradient of x is computed in the same way, with dy as the input. With a stride of s, the pixels of x are
+ * divided into s x s phases. All pixels of a phase use the same taps.
  *
- * For the gradient of the weight, x is copied so that the channels of a pixel are adjacent. Then the inputs of one
- * line of the kernel are consecutive. */
+ * For the gradient of the weight, x is copied so that the channels of each pixel are adjacent. One line of the kernel
+ * then reads consecutive numbers. */
 #include "train/layers/layers.h"
 
 #include "train/layers/conv_tile.h"
@@ -24,7 +25,8 @@ size_t conv_side(const struct conv *c)
     return (c->side + 2 * c->padding - c->kernel) / c->stride + 1;
 }
 
-/* Return the number of taps of a kernel, of places in y, or of pixels in x, each for one channel. */
+/* Return the number of weights in a k x k kernel. places() and pixels() return the number of pixels in one channel of
+ * y and of x. */
 static size_t taps(const struct conv *c)
 {
     return c->kernel * c->kernel;
@@ -57,15 +59,16 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
-/* Layout of a frame: pictures of side x side numbers, surrounded by zeros. `before` lines and columns of zeros
- * precede the picture, and at least as many zeros follow as a tap can reach. A channel is divided into stride x
- * stride planes of `lines` x `pitch` numbers. */
+/* Layout of a frame: the channels of one picture, each surrounded by zeros. `before` lines of zeros are above a
+ * channel, and `before` columns of zeros are to its left. Enough zeros for every tap are below and to the right. Each
+ * channel is divided into stride x stride planes of `lines` x `pitch` numbers. */
 struct frame {
     size_t side, before, stride;
     size_t pitch, lines, plane, channel;
 };
 
-/* Compute the layout. With stride 1, the zeros before a line can also be the zeros after the previous line. */
+/* Compute the layout with `behind` lines and columns of zeros after the picture. With stride 1, the zeros before a
+ * line can also be the zeros after the previous line. */
 static struct frame frame_of(size_t side, size_t before, size_t behind, size_t stride)
 {
     const size_t all = before + side + behind;
@@ -82,7 +85,8 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* plane_of returns the plane of line or column i of the picture, and position returns its place in that plane. */
+/* Return the plane that contains line (or column) i of the picture. position() returns the index of that line in the
+ * plane. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (f->before + i) % f->stride;
@@ -117,19 +121,18 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
 
 /* --- sums over framed pictures ------------------------------------------------------------------------ */
 
-/* The task of sums_make: `lines` x `columns` results for each of `outs` channels. The output has pictures of side x
- * side. Results are written at lines first_line, first_line + step ... and columns first_column, first_column +
- * step ... */
+/* Arguments of sums_make, which computes `lines` x `columns` results for each of `outs` channels. Result (i, j) is
+ * written to line first_line + i * step and column first_column + j * step of a picture of side x side numbers. */
 struct sums {
     struct conv_sum sum;
     size_t at[MOST_TAPS];
-    size_t outs, lines, columns, pitch;    /* pitch of the frame */
-    size_t first_line, first_column, step; /* places of the results in the output */
+    size_t outs, lines, columns, pitch;    /* pitch: see struct frame */
+    size_t first_line, first_column, step; /* where results are written */
     size_t side;
     const real *weight;
 };
 
-/* Return how many numbers the results of one channel need, rounded up to whole registers. */
+/* Return how many numbers conv_tile_sum() writes for one channel, rounded up to whole registers. */
 static size_t sums_row(const struct sums *s)
 {
     return round_up((s->lines - 1) * s->pitch + s->columns, CONV_LANES);
@@ -152,7 +155,8 @@ static void put_line(real *to, const real *from, size_t n, size_t step, int add)
             to[i * step] = from[i] + (add ? to[i * step] : 0);
 }
 
-/* Compute the sums of one picture. `row` is scratch for CONV_OUTS rows. */
+/* Write the results of one picture to y, or add them to y if `add` is set. `row` is scratch with CONV_OUTS *
+ * sums_row() numbers. */
 static void sums_make(const struct sums *s, real *y, const real *framed, real *row, int add)
 {
     const size_t n = sums_row(s), tile = CONV_OUTS * s->sum.channels * s->sum.taps;
@@ -166,8 +170,8 @@ static void sums_make(const struct sums *s, real *y, const real *framed, real *r
     }
 }
 
-/* Distances between weights: from one output channel to the next, from one input channel to the next, and to each
- * tap. */
+/* Layout of the weights. The weight for result channel o, input channel c and tap t is weight[o * of_out + c *
+ * of_channel + tap[t]]. */
 struct weights {
     const real *weight;
     size_t of_out, of_channel;
@@ -244,8 +248,9 @@ void conv_forward(const struct conv *c, real *y, const real *x, const real *weig
 
 /* --- the gradient of x -------------------------------------------------------------------------------- */
 
-/* A phase: the lines (or columns) of x that taps phase, phase + stride ... use. These are lines first + i * stride
- * for i < count. Tap phase + u * stride uses line first + i * stride for line start + i - u of dy. */
+/* The lines (or columns) of x that use the same taps. Phase p has the lines first + i * stride (i < count) and the
+ * taps p + u * stride (u < taps). The gradient of line first + i * stride is a sum over u: tap p + u * stride times
+ * line start + i - u of dy. */
 struct phase {
     size_t first, count, start, taps;
 };
@@ -355,7 +360,7 @@ static void mix_channels(const struct conv *c, real *to, const real *x)
     }
 }
 
-/* Return the number of inputs of one line of the kernel, rounded up to whole registers. */
+/* Return how many numbers one line of the kernel reads, rounded up to whole registers. */
 static size_t line_width(const struct conv *c)
 {
     return round_up(c->kernel * c->in, CONV_LANES);

@@ -1,7 +1,7 @@
 /* conv_tile.c -- see conv_tile.h.
  *
- * OUTS channels are summed together, each at as many places as three registers have numbers. So each loaded number
- * is used in several sums, and loads do not limit the speed. The Makefile allows fused multiply-add in this file. */
+ * The inner loop sums OUTS channels at a time, each in three registers of places. Each loaded number is then used in
+ * several sums, so loads do not limit the speed. The Makefile allows fused multiply-add in this file. */
 #include "train/layers/conv_tile.h"
 
 #ifdef __x86_64__

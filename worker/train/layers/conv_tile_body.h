@@ -1,9 +1,12 @@
 /* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor; conv_tile.c includes this file once for
  * each kind.
  *
- * Before each inclusion, conv_tile.c defines FOR(name): the name of a function for this kind; TARGET: the attribute
- * that allows this kind's instructions; BYTES: the size of a register; OUTS: the number of channels at a time, so
- * that OUTS * 3 sums and their operands fit into the registers. */
+ * Before each inclusion, conv_tile.c defines:
+ *
+ *     FOR(name)   name of a function for this kind of processor
+ *     TARGET      attribute that allows the instructions of this kind
+ *     BYTES       size of a register
+ *     OUTS        channels at a time; OUTS * 3 sums and their operands must fit into the registers */
 typedef real FOR(vector) __attribute__((vector_size(BYTES)));
 typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* unaligned */
 

@@ -8,16 +8,16 @@
 
 /* --- embedding and linear -------------------------------------------------------------------------------- */
 
-/* A linear layer is y = x W^T + b, with the weight as [out][in] as in torch's nn.Linear. An embedding has one row
- * of numbers for each token and one for each place in the sequence, and adds the two rows. */
+/* A linear layer is y = x W^T + b, with the weight as [out][in] as in torch's nn.Linear. An embedding adds two rows
+ * of numbers: the row of the token and the row of its place in the sequence. */
 
 /* Compute y, which has rows x length x n numbers. Each of the rows x length tokens is the number of a row of
  * `tokens`. `places` has at least `length` rows. */
 void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,
                        size_t length, size_t n);
 
-/* Add to the gradient of `tokens`, because the head may use the same weight. Overwrite all `max_length` rows of the
- * gradient of `places`. */
+/* Add to dtokens, because the head may use the same weight and adds its gradient first. Overwrite all `max_length`
+ * rows of the gradient of `places`. */
 void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int32_t *token, size_t rows,
                         size_t length, size_t max_length, size_t n);
 
@@ -62,14 +62,14 @@ struct shortcut {
     size_t stride;        /* the side of y is side / stride, rounded up */
 };
 
-/* Add the shortcut of x to y. If y has more channels, half of the new channels come before the channels of x and
- * half after them, as in PyTorch programs with this option. */
+/* Add the shortcut of x to y. If y has more channels, half of the new channels come before the channels of x and half
+ * after them, as in PyTorch programs with option A. */
 void shortcut_forward(const struct shortcut *s, real *y, const real *x, size_t rows);
 
 /* Overwrite dx with the shortcut's gradient. */
 void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_t rows);
 
-/* The kinds of activations, for devices, which have their own functions. */
+/* Kinds of activations, by which a device chooses its kernel. */
 enum activation_kind { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
 
 struct activation {
@@ -126,7 +126,7 @@ void attention_backward(real *dqkv, const real *dy, const real *qkv, const real 
 
 /* --- cross entropy ---------------------------------------------------------------------------------------- */
 
-/* The loss of logits against classes, softmax included. */
+/* The cross-entropy loss of logits, which includes the softmax. */
 
 /* Return log(sum(exp(z))). Subtract the largest z first, so that nothing overflows. */
 real log_sum_exp(const real *z, size_t n);
@@ -137,8 +137,8 @@ real log_sum_exp(const real *z, size_t n);
 double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
                      size_t length, size_t n);
 
-/* Compute the same loss for many classes. z becomes the gradient. The bits differ from those of cross_entropy,
- * because this function uses lanes_exp. */
+/* Return the same loss, for models with many classes. Overwrite z with the gradient. The bits differ from those of
+ * cross_entropy, because this function uses lanes_exp. */
 double cross_entropy_wide(real *z, const int32_t *target, const real *weight, size_t rows, size_t length,
                           size_t n);
 

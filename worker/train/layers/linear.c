@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-/* Rows are processed in order, without threads, so a token may occur several times. */
-
 void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,
                        size_t length, size_t n)
 {

@@ -149,8 +149,8 @@ static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_er
     return status;
 }
 
-/* Convert the old file to a new checkpoint, which later loads prefer. Keep the old file, so that the earlier
- * version can still read it. */
+/* Convert the old file to a new checkpoint, which later loads prefer. Keep the old file for earlier versions of
+ * train. */
 static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimizer *optimizer,
                                 struct ddp_err *err)
 {
@@ -204,8 +204,8 @@ static const char *fact_words(int fact, int64_t value, char number[24])
     return word != NULL ? word : number;
 }
 
-/* Check that the saved run had the same seed, batch and data set. Otherwise this run would not continue the saved
- * run. */
+/* Check that the saved run had the same seed, batch and data set. Otherwise the results would differ from those of a
+ * run without interruption. */
 static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     char was[24], is[24];
@@ -220,7 +220,8 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
     return DDP_OK;
 }
 
-/* Explain that the blocks of the file differ. Blocks differ if the saved run had another model size or optimizer. */
+/* Return the error for a file whose blocks differ from this run's. The saved run had another model size or
+ * optimizer. */
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(

@@ -12,7 +12,7 @@
 #include "ddp/ckpt.h"
 #include "train/optimizer.h"
 
-/* Name; text; 1 if a resumed run must have the same value. Files have the facts in this order, so add new facts at
+/* X(name, text, 1 if a resumed run must have the same value). Files have the facts in this order, so add new facts at
  * the end. */
 #define CHECKPOINT_FACTS(X)                                                       \
     X(EPOCHS, "epochs done", 0)                                                   \
@@ -39,7 +39,7 @@ struct checkpoint {
     double loss;                 /* mean over the last complete epoch, for the final report */
     double epoch_loss;           /* sum over the samples of the current epoch, of all ranks */
     uint64_t samples;            /* number of samples of the current epoch, of all ranks */
-    struct optimizer *optimizer; /* borrowed; its slots must have whole arrays */
+    struct optimizer *optimizer; /* borrowed; optimizer->slot must have whole arrays */
 };
 
 /* Return 1 and the name of the newest checkpoint in `dir`, or 0 if `dir` has no checkpoint. Damaged checkpoints
@@ -50,8 +50,8 @@ int checkpoint_exists(const char *dir, char newest[64]);
 ddp_status checkpoint_open(const struct train_options *options, struct optimizer *optimizer, ddp_ckpts **out,
                            struct ddp_err *err);
 
-/* Copy the data and return; a thread writes the copy. If the thread fails, the next call returns its error. `world`
- * is saved only as information. */
+/* Copy the data and return; a thread writes the copy. If the thread fails, the next call returns the thread's error.
+ * `world` is saved only as information. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err);
 
 /* Wait until all saved checkpoints are on the disk. */

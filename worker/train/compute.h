@@ -110,11 +110,11 @@ struct compute_ops {
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
     /* Sets d to the gradient of the loss with respect to z. Returns the sum of the losses, or 0 on a device, where
-     * `report` returns the sum later. d may be z. With `wide`, for many classes, d must be z. */
+     * `report` returns the sum later. d may be z. `wide` is true for models with many classes; d must then be z. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
-    /* For tests: returns the sum of the losses. On a device, waits for the sum and sets *correct to the number of
-     * correct predictions. */
+    /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum and sets *correct to
+     * the number of correct predictions. */
     double (*examine)(struct compute *c, void *z, const struct model_batch *batch, size_t classes,
                       size_t *correct);
 
@@ -124,8 +124,8 @@ struct compute_ops {
 
     void *(*stream)(struct compute *c); /* returns the stream of all work */
 
-    /* The parts of batch normalization, between which normalise.c exchanges numbers with other ranks. A record of a
-     * rank has means, sums of squared distances from the means, and a count: batch_norm_numbers() doubles. */
+    /* Batch normalization in parts. Between the parts, normalise.c exchanges records with other ranks. A record has
+     * batch_norm_numbers() doubles: means, sums of squared distances from the means, and a count. */
     void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
                          size_t rows);
     /* Computes n->saved and the running numbers from the records of all ranks. */
@@ -161,13 +161,13 @@ struct compute_ops {
      * elements). `join_squares` computes the norm from all leaves. */
     void (*squares)(struct compute *c, double *leaf, const float *x, size_t n);
     void (*join_squares)(struct compute *c, const double *leaf, size_t leaves, double most, double unscale);
-    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS. Rows begin `stride` elements apart. They are added
-     * as the tree ((0+1)+(2+3))+... */
+    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS. Rows begin `stride` elements apart. The rows are
+     * added as the tree ((0+1)+(2+3))+... */
     void (*sum_rows)(struct compute *c, float *to, const float *rows, size_t n, size_t stride, int many);
     /* Updates parameters; the caller must first call ddp_optim_begin. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);
-    /* Returns the results up to the last call but one, so that the host does not wait for the device. With `now`,
-     * waits and returns all results. */
+    /* Returns the results of all work that was queued before the previous call of `report`. So the host need not wait
+     * for the latest work. With `now`, waits and returns all results. */
     ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
     void (*wait)(struct compute *c); /* waits until all queued work is done or has failed */
     void (*close)(struct compute *c);
@@ -218,7 +218,8 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
  * Open no GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
-/* Open a GPU for this thread. `precision` is one of train_options.h. The caller frees *out with its `close`. */
+/* Open a GPU for this thread. `precision` is a value of enum precision (train_options.h). The caller frees *out with
+ * ops->close. */
 ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp_err *err);
 
 #endif

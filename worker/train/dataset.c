@@ -80,7 +80,7 @@ static void idx_set_free(struct dataset *set)
     idx_free(&set->idx.labels);
 }
 
-/* Load the set. Load the pictures first: if some files are missing, the labels are the more likely ones. */
+/* Load the pictures and the labels of one part. */
 static ddp_status idx_set_load(struct dataset *set, const char *dir, enum dataset_part part,
                                const struct dataset_request *request, struct ddp_err *err)
 {

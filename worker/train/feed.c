@@ -17,8 +17,8 @@ static bool is_power_of_two(int n)
     return (n & (n - 1)) == 0;
 }
 
-/* Return the number of shards. The world size must divide the batch. Use SPLIT_SHARDS or fewer shards if that
- * number of shards is a multiple of the world size, else one shard for each worker. */
+/* Return the number of shards. The world size must divide the batch. With 1, 2 or 4 workers, return the largest of 4,
+ * 2 and 1 that divides the batch. Otherwise each worker has one shard. */
 static int shards_of(uint64_t global_batch, int world_size)
 {
     if (!is_power_of_two(world_size) || world_size > SPLIT_SHARDS)
@@ -199,9 +199,9 @@ static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, 
                                  .weight = feed->weight };
 }
 
-/* Load a shard. Each weight is sum / targets, and the reducer later divides by the world size, so 1 / targets
- * remains. If the world size is a power of two, both divisions are exact, so the result does not depend on the
- * number of workers. */
+/* Load a shard. The weight of each target is feed->sum divided by the number of targets in the step. feed->sum
+ * cancels the reducer's later division by the world size. If the world size is a power of two, both operations are
+ * exact, so the result does not depend on the number of workers. */
 ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
                      struct ddp_err *err)
 {

@@ -43,8 +43,8 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* All bytes of a file, plain or compressed with gzip. Offsets count uncompressed bytes.
  *
- * Memory grows only with the bytes that were read. So a wrong size in a header allocates no memory. Nor does a
- * small gzip stream that unpacks to gigabytes, before the caller requests these bytes. */
+ * Memory grows only with the bytes that the caller has requested and the file really has. So a wrong size in a header
+ * cannot exhaust the memory, and neither can a small gzip stream that unpacks to gigabytes. */
 
 struct whole_file {
     gzFile file;

@@ -12,9 +12,9 @@
 
 #include <stdlib.h>
 
-/* Return the buffer of a part and the number of its merges. Going down from the root to the part, each step to the
- * right uses the next buffer. The part completes one sum for each step to the right after the last step to the
- * left. */
+/* Return the buffer and the number of merges of a part. Walk down the tree from the root to the part. Each step to
+ * the right uses the next buffer. The steps to the right after the last step to the left are the sums that this part
+ * completes. */
 struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };

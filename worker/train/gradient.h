@@ -53,7 +53,7 @@ struct gradient {
     float *memory;                       /* owned: all buffers except buffer 0 */
     float **views;                       /* owned: pointers into `memory` for each parameter */
     float *const *sum[GRADIENT_BUFFERS]; /* pointers to all parameters in each buffer; [0] is the caller's */
-    double loss[GRADIENT_BUFFERS];       /* sum of the losses in each buffer */
+    double loss[GRADIENT_BUFFERS];       /* for each buffer, the sum of the losses of its shards */
     struct tree_part part;               /* buffer and merges of the current shard */
     int shard;                           /* number of the current shard, from 0 */
     const struct gradient_watch *watch;

@@ -1,8 +1,8 @@
 /* optimizer.c -- see optimizer.h.
  *
  * With --determinism world the bits must not depend on the number of ranks. Dividing a very small gradient by the
- * number of ranks would lose digits. So the samples have the weights of the whole batch from the beginning, and the
- * reducer's hook only adds. ZeRO-1 always averages, so with ZeRO-1 the bits of very small gradients may differ. */
+ * number of ranks would lose digits. So each sample's weight already includes this division, and the reducer's hook
+ * only adds. ZeRO-1 always averages, so with ZeRO-1 the bits of very small gradients may differ. */
 #include "train/optimizer.h"
 
 #include "train/library.h"
@@ -63,8 +63,8 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return shares_open(&o->shares, &request, err);
 }
 
-/* Copy the values of rank 0, which the comparison has written to the masters, to the weights. Without masters, copy
- * them from the host. */
+/* Fill the weights with rank 0's parameters. The comparison has written these to the masters, or without masters to
+ * the host's memory. */
 static ddp_status optimizer_fill(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -104,7 +104,8 @@ static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that all gradients are finite: they are, if the norm is finite. Set *go if the parameters may be updated. */
+/* Check that the norm is finite, because then all gradients are finite. Set *go to 1 if the parameters may be
+ * updated, otherwise to 0. */
 static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = o->device->ops->norm_now(o->device, &o->norm, err);
@@ -493,7 +494,8 @@ static void norm_and_clip(struct optimizer *o, bool clips)
                     : ddp_grad_norm((const float *const *)o->grad, o->count, n);
 }
 
-/* Compute the norm if needed, and clip the gradients. With ZeRO-1, a limit of infinity only computes the norm. */
+/* Compute the norm if needed, and clip the gradients. With ZeRO-1, an infinite limit computes the norm without
+ * clipping. */
 static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
 {
     bool clips = o->options->clip > 0;

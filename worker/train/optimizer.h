@@ -27,7 +27,7 @@ struct optimizer {
     const struct train_options *options; /* borrowed, like `model` and `ctx` */
     struct model *model;
     ddp_ctx *ctx;
-    ddp_optim optim; /* before opening; then use optimizer_rule */
+    ddp_optim optim; /* the rule before optimizer_open; afterwards use optimizer_rule() */
     ddp_scaler scaler;
     ddp_reducer *reducer; /* one of reducer, zero1 and shares is used */
     ddp_zero1 *zero1;
@@ -58,8 +58,8 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 /* Overwrite the buffers with rank 0's buffers; collective if the model has buffers. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
 
-/* Return the number to which the weights of all samples of a step must add up, over all ranks. It includes the
- * scale of the loss, and the factor by which the reducer or ZeRO-1 divides later. */
+/* Return the number to which the weights of all samples of a step must add up, over all ranks. This number includes
+ * the scale of the loss, and the factor by which the reducer or ZeRO-1 divides later. */
 float optimizer_weight(const struct optimizer *o);
 
 /* With 16-bit precision on the CPU, round the gradient of parameter i of one shard. Call this before the gradient
@@ -72,8 +72,8 @@ ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err);
 /* Wait until all gradients (with --zero1: those of this rank's share) are averages; collective. */
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err);
 
-/* Clip the gradients and update the parameters; collective with --zero1. If wants_norm, set o->norm. wants_norm
- * must be equal on all ranks. */
+/* Clip the gradients and update the parameters; collective with --zero1. If wants_norm is true, set o->norm. All
+ * ranks must pass the same wants_norm. */
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err);
 
 /* Return the optimizer's rule with its numbers and its step count, for checkpoints. */

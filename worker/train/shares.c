@@ -97,7 +97,7 @@ enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20 /* elements of a bucket */, R
 struct flight {
     ddp_work *work; /* NULL = none */
     size_t bucket;
-    float *rows; /* on the device: the bucket's gradients of each rank */
+    float *rows; /* on the device: the gradients of all ranks for this bucket */
 };
 
 struct shares {
@@ -105,12 +105,12 @@ struct shares {
     struct shares_plan plan;
     float *grads;              /* on the device, like `slot` and `leaves` */
     float *slot[SHARES_SLOTS]; /* this rank's shard of each slot */
-    double *leaves;            /* leaves of the norm */
+    double *leaves;            /* sums of squares for the norm, one for each leaf */
     float *room;               /* on the device: one bucket, while a checkpoint is written */
     size_t *waits;             /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* the last call; calls are executed in order */
+    ddp_work *last; /* the last collective; a group executes collectives in order */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ static bool alone(const struct shares *s)
     return s->request.world == 1;
 }
 
-/* Return true if there are masters besides the weights. Otherwise layers read the masters. */
+/* Return true if the masters are separate from the weights. Otherwise layers read the masters. */
 static bool has_masters(const struct shares *s)
 {
     return s->request.device->value_bytes != sizeof(float);
@@ -171,7 +171,8 @@ ddp_status shares_open(struct shares **out, const struct shares_request *request
                     request->params->count);
 }
 
-/* Wait for a call before its memory is freed. Ignore errors, because the calls of a broken group are over. */
+/* Wait for a collective, so that its memory can be freed. Ignore errors, because a broken group has no running
+ * collectives. */
 static void end(ddp_work *work)
 {
     if (work == NULL)
@@ -203,7 +204,8 @@ float *shares_grad(const struct shares *s, size_t i)
 
 /* --- sums over the ranks ------------------------------------------------------------------------------ */
 
-/* Keep only the last call. Calls of one group are executed in order, so waiting for the last call is enough. */
+/* Store `work` as the last collective. A group executes collectives in order, so waiting for the last collective is
+ * enough. */
 static void keep(struct shares *s, ddp_work *work)
 {
     if (s->last != NULL)
@@ -211,7 +213,7 @@ static void keep(struct shares *s, ddp_work *work)
     s->last = work;
 }
 
-/* Make the stream wait for a call. The host does not wait. */
+/* Make the stream wait for a collective. The host does not wait. */
 static ddp_status follow(ddp_work **work, struct ddp_err *err)
 {
     ddp_status status = *work != NULL ? ddp_work_wait(*work) : DDP_OK;
@@ -221,7 +223,7 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* Make the stream wait for the flight's collective. Then replace this rank's share of the bucket by the sum over
+/* Make the stream wait for the collective of `f`. Then overwrite this rank's share of the bucket with the sum over
  * all ranks. */
 static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err)
 {
@@ -237,7 +239,8 @@ static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Gather a bucket from all ranks into the memory of a flight. First finish the previous bucket of that flight. */
+/* Gather bucket `b` from all ranks into the rows of the next flight. First finish the bucket that is still in these
+ * rows. */
 static ddp_status send_rows(struct shares *s, size_t b, struct ddp_err *err)
 {
     struct flight *f = &s->flight[s->launched++ % ROWS];
@@ -283,8 +286,8 @@ void shares_start(struct shares *s)
     }
 }
 
-/* Record that a gradient is ready, and launch each bucket that is complete. All ranks launch buckets in the same
- * order, because the backward pass has the same order on all ranks. */
+/* Record that gradient i is ready. Launch the collective of each bucket whose gradients are now all ready. All ranks
+ * launch buckets in the same order, because the backward pass has the same order on all ranks. */
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -305,8 +308,8 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------- */
 
-/* Compute the norm. Each leaf is computed on one rank and is zero on all other ranks, so its sum over the ranks is
- * exact. */
+/* Compute the norm. Each leaf is computed on one rank and is 0 on all other ranks, so adding the leaves of all ranks
+ * does not round. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;

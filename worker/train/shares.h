@@ -1,16 +1,17 @@
 /* shares.h -- gradients and parameters on a device, divided into a share for each rank. Each rank updates only its
- * share. This module replaces the reducer for --zero1, and for --determinism world, where the order of a sum must
- * not depend on the number of ranks.
+ * share. This module replaces the reducer for --zero1, and for --determinism world, where the order of a sum must not
+ * depend on the number of ranks.
  *
- *     shares_open -> each step: gradients into shares_grad, shares_ready for each while the backward pass still runs,
- *     shares_average, shares_norm, shares_update for each parameter and shares_send -> shares_close
+ *     shares_open -> each step: shares_start, gradients into shares_grad, shares_ready for each gradient (while the
+ *     backward pass still runs), shares_average, shares_norm, shares_update for each parameter, shares_send
+ *     -> shares_close
  *
  *                  reduced by
  *     zero1        reduce_scatter, NCCL's average
- *     world        all_gather of all ranks' sums, from which each rank adds up its share as a tree
+ *     world        all_gather of all gradients; each rank then sums its share over the ranks as a tree
  *
- * With `world` a rank receives the gradients of all other ranks. With N ranks this is N / 2 times the traffic of an
- * all-reduce. */
+ * With --determinism world, a rank receives the gradients of all other ranks. For N ranks, this is N / 2 times the
+ * traffic of an all-reduce. */
 #ifndef WORKER_TRAIN_SHARES_H
 #define WORKER_TRAIN_SHARES_H
 
@@ -20,13 +21,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The plan. All parameters of a model are one flat array, which is divided into buckets. Each bucket is divided
- * into equal shares, one for each rank. Pure.
+/* The plan. All parameters of a model are one flat array, which is divided into buckets. Each bucket is divided into
+ * equal shares, one for each rank. Pure.
  *
- * compute_ops.place defines where parameters are. A bucket may begin in the middle of a parameter, and is reduced
- * when all its parameters are ready. The size of a share is a multiple of COMPUTE_LEAF elements, so that the norm
- * has the same leaves for every number of ranks. Zeros after the last parameter fill the last share. The shares of
- * a rank, bucket after bucket, are one array: its shard. */
+ * The array has the layout of compute_ops.place. A bucket may begin in the middle of a parameter. A bucket is reduced
+ * when all its parameters are ready. The norm is summed from leaves of COMPUTE_LEAF elements. The size of a share is
+ * a multiple of COMPUTE_LEAF, so the leaves are the same for any number of ranks. Zeros after the last parameter fill
+ * the last share. The shares of one rank in all buckets form one array, the rank's shard. */
 
 struct shares_plan {
     size_t n;               /* number of parameters */
@@ -37,29 +38,30 @@ struct shares_plan {
     size_t world, rank;
 };
 
-/* A part of a parameter. */
+/* The part of a parameter that is in a given range of the flat array. */
 struct shares_piece {
-    size_t first; /* index in the parameter */
-    size_t at;    /* offset in the flat array */
+    size_t first; /* index of the first element in the parameter */
+    size_t at;    /* offset of the first element in the flat array */
     size_t n;     /* number of elements; 0 = none */
 };
 
-/* Make a plan with buckets of about `most` elements. A small model has eight buckets. Return false if memory is
- * short. */
+/* Make a plan with buckets of about `most` elements. For a small model, make about eight smaller buckets. Return
+ * false if memory is short. */
 bool shares_plan_make(struct shares_plan *p, const size_t elements[], size_t n, size_t world, size_t rank,
                       size_t most);
 void shares_plan_free(struct shares_plan *p);
 
-/* Return the number to a multiple of which compute_ops.place must round the size of the flat array. */
+/* Return the `multiple` to which compute_ops.place must round up the size of the flat array. */
 size_t shares_multiple(size_t world);
 
-/* Return the elements of bucket `b`, the elements of one rank's share of that bucket, or the offset of this rank's
- * share in the flat array. */
+/* Return the number of elements in bucket `b`. shares_of_rank returns the number of elements in one rank's share of
+ * the bucket. shares_mine returns the offset of this rank's share in the flat array. */
 size_t shares_of_bucket(const struct shares_plan *p, size_t b);
 size_t shares_of_rank(const struct shares_plan *p, size_t b);
 size_t shares_mine(const struct shares_plan *p, size_t b);
 
-/* Return the offset in this rank's shard. `at` is the index in this rank's share of bucket `b`. */
+/* Return the offset in this rank's shard of element `at` of the flat array. The element must be in this rank's share
+ * of bucket `b`. */
 size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at);
 
 /* Return the part of parameter i that is between offsets `from` and `from + many` of the flat array. */
@@ -70,12 +72,12 @@ enum { SHARES_SLOTS = 3 };
 struct shares_request {
     ddp_group *group; /* borrowed, like `device`, `params` and `count` */
     struct compute *device;
-    const struct model_tensors *params; /* placed with shares_multiple(world) */
+    const struct model_tensors *params; /* placed by compute_ops.place with shares_multiple(world) */
     const size_t *count;                /* number of elements of each parameter */
     int world, rank;
     ddp_dtype dtype; /* type of the weights that layers read */
     bool any_world;
-    int slots; /* number of arrays: masters and states */
+    int slots; /* number of slots: the masters, then the optimizer's states */
 };
 
 struct shares;
@@ -86,22 +88,24 @@ void shares_close(struct shares *s); /* NULL is allowed */
 float *shares_grad(const struct shares *s, size_t i);
 
 /* shares_start begins a step. shares_ready records that the gradient of parameter i is complete after the work that
- * is now on the stream. shares_average makes the stream wait for all collectives. The calls are collective. */
+ * is now on the stream. shares_average makes the stream wait for all collectives. shares_ready and shares_average are
+ * collective. */
 void shares_start(struct shares *s);
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err);
 ddp_status shares_average(struct shares *s, struct ddp_err *err);
 
-/* Compute the norm of all gradients; collective. See compute_ops.norm. */
+/* Compute the norm of all gradients, as compute_ops.norm does; collective. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err);
 
-/* shares_update updates the part of parameter i in this rank's share. shares_send then gathers the new weights of
- * all ranks. */
+/* shares_update updates the elements of parameter i that are in this rank's shares. shares_send then gathers the new
+ * weights of all ranks; collective. */
 void shares_update(struct shares *s, const ddp_optim *rule, size_t i);
 ddp_status shares_send(struct shares *s, struct ddp_err *err);
 
-/* Export or import a slot: 0 is the masters, 1 and 2 are the states. `flat` has all parameters on the host. Export
- * is collective: rank 0 passes `flat`, and all other ranks pass NULL. Import copies only this rank's shares. If
- * layers read the masters, import ignores slot 0, because the model already has these values. */
+/* Copy a slot to `flat` (export) or from `flat` (import). `flat` has all parameters in the host's memory. Slot 0 has
+ * the masters; slots 1 and 2 have the optimizer's states. Export is collective: rank 0 passes `flat`, and all other
+ * ranks pass NULL. Import copies only this rank's shares. If layers read the masters, both functions ignore slot 0,
+ * because the model already has these values. */
 ddp_status shares_export(struct shares *s, int slot, float *flat, struct ddp_err *err);
 ddp_status shares_import(struct shares *s, int slot, const float *flat, struct ddp_err *err);
 

@@ -648,7 +648,7 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 
 /* --- comparison of the parameters -------------------------------------------------------------------- */
 
-/* Compare the hashes of all ranks. They differ after a memory error or a race, or between different kinds of
+/* Compare the hashes of all ranks. Hashes differ after a memory error or a race, or between different kinds of
  * machines. */
 static ddp_status compare(const struct trainer *t, const int64_t *hash, struct ddp_err *err)
 {

@@ -247,7 +247,7 @@ static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err
     return code == Z_STREAM_END ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for compression");
 }
 
-/* Write one file, compressed if the order asks for it. */
+/* Write one file. Compress the file if o->gzip is set. */
 static ddp_status write_file(const struct maker_order *o, const char *name, const struct bytes *data,
                              struct ddp_err *err)
 {
@@ -284,7 +284,7 @@ static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_by
     return file->data != NULL;
 }
 
-/* Write the pictures, then the labels of one part. A process that finds the labels then also finds the pictures. */
+/* Write the pictures and then the labels of one part. So if the labels exist, the pictures exist too. */
 static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part part, uint64_t n,
                                 ddp_random *luck, struct ddp_err *err)
 {
@@ -303,7 +303,7 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
     return status;
 }
 
-/* Write both parts. One random generator makes both, so the test set has other pictures of the same kind. */
+/* Write both parts. Both use one random generator, so the test set has different pictures of the same kind. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
     ddp_status status = make_idx_part(o, DATASET_TRAIN, o->samples, luck, err);

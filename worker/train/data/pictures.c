@@ -44,8 +44,7 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
     return idx_header_bytes(dims);
 }
 
-/* Check the magic number. Check it first, because a page of HTML, a wrong file or swapped files have another
- * number. */
+/* Check the magic number, by which a page of HTML, a wrong file and swapped files are detected. */
 static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err)
 {
     uint32_t expected = (uint32_t)(TYPE_U8 << 8 | dims), magic = get_be32(head);
@@ -80,8 +79,8 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
     return DDP_OK;
 }
 
-/* Read and check the header. Check the magic number even in a file that is too short, because a wrong number is the
- * clearer error. */
+/* Read and check the header. Check the magic number even if the file is too short, because an error about a wrong
+ * number is clearer. */
 static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
                               struct ddp_err *err)
 {

@@ -146,7 +146,7 @@ void tokens_free(struct tokens *t)
     *t = (struct tokens){ 0 };
 }
 
-/* --- all of them ------------------------------------------------------------------------------------------- */
+/* --- all shards -------------------------------------------------------------------------------------------- */
 
 /* Return true if the file belongs to the part. Use only the last component of the path, because a directory may
  * have any name. */

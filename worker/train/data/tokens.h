@@ -6,12 +6,12 @@
  *            12    253 int32          not used
  *            1024  n uint16           up to the end of the file
  *
- * A sample has `length` tokens, and the next token of each token as its target. So it needs length + 1 tokens of a
- * shard; the last of them is the first token of the next sample. A sample never spans two shards. Tokens at the end
- * of a shard that fill no sample are not used.
+ * A sample has `length` tokens, and the next token of each token as its target. So a sample needs length + 1 tokens
+ * of a shard. The last of these tokens is also the first token of the next sample. A sample never spans two shards.
+ * Tokens at the end of a shard that fill no sample are not used.
  *
- * Headers and sizes are checked when a file is opened. Tokens are checked each time they are read, because a run
- * may need only a small part of a large shard. */
+ * Headers and sizes are checked when a file is opened. Tokens are checked each time they are read, because a run may
+ * need only a small part of a large shard. */
 #ifndef TRAIN_DATA_TOKENS_H
 #define TRAIN_DATA_TOKENS_H
 

@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps: name; values per token, as a multiple of the width; or floats per token (h =
- * heads). */
+/* The arrays that a block keeps for backward: X(name, widths, floats). Per token an array has `widths` times the
+ * model's width of values, or `floats` floats (h = number of heads). */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \
@@ -37,7 +37,7 @@ struct gpt2 {
     size_t max_length;              /* number of rows in the embedding of places */
     void *memory;                   /* owned: memory of all pointers below */
     void *embedded, *norm, *logits; /* embedded: before the blocks; norm, logits: after the blocks */
-    float *mean, *scale;            /* of the last layer norm */
+    float *mean, *scale;            /* results of the last layer norm */
     void *d, *d1, *d4;              /* gradients, with 1, 1 and 4 widths per token */
     float *scratch;                 /* for attention */
     struct kept *kept;              /* one for each block */
@@ -184,8 +184,8 @@ static ddp_status block_backward(const struct gpt2 *g, size_t block, const struc
     return tell(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS), err);
 }
 
-/* Compute the gradients of the head. The head and the embedding share their weight. Its gradient is set here, and
- * the embedding adds to it at the end. */
+/* Compute the gradients of the head. The head and the embedding share their weight. This function sets the gradient
+ * of that weight, to which embedding_backward adds later. */
 static void head_backward(const struct gpt2 *g, float *const grad[], size_t n)
 {
     const size_t c = g->config->width, norm = end_tensor(g, 0);

@@ -2,8 +2,8 @@
  *
  *     256 int32    magic number 20240326, version (3: float32, 5: bfloat16), longest sequence, vocabulary, blocks, heads, width,
  *                  vocabulary with padding, zeros
- *     tensors      wte (padded vocabulary x width), wpe, then each tensor of the blocks for all of them: ln_1.weight of block 0,
- *                  of block 1 ..., in the order of GPT2_BLOCK_TENSORS, then ln_f.weight and ln_f.bias
+ *     tensors      wte (padded vocabulary x width), wpe, then the tensors of GPT2_BLOCK_TENSORS in order, each for
+ *                  all blocks (ln_1.weight of block 0, of block 1 ...), then ln_f.weight and ln_f.bias
  *
  * Little-endian. The padding of the vocabulary has no tokens: llmc_write writes zeros there, and llmc_read skips
  * these rows. */

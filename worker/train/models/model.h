@@ -1,6 +1,6 @@
 /* model.h -- the interface of models: parameters, a forward pass with the loss, a backward pass.
  *
- *     model_create(kind, &spec, &m, &err)                a row of models.h; the data's sizes are in the spec
+ *     model_create(kind, &spec, &m, &err)                kind: a row of models.h; spec: the sizes of the data
  *     each batch:  model_forward(m, &batch, MODEL_TRAIN, &loss, &err)
  *                  model_backward(m, &batch, grad, &ready, &err)
  *     tests:       model_forward(m, &batch, MODEL_TEST, &loss, &err), then m->logits
@@ -20,10 +20,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers as torch draws them. */
+/* Random numbers, equal to those of torch. */
 
-/* Fill in n >= 16 floats like torch.normal_(0, deviation). The last bits may differ, because builds of torch
- * compute logarithms and cosines differently. */
+/* Fill in n >= 16 floats like torch.normal_(0, deviation). The last bits may differ from torch's, because each build
+ * of torch computes logarithms and cosines differently. */
 void normal_fill(float *to, size_t n, float deviation, ddp_random *random);
 
 /* Fill in n floats with the initial values of nn.Linear and nn.Conv2d: uniform in +-1/sqrt(inputs). */
@@ -39,7 +39,7 @@ struct model_tensor {
     size_t shape[MODEL_DIMS], dims, count;
     float *value;   /* on the host, in `values` */
     const void *at; /* what layers read: `value`, or the weights on a device */
-    float *master;  /* what updates change: `value`, or the masters on a device */
+    float *master;  /* what the optimizer updates: `value`, or the masters on a device */
 };
 
 struct model_tensors {
@@ -55,7 +55,7 @@ struct compute;
 struct model_spec {
     struct compute *compute;        /* borrowed; NULL = the CPU */
     size_t rows;                    /* maximum number of pictures or sequences in a batch */
-    size_t train_rows;              /* maximum number in a batch for training; 0 = rows */
+    size_t train_rows;              /* maximum number of rows in a batch for training; 0 = `rows` */
     size_t length;                  /* maximum number of tokens in a sequence; 0 = the kind's maximum */
     size_t channels, height, width; /* size of a picture */
     size_t classes;                 /* number of classes; for tokens the kind's vocabulary */
@@ -67,13 +67,13 @@ struct model_spec {
  * check them. */
 struct model_batch {
     size_t rows;
-    size_t length;         /* targets of a row: 1 for a picture, the number of tokens for a sequence */
+    size_t length; /* number of targets of a row: 1 for a picture, the number of tokens for a sequence */
     const float *picture;  /* rows x channels x height x width */
     const int32_t *token;  /* rows x length */
     const int32_t *target; /* rows x length: the class of a picture, or the next token */
     const float *weight;   /* for each row, the weight of its losses */
     size_t counted;        /* rows up to the last row with a weight above 0; set by model_forward */
-    bool still;            /* true: do not update running numbers */
+    bool still;            /* true: leave running means and variances unchanged */
 };
 
 /* Called by model_backward when the gradient of a parameter is complete. Any result except DDP_OK ends the backward
@@ -103,9 +103,10 @@ ddp_status model_create(const struct model_kind *kind, const struct model_spec *
                         struct ddp_err *err);
 void model_free(struct model *m); /* NULL is allowed */
 
-/* Run a forward pass. Set *loss to the sum of the losses of all targets in rows with a weight above 0; a device
- * returns this sum later (compute.h). With MODEL_TRAIN, layers such as batch normalization work as in training, and
- * model_backward may follow. Collective if layers communicate. */
+/* Run a forward pass. Set *loss to the sum of the losses of all targets in rows with a weight above 0. With
+ * MODEL_TRAIN, layers such as batch normalization work as in training, and model_backward may follow. With
+ * MODEL_TRAIN on a device, *loss is 0, and compute_ops.report returns the sum later. Collective if layers
+ * communicate. */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);
 
@@ -114,23 +115,24 @@ ddp_status model_forward(struct model *m, const struct model_batch *batch, enum 
 ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
                           const struct model_ready *ready, struct ddp_err *err);
 
-/* Return the number of correct predictions after model_forward with MODEL_TEST: targets whose logit is the largest.
- * Of equal logits the first wins, as in torch.argmax. */
+/* Return the number of correct predictions after model_forward with MODEL_TEST. The class with the largest logit is
+ * the prediction. Among equal logits the first class wins, as in torch.argmax. */
 size_t model_correct(const struct model *m, const struct model_batch *batch);
 
-/* Return the FNV-1a 64 hash of `n` bytes, or of all parameters in order. */
+/* Return the 64-bit FNV-1a hash of `n` bytes. model_hash hashes all parameters in order. */
 uint64_t model_mark(const void *bytes, size_t n);
 uint64_t model_hash(const struct model *m);
 
-/* Copy the buffers from the device to the host, or from the host to the device. On the CPU do nothing. */
+/* Copy the model's buffers from the device to the host. model_send_buffers copies from the host to the device. On the
+ * CPU both do nothing. */
 ddp_status model_fetch_buffers(struct model *m, struct ddp_err *err);
 ddp_status model_send_buffers(struct model *m, struct ddp_err *err);
 
 /* Set view[i] to the beginning of tensor i in `flat`, an array of t->count elements. */
 void model_views(const struct model_tensors *t, float *flat, float *view[]);
 
-/* Return true if weight decay applies to a parameter: if it has two or more dimensions. Biases and the parameters
- * of normalizations have one dimension. */
+/* Return true if parameter `t` has two or more dimensions. Weight decay applies only to such parameters. Biases and
+ * the parameters of normalizations have one dimension. */
 bool model_decays(const struct model_tensor *t);
 
 /* --- for models ---------------------------------------------------------------------------------------- */
@@ -141,7 +143,8 @@ struct model_ops {
                           double *loss, struct ddp_err *err);
     ddp_status (*backward)(struct model *m, const struct model_batch *batch, float *const grad[],
                            const struct model_ready *ready, struct ddp_err *err);
-    void (*free)(struct model *m); /* frees the model and its own memory, but not its tensors */
+    void (*free)(
+        struct model *m); /* frees the struct and the memory of its layers; model_free frees the tensors */
 };
 
 struct model_shape {
@@ -149,8 +152,8 @@ struct model_shape {
 };
 #define MODEL_SHAPE(...) ((struct model_shape){ { __VA_ARGS__ } })
 
-/* Describe all tensors with model_tensors_add, then allocate their memory with model_tensors_place.
- * model_tensors_place returns false if memory is short, there or in model_tensors_add. */
+/* Add all tensors with model_tensors_add, then allocate their values with model_tensors_place. model_tensors_place
+ * returns false if any of these calls has run out of memory. */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
 bool model_tensors_place(struct model_tensors *t);

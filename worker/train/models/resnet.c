@@ -5,15 +5,15 @@
  *
  * A block adds its input to its result (layers.h: shortcut). Running means and variances are the model's buffers.
  * With a context in the spec, a batch is normalized over all ranks (ddp/syncbn.h). Padding at the end of a batch is
- * left out, because it would change the means. Pictures are squares, and their side is a multiple of four: 32 x 32
- * (CIFAR-10) or 28 x 28.
+ * left out, because padding would change the means. Pictures are squares, and their side is a multiple of four: 32 x
+ * 32 (CIFAR-10) or 28 x 28.
  *
  *     stem      x -> convolution -> normalize -> ReLU -> stem.y
  *     block     x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
  *     head      mean of each channel -> linear -> logits
  *
- * The backward pass needs the output of each convolution and of each ReLU, so these outputs are kept. A test keeps
- * no outputs, so it processes a large batch in pieces that use the same memory. */
+ * The backward pass needs the output of each convolution and of each ReLU, so these outputs are kept. A test keeps no
+ * outputs, so it processes a large batch in pieces that use the same memory. */
 #include "train/models/models.h"
 
 #include "train/compute.h"

@@ -84,8 +84,8 @@ DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Stop all waiting peers: their calls return DDP_ERR_ABORTED with the text `why`. Write {"message": ...} to
  * TORCHELASTIC_ERROR_FILE, if this variable is set. If ranks run on other hosts, the call first notifies the store,
- * for at most half a second; otherwise it returns at once. Any thread may call this function. Then exit with `code`.
- * NULL is allowed and does nothing. */
+ * for at most half a second; otherwise the call returns at once. The function does not exit: call exit(code)
+ * afterwards. Any thread may call this function. NULL is allowed and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 /* Subnormal numbers are the smallest numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute
@@ -113,9 +113,9 @@ DDP_API int ddp_device(const ddp_ctx *ctx); /* CUDA's number; -1 = none */
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
 /* Report to the launcher that step `step` is done. Count steps over all attempts, as in a checkpoint. With
- * --max_restarts, the launcher ends a job whose attempts make no progress. Call this function after every step; at
- * most five times a second it sends a few bytes, without waiting. In a world of one, the first call connects. Without
- * ddprun the call does nothing. Errors may be ignored. */
+ * --max_restarts, the launcher ends a job whose attempts make no progress. Call this function after every step. The
+ * function sends a few bytes at most five times a second, without waiting for an answer. In a world of one, the first
+ * call connects. Without ddprun the call does nothing. Errors may be ignored. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* How an elastic job grows (--nnodes=MIN:MAX). Nodes that join a running job wait. With --grow=agreed, the default of

@@ -125,8 +125,8 @@ DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
 /* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.
  * ddp_reducer_finish treats all unmarked parameters as unused. This rank then adds zero to the average, or the
- * gradient that it has accumulated before. If no rank has used a parameter, its gradient does not change. Then skip
- * its optimizer update (see ddp_reducer_used) and its step (see ddp_optim_begin). */
+ * gradient that it has accumulated before. If no rank has used a parameter, its gradient does not change. The program
+ * must then skip the update of this parameter (see ddp_reducer_used) and ddp_optim_begin for the parameter. */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */

@@ -45,9 +45,9 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* Find the first line of /etc/hosts that names `host`; this is the line that the C library uses. Users see the line
- * when the name is a loopback address, because the mistake is then in this file and not in DNS. Control characters
- * become blanks, because the line may be printed on a terminal. */
+/* Find the first line of /etc/hosts that names `host`; this is the line that the C library uses. An error shows this
+ * line if the name resolves to a loopback address, because the mistake is then in /etc/hosts and not in DNS. Control
+ * characters become blanks, because the line may be printed on a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {
     char text[1024];

@@ -101,7 +101,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* Free an item that cJSON failed to add, because cJSON does not free the item. */
+/* If cJSON fails to add the item, free the item, because cJSON does not. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

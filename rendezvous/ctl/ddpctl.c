@@ -1,4 +1,4 @@
-/* ddpctl.c -- print the nodes, ranks and waiters of a running store, and files of events and of flight records.
+/* ddpctl.c -- print the nodes, ranks and waiters of a running store, draw event logs, and compare flight records.
  *
  * A command makes one connection, sends one CONTROL request and reads one answer. Two tables (options.c, tables.c)
  * define the requests and the format of the answers. This file only connects to the store and prints. */

@@ -125,7 +125,7 @@ static void add_line(struct timeline_events *e, const char *file, size_t number,
     e->n++;
 }
 
-/* Read a log. The last line may have no newline, because its process may be writing it. */
+/* Read a log. The last line may have no newline, because a process may still be writing the line. */
 void timeline_read(struct timeline_events *e, const char *file, struct slice text)
 {
     const char *at = text.data, *end = at + text.len;

@@ -194,7 +194,7 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place where this rank spends more time than the other ranks, by the largest difference. */
+/* Return the place where the share of this rank exceeds the average share of the other ranks most; "" = none. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

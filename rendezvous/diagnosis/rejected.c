@@ -105,7 +105,8 @@ static bool is_same(const struct reject *a, const struct reject *b)
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Return the row of this client. Without one, overwrite a free row, or the row of the oldest rejection. */
+/* Return the row of this client. If the client has no row, overwrite a free row, or the row of the oldest
+ * rejection. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];

@@ -46,7 +46,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* A caller that needs only one code still runs the whole diagnosis, so that there is only one way to each finding. */
+/* Callers run the whole diagnosis even for one code, so that no second function makes the same finding. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;

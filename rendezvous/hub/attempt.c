@@ -43,7 +43,7 @@ void session_enter(struct session *s, struct job *job)
 {
     if (s->job == job)
         return;
-    leave_job(s, "it joined another job");
+    leave_job(s, "the node joined another job");
     set_job(job->hub, s, job);
     list_insert(&job->sessions, &s->in_job);
     if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker runs yet, so the client may be a torchrun */
@@ -135,7 +135,8 @@ static void let_everybody_go(struct job *job)
         session_detach(s);
         torch_client_free(&s->torch);
         if (may_be_dropped(s))
-            session_drop(job->hub, s, "it belongs to an earlier attempt, a new one begins");
+            session_drop(job->hub, s,
+                         "the connection belongs to an earlier attempt; the next attempt begins");
     }
 }
 

@@ -374,7 +374,8 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 /* --- about a round -------------------------------------------------------------------------------------- */
 
 /* A function of the rendezvous for the call `failed` or `cause`. An agent sends `failed` at once, so that the other
- * nodes stop. After the agent has read the last lines of the worker, it sends `cause` with the same members. */
+ * nodes stop. After the agent has read the last lines of the worker, the agent sends `cause` with the same
+ * members. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 

@@ -15,7 +15,7 @@ enum {
     HANG_LEAST_MS = 30000,
     HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS before the first sign of progress */
     HANG_FACTOR = 5,
-    HANG_APART_MS = 6500, /* from one sample to the next */
+    HANG_APART_MS = 6500, /* ms from one sample to the next */
     HANG_AGAIN_MAX_MS =
         300000 /* longest pause between two suspicions; the first pause is the limit, each later pause is doubled */
 };
@@ -36,7 +36,7 @@ struct hang_watch {
     bool is_told;        /* the verdict was reported, and there was no progress since */
 };
 
-/* Starts the watch of a new round with the same limit. */
+/* Starts the watch of a new round, and keeps the limit. */
 void hang_watch_begin(struct hang_watch *w, uint64_t now_ms);
 /* Stops the watch at the end of a round. */
 void hang_watch_end(struct hang_watch *w);

@@ -206,12 +206,12 @@ uint64_t hub_deadline(const struct hub *hub)
 }
 
 /* Drops sessions whose request has been unfinished for too long. The first request of a session has a limit of its
- * own, because a client that sends only a part of it is usually a scanner. */
+ * own, because a client that sends only a part of the first request is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
     struct session *s = LIST_ENTRY(hub->midway[spoken].next, struct session, midway);
-    snprintf(why, sizeof(why), "its %srequest is unfinished after %llu ms, with %zu bytes",
+    snprintf(why, sizeof(why), "the %srequest is unfinished after %llu ms, with %zu bytes",
              spoken ? "" : "first ", (unsigned long long)(hub->now_ms - s->midway_since_ms), s->in.len);
     session_reject(hub, s, why);
 }

@@ -1,8 +1,8 @@
 /* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
  * schedules checks. monitor.c later reports from these records.
  *
- * A busy store calls these hooks a million times a second. So each hook first compares a few bytes of the key, which
- * rejects most requests. Memory is allocated only for clients of the other requests. */
+ * A busy store calls these hooks a million times a second. So each hook first compares a few bytes of the key, and
+ * ignores most requests. Memory is allocated only for clients whose requests are not ignored. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/session.h"

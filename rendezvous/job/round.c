@@ -176,7 +176,7 @@ static bool has_roles(const struct rdzv *r)
     return false;
 }
 
-/* Compute role_rank and role_size of all members with the role of member `first`, the first one with this role. */
+/* Compute role_rank and role_size of all members with the role of member `first`. No earlier member has this role. */
 static void count_role(const struct rdzv *r, uint32_t first)
 {
     const char *role = r->run.member[first]->role;

@@ -126,9 +126,8 @@ static void mark_existing(struct entries *entries, struct entry *entry)
     entry->exists = true;
 }
 
-/* Provide `cap` bytes for a new value. Keep the old block if it is large enough, but at most four times too large,
- * and if no other holder uses it. So a counter need not allocate again, and a key that once had 8 MiB does not keep 8
- * MiB. */
+/* Provide `cap` bytes for a new value. Keep the old block if it has `cap` to 4 * `cap` bytes and no other holder. So
+ * a counter need not allocate again, and a key that once had 8 MiB does not keep 8 MiB. */
 static bool make_room(struct entries *entries, struct entry *entry, uint32_t cap)
 {
     if (entry->value == NULL && cap <= entry->room) {

@@ -259,5 +259,5 @@ Test(barrier_attempts, a_new_attempt_frees_all_names)
                            "[    10] attempt 1 of job 'demo' begins, 2 ranks\n"
                            "[    10] rank 0 (n1, pid 100) connected from peer:1\n"
                            "[    10] rank 0 passes\n");
-    sim_expect(&sim, 2, "closed: it belongs to an earlier attempt");
+    sim_expect(&sim, 2, "closed: the connection belongs to an earlier attempt");
 }

@@ -371,7 +371,8 @@ void ddp_flush_subnormals(void)
 /* --- progress --------------------------------------------------------------------------------------------- */
 
 /* Publish the step of this rank in a key, which the launcher reads after a failed attempt. A step may take
- * microseconds, so the key is set at most every 200 ms. SET has no answer, so it never waits. */
+ * microseconds, so the key is set at most every 200 ms. SET has no answer, so the caller does not wait for the
+ * store. */
 
 enum { PROGRESS_EVERY_MS = 200 };
 

@@ -284,7 +284,7 @@ Test(hub, a_first_request_must_be_whole_in_time)
     sim_at(&sim, 30999);
     cr_assert(sim.conn[10].open);
     sim_at(&sim, 31000);
-    sim_expect(&sim, 10, "closed: its first request is unfinished after 30000 ms, with 3 bytes");
+    sim_expect(&sim, 10, "closed: the first request is unfinished after 30000 ms, with 3 bytes");
 }
 
 Test(hub, a_later_request_has_more_time)
@@ -296,7 +296,7 @@ Test(hub, a_later_request_has_more_time)
     sim_at(&sim, 301000);
     cr_assert(sim.conn[1].open);
     sim_at(&sim, 599000);
-    sim_expect(&sim, 1, "closed: its request is unfinished after 300000 ms, with 1 bytes");
+    sim_expect(&sim, 1, "closed: the request is unfinished after 300000 ms, with 1 bytes");
 }
 
 Test(hub, waiting_is_not_being_unfinished)
@@ -328,7 +328,7 @@ Test(hub, what_is_left_of_an_old_attempt_is_let_go)
     sim_connect(&sim, 10);
     sim_feed(&sim, 1, "06" N(01) KEY_K);
     sim_job(&sim, 1, 21);
-    sim_expect(&sim, 21, "closed: it belongs to an earlier attempt");
+    sim_expect(&sim, 21, "closed: the connection belongs to an earlier attempt");
     cr_assert(sim.conn[10].open);
     sim_client(&sim, 11);
     sim_feed(&sim, 11, "01" KEY_K N(00));
@@ -577,7 +577,7 @@ Test(jobs, a_restart_of_one_leaves_the_other_alone)
     worker(WORKER_B, "b", 0);
     set_k(WORKER_B);
     agent(AGENT_A, "a", 1);
-    sim_expect(&sim, WORKER_A, "closed: it belongs to an earlier attempt");
+    sim_expect(&sim, WORKER_A, "closed: the connection belongs to an earlier attempt");
     expect_keys(WORKER_B, N(01));
     worker(WORKER_A, "a", 1);
     expect_keys(WORKER_A, N(00));

@@ -38,7 +38,7 @@ DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks,
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Write `len` bytes to `path`. After a crash, `path` has either the old content or the new content, never a part. */
+/* Write `len` bytes to `path`. After a crash, `path` has either its old content or all of the new content. */
 DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err);
 
 /* --- a directory of checkpoints -------------------------------------------------------------------

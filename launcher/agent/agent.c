@@ -389,7 +389,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     w->told_to_stop = true;
 }
 
-/* Signal all workers, and keep `signal` for a worker that starts later. */
+/* Send `sig` to all workers, and keep `sig` for a worker that starts later. */
 static void tell_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;

@@ -145,7 +145,7 @@
       "given several times")                                                                                 \
     X(CONTAIN, "contain", 0, WORD, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
       "containment of the job's processes: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
-      "(a PID namespace: workers see other process ids) or 'auto' (cgroup, else plain)")                     \
+      "(a PID namespace: process ids differ inside and outside) or 'auto' (cgroup, else plain)")                     \
     X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
       "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each worker gets all of it) or 'none'; the " \
       "other workers read nothing")                                                                                 \
@@ -187,8 +187,8 @@
     X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
       "show only lines of these local ranks, as in 0,2-5; files and the report contain all lines")                   \
     X(STDOUT_FILTERS, "duplicate_stdout_filters", 0, FILTERS, filters[0], "WORDS", NULL, true, THEIRS, OUTPUT, \
-      "write lines of --tee's stdout that contain one of these words (separated by commas) also to "     \
-      "attempt_N/filtered_stdout.log")                                                                       \
+      "stdout lines that contain one of these words (separated by commas) go to "                        \
+      "attempt_N/filtered_stdout.log, too; needs --tee")                                                                       \
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
       "same for stderr")                                                                                 \
     X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \

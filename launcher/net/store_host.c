@@ -310,7 +310,7 @@ static bool follows_node_0(const struct store_host_options *o, const struct host
            cli->host_store == HOST_STORE_AUTO;
 }
 
-/* Collects the facts; hosting.c decides. */
+/* Collects the facts, calls hosting_decide, and hosts the store, joins a store, or fails, as decided. */
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
     struct own_address own[OWN_ADDRESSES_MAX];

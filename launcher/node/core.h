@@ -275,7 +275,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
 /* Begin the prepared attempt if its round is known. */
 void node_begin_prepared(struct node *n);
 
-/* Handle the loss of the store. Before the first round, ddprun exits. Afterwards the agent decides. */
+/* Handle the loss of the store. Before the first round begins, ddprun exits. From then on, the agent decides. */
 void node_on_lost(void *user, const char *why);
 
 /* --- signals.c --- */

@@ -243,7 +243,7 @@ static ddp_status add_tenant(struct secret **list, struct secret *secret, struct
     size_t n = 0;
     for (; *list != NULL; list = &(*list)->next, n++)
         if (strcmp((*list)->jobs, secret->jobs) == 0)
-            return ddp_fail(err, DDP_ERR_ARG, "a second secret for jobs that begin with '%.60s'",
+            return ddp_fail(err, DDP_ERR_ARG, "there are two secrets for job names that begin with '%.60s'",
                             secret->jobs);
     if (n == TENANTS_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "more than %d tenants", TENANTS_MAX);

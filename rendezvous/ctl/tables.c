@@ -428,7 +428,8 @@ static bool put_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
-/* Append "state running, 1 restart". The round is left out, because the previous line shows the attempt. */
+/* Append "state running, 1 restart". The number of the round is left out: it is the attempt of the previous line plus
+ * 1. */
 static bool put_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));

@@ -458,9 +458,9 @@
       "ssh ended although ddprun on that host had not reported an end. Typical causes: the host or the "    \
       "network failed, or a user stopped ssh.")                                                             \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \
-      "${subject} has no address that all hosts reach: ${other} reaches none of ${addresses}",              \
+      "${subject} has no address that all hosts reach: ${other} reaches no address of ${subject} (${addresses})",              \
       "open the TCP ports between the hosts, or pass --master_addr and --master_port",                      \
-      "n0 has no address that all hosts reach: n1 reaches none of 10.0.0.1",                                \
+      "n0 has no address that all hosts reach: n1 reaches no address of n0 (10.0.0.1)",                                \
       "The first host of --hosts opened a port, and no address of this host was reachable from all other hosts.")
 
 /* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. */
@@ -612,8 +612,8 @@
       "A node was rejected when it joined, and has not joined since.")                                      \
     X(NODE_MISSING, ERROR,                                                                                  \
       "${subject} ${have} not joined within ${time}",                                                       \
-      "check that ddprun runs there with this --node_rank and ${endpoint} as the master; if so, the "       \
-      "output of that ddprun shows why it has not joined",                                                  \
+      "check that ddprun runs on each missing node, with its --node_rank and with ${endpoint} as the "      \
+      "master; if so, the output of ddprun on that node shows why the node has not joined",                                                  \
       "nodes 3, 64-127 have not joined within 32 s",                                                        \
       "No agent with this node rank has ever connected to the store.")                                      \
     X(TOO_FEW_NODES, ERROR,                                                                                 \

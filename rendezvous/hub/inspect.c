@@ -34,8 +34,8 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
         ddp_fail(&hub->err, DDP_ERR_ARG,
                  "this secret does not select a single job: name the job (\"job\", ddpctl --job ID)");
     else if (job == NULL)
-        ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "this store serves %u jobs: name one of them (\"job\", ddpctl --job ID)", hub->jobs.count);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this store serves %u jobs: name one (\"job\", ddpctl --job ID)",
+                 hub->jobs.count);
     return job;
 }
 

@@ -1,7 +1,7 @@
 /* messages.h -- the control messages between agents, operators and the store: one table.
  *
  * A message is a JSON object. Each member has a row: kind, name, limits, default, and meaning. The rows generate the
- * structs below, encoder, decoder, the tables in docs/protocol.md and the dictionary of the fuzzers.
+ * structs below, the encoder, the decoder, the tables in docs/protocol.md and the dictionary of the fuzzers.
  *
  * Members are sent in the order of the rows. A receiver ignores members with unknown names. */
 #ifndef RENDEZVOUS_MESSAGES_H

@@ -711,8 +711,8 @@ static bool is_running(const struct job *job)
     return facts.state == RDZV_RUNNING;
 }
 
-/* Returns true if the processes of all ranks are running. Such a job does not hang, even without signs of
- * progress. */
+/* Returns true if the processes of all ranks use a CPU (state R). Such a job counts as not hanging, even
+ * without signs of progress. */
 static bool all_compute(struct job *job)
 {
     for (uint32_t rank = 0; rank < job->members.world_size; rank++)

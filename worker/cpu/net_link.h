@@ -46,7 +46,7 @@ struct net_links {
     int64_t moved;        /* bytes moved since the start; unchanged after a wait without progress */
 };
 
-/* Open `count` links without connections. Each queue has room for `most` ranges. */
+/* Create `count` links that are not connected yet. Each queue has room for `most` ranges. */
 ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err);
 
 /* Close all sockets and free the links. */

@@ -305,8 +305,8 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
                                   : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* Run a call. All ranks must use the same kind of memory, because the cpu communicator compares the size of each
- * chunk. */
+/* Run a call. All ranks must use the same kind of memory: only calls with device memory are divided into chunks, and
+ * the cpu communicator compares the sizes of all ranks. */
 static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;

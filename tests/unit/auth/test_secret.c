@@ -222,7 +222,7 @@ Test(secret, a_wrong_line_of_a_tenant_is_named)
     }
     snprintf(line, sizeof(line), "x %s\nx %s\n", digits, digits);
     make_file("a", line, strlen(line), 0600);
-    expect_bad_tenants("a", "line 2: a second secret for jobs that begin with 'x'");
+    expect_bad_tenants("a", "line 2: there are two secrets for job names that begin with 'x'");
     snprintf(line, sizeof(line), "%256s %s\n", "x", digits);
     memset(line, 'x', 256);
     make_file("a", line, strlen(line), 0600);

@@ -16,15 +16,16 @@ static char *screen(struct snapshot s)
 Test(screen, a_node_is_missing)
 {
     char *text = screen(CASE(GATHERING, NODES(NODE(0))));
-    cr_assert_str_eq(text,
-                     "job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
-                     "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
-                     "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
-                     "     1  -                -                      -        -         -  missing\n"
-                     "  error    node 1 has not joined within 62.0 s  "
-                     "[NODE_MISSING]\n"
-                     "    try    check that ddprun runs there with this --node_rank and 10.9.0.10:29500 as "
-                     "the master; if so, the output of that ddprun shows why it has not joined");
+    cr_assert_str_eq(
+        text, "job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
+              "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
+              "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
+              "     1  -                -                      -        -         -  missing\n"
+              "  error    node 1 has not joined within 62.0 s  "
+              "[NODE_MISSING]\n"
+              "    try    check that ddprun runs on each missing node, with its --node_rank and with "
+              "10.9.0.10:29500 as the master; if so, the output of ddprun on that node shows why the node "
+              "has not joined");
     free(text);
 }
 

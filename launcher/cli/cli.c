@@ -42,7 +42,7 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
 }
 
 /* Options whose empty value selects torchrun's default, as in --rdzv_endpoint=$UNSET in a script. torchrun treats an
- * empty value of these options as missing. For any other option, the parser decides about an empty value. */
+ * empty value of these options as missing. For any other option, its parser accepts or rejects an empty value. */
 #define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
 static const struct {
     enum cli_option option;
@@ -55,8 +55,8 @@ static const struct {
 };
 #undef FIELD
 
-/* Clear the option's field. Return false if the option is not in the table. In this case the option's parser decides
- * about an empty value. */
+/* Clear the option's field. Return false if the option is not in can_be_empty. The option's parser then checks the
+ * empty value. */
 static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
@@ -205,8 +205,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that the address of the store is known before the start. A job that can start with one node may use a free
- * port, because further nodes may join later. */
+/* Check that all nodes know the address of the store before the start. An elastic job that can start with one node
+ * may use any free port, because its first node can start alone. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
@@ -263,8 +263,7 @@ static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
     return status;
 }
 
-/* Read one variable. An empty variable is ignored, because `PET_X= ddprun ...` is the shell's way to unset a
- * variable. */
+/* Read one variable. An empty variable is ignored, because users write `PET_X= ddprun ...` to unset a variable. */
 static ddp_status read_variable(struct cli *cli, enum cli_option option, const char *name, char *const *block,
                                 struct ddp_err *err)
 {
@@ -282,7 +281,8 @@ static bool is_pet(const char *entry)
     return strncmp(entry, "PET_", 4) == 0;
 }
 
-/* Return true if any PET_ variable is set. Otherwise the names of the variables need not be built. */
+/* Return true if any PET_ variable is set. Without this check, every start would build the names of all PET_
+ * variables. */
 static bool has_pets(char *const *block)
 {
     while (*block != NULL && !is_pet(*block))
@@ -333,8 +333,8 @@ const char *cli_idle_pet(char *const *block, const char **option)
 
 /* --- finding an option ---------------------------------------------------------------------------------- */
 
-/* Return the distance between a mistyped name and an option. A longer name is also compared with the beginning of the
- * option, because option names may be shortened. */
+/* Return the distance between a mistyped name and an option. A name of at least four characters is also compared with
+ * the beginning of the option, because option names may be shortened. */
 static size_t distance_to(const char *name, const char *option)
 {
     char front[NAME_MAX_LEN + 1];

@@ -29,7 +29,7 @@ enum {
     CLI_STDMAP_ITEMS_MAX = 4096 /* ranks in a map of --tee or --redirects */
 };
 
-/* A number for each row of the table: OPT_NPROC_PER_NODE ... */
+/* A number for each row of options.h: OPT_NPROC_PER_NODE ... */
 enum cli_option {
 #define X(id, ...) OPT_##id,
     DDPRUN_OPTIONS(X)
@@ -50,11 +50,11 @@ extern const struct completion_command cli_commands[COMMANDS];
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
 enum nproc_kind {
-    NPROC_DEFAULT, /* one per visible GPU, or 1 */
+    NPROC_DEFAULT, /* one per visible GPU, or 1 without a GPU */
     NPROC_NUMBER,  /* `count` */
-    NPROC_GPU,     /* one per visible GPU; an error without one */
+    NPROC_GPU,     /* one per visible GPU; an error without a GPU */
     NPROC_CPU,     /* one per CPU this process may use */
-    NPROC_AUTO     /* GPUs, else CPUs */
+    NPROC_AUTO     /* as NPROC_GPU, or as NPROC_CPU without a GPU */
 };
 
 struct cli_nproc {
@@ -203,8 +203,7 @@ struct cli {
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
         size_t n;
-        const char *
-            *names; /* of variables that keep the value of ddprun's own environment; owned in the same way */
+        const char **names; /* names of --env=NAME: the workers get ddprun's own value; owned like `items` */
         size_t n_names;
     } env;
     bool dry_run, quiet, verbose, json;
@@ -242,8 +241,8 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
  * --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append the help text (short or long, as `cli->help` says), the manual page (roff), a shell's completion script, or
- * the help of one command. Return false if memory is short. */
+/* Append one text: the help (short or long, depending on `cli->help`), the manual page (roff), the completion script
+ * of a shell, or the help of one command. Return false if memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
@@ -253,8 +252,8 @@ bool cli_print_command_help(enum cli_command command, struct buf *out);
  * struct are not used. */
 bool cli_only_prints(const struct cli *cli);
 
-/* Return the first variable "PET_X=..." that sets no option, or NULL; borrowed from the block. *option is the name of
- * the option X if X is an option that the environment cannot set, else NULL. */
+/* Return the first variable "PET_X=..." that sets no option, or NULL; borrowed from the block. If X is an option that
+ * no variable can set, *option is the name of this option, else NULL. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 /* --- the rows of options.h as data, for this folder and its tests ------------------------------------------ */

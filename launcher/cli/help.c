@@ -1,4 +1,4 @@
-/* help.c -- --help, the manual page, and the completion of shells, from the rows that parse the options.
+/* help.c -- prints --help, the manual page and the completion scripts of shells, from the rows of options.h.
  *
  * --print_completion prints a script with which a shell completes ddprun's options:
  *
@@ -45,11 +45,10 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> a worker's environment
  *     exit_codes.h  -> exit status                                 examples[]   -> both texts
- *     diagnosis/findings.h -> what ddprun finds out about a job         base/events.h -> what --events writes
+ *     diagnosis/findings.h -> findings about a job         base/events.h -> what --events writes
  *
  * The manual page is not a file in the repository: `make install` runs the program to print it, so the page always
- * belongs to the installed version. A function returns false if memory is short. The results are combined with && and
- * checked at the end.
+ * belongs to the installed version. Each function returns false if memory is short.
  *
  * Options are shown with underscores, as torchrun's users type them. */
 
@@ -66,13 +65,12 @@ static const struct {
     { "ddprun train.py", "a PyTorch script, one worker per visible GPU" },
     { "ddprun -m package.module args", "a Python module" },
     { "ddprun --nproc_per_node=2 --log_dir=logs ./train", "write each worker's output also to files" },
-    { "ddprun --nproc_per_node=8 --dry_run ./train", "print what would be started" },
+    { "ddprun --nproc_per_node=8 --dry_run ./train", "print the plan, and start nothing" },
     { "ddprun explain NODE_MISSING", "the meaning and remedy of a finding or an exit code" },
-    { "srun --nodes=4 --ntasks-per-node=1 ddprun ./train",
-      "on four nodes of Slurm; --explain prints its values" },
-    { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "the second of two nodes" },
+    { "srun --nodes=4 --ntasks-per-node=1 ddprun ./train", "one ddprun on each of four nodes of Slurm" },
+    { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "start the second of two nodes" },
     { "ddprun --nnodes=2:4 --rdzv_endpoint=10.0.0.1 --rdzv_id=job7 ./train",
-      "two to four nodes, the same command on each" },
+      "start each of two to four nodes, with the same command" },
 };
 enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
 
@@ -137,9 +135,9 @@ static const char purpose[] =
     "Start the workers of a data-parallel job on this machine, forward their output, and stop all if one "
     "fails. Everything after PROGRAM belongs to PROGRAM.";
 static const char rules[] =
-    "Option names accept dashes and may be shortened. PET_<NAME> in the environment "
-    "sets a default (switches: an integer, 0 = off). The exit code is that of the worker that failed first; "
-    "ddprun --print_man lists all exit codes.";
+    "Option names may be written with dashes and shortened. A variable PET_<NAME> sets a default (of a "
+    "switch: an integer, 0 = off). ddprun exits with the code of the worker that failed first; ddprun "
+    "--print_man lists all exit codes.";
 
 bool cli_print_command_help(enum cli_command command, struct buf *out)
 {
@@ -184,8 +182,7 @@ static bool man_entry(struct buf *out, const char *tag, const char *text)
            options_roff(out, text) && buf_printf(out, "\n");
 }
 
-/* Append the options, in the sections and the order of --help, so that readers find an option at the same place in
- * both. */
+/* Append the options, in the sections and the order of --help. */
 static bool man_options(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH OPTIONS\n");
@@ -203,11 +200,11 @@ static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
         out,
-        ".SH ENVIRONMENT\nRead by ddprun: PET_<NAME> for the options above (a switch: an integer, "
-        "0 = off; empty = not set), VIRTUAL_ENV and PYTHON_EXEC (scripts and modules run under the Python of "
-        "the active virtual environment, else of the one that ddprun is installed in, else PYTHON_EXEC, else "
-        "python3 in PATH; \\-\\-dry_run prints which), CUDA_VISIBLE_DEVICES, TMPDIR.\n.PP\nSet for each "
-        "worker:\n");
+        ".SH ENVIRONMENT\nddprun reads PET_<NAME> (the default of each option above; of a switch: an "
+        "integer, 0 = off; empty = not set), CUDA_VISIBLE_DEVICES, TMPDIR, VIRTUAL_ENV and PYTHON_EXEC. "
+        "Scripts and modules run under the first Python of this list: that of the active virtual "
+        "environment, that of the virtual environment in which ddprun is installed, PYTHON_EXEC, python3 "
+        "in PATH. \\-\\-dry_run prints the Python that is used.\n.PP\nddprun sets for each worker:\n");
 #define X(name, format, value, when, text) ok = ok && man_entry(out, #name, text);
     WORKER_ENV_LIST(X)
 #undef X
@@ -254,9 +251,9 @@ static bool man_prefix_fields(struct buf *out)
 
 static bool man_findings(struct buf *out)
 {
-    return buf_printf(out, ".SH FINDINGS\nFindings about a job that does not start, hangs "
-                           "or fails, each "
-                           "with its code. `ddprun explain CODE` prints one.\n") &&
+    return buf_printf(out, ".SH FINDINGS\nddprun reports a finding if a job does not start, hangs or fails. "
+                           "Each finding has a "
+                           "code. `ddprun explain CODE` explains the finding.\n") &&
            findings_print_man(out);
 }
 
@@ -264,11 +261,12 @@ static bool man_findings(struct buf *out)
 static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(
-        out, ".SH SCHEDULERS\nValues that neither the command line nor a PET_* variable sets come from the "
-             "scheduler that started ddprun: the first of these whose variables are set. \\-\\-explain "
-             "prints each value and its origin; \\-\\-scheduler=none ignores the scheduler. Start one ddprun "
-             "on each node (srun "
-             "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one in each task.\n");
+        out,
+        ".SH SCHEDULERS\nddprun reads the options that you set neither on the command line nor by PET_* "
+        "variables from the variables of the scheduler: the first scheduler below whose variables are set. "
+        "\\-\\-explain prints each value and its origin. \\-\\-scheduler=none ignores the scheduler. Start "
+        "one ddprun on each node (srun \\-\\-ntasks\\-per\\-node=1 ddprun ...), or one ddprun in each task "
+        "with \\-\\-per_task.\n");
 #define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Sets " tells ".");
     SCHEDULERS(X)
 #undef X
@@ -280,24 +278,26 @@ static bool man_events(struct buf *out)
 {
     bool ok = buf_printf(
         out,
-        ".SH EVENTS\n\\-\\-events writes one JSON object per line: event, time (UTC), job, store_ms (the "
-        "store's monotonic clock, the same on all nodes), ms (this host's), and the members of the event, "
-        "which share/ddprun/events.schema.json describes. If a log cannot be written, ddprun prints one "
-        "warning and the job continues. One of the nodes with a log writes the events of the store: ");
+        ".SH EVENTS\n\\-\\-events writes one JSON object per line. Each object has the members event, time "
+        "(UTC), job, store_ms (the store's monotonic clock, the same on all nodes), ms (the "
+        "monotonic clock of this host), and the members of the event. share/ddprun/events.schema.json "
+        "describes all members. If a log cannot be written, ddprun prints one warning and the job "
+        "continues. One of the nodes with a log writes the events of the store: ");
 #define X(name, word) ok = ok && buf_printf(out, "%s, ", word);
     EVENTS_OF_RENDEZVOUS(X)
     EVENTS_OF_STORE(X)
-    ok = ok && buf_printf(out, "and each node writes its own: ");
+    ok = ok && buf_printf(out, "and each node writes the events of its own: ");
     EVENTS_OF_AGENT(X)
 #undef X
-    return ok && buf_printf(out, "all with the round of the job. 'ddpctl timeline' draws all events.\n");
+    return ok && buf_printf(out, "each with the round of the job. 'ddpctl timeline' draws all events.\n");
 }
 
 static bool man_commands(struct buf *out)
 {
     char tag[64];
     bool ok = buf_printf(
-        out, ".SH COMMANDS\nA command is the first word. Start a program of that name as ./NAME.\n");
+        out, ".SH COMMANDS\nA command is the first argument of ddprun. To start a program with the name of a "
+             "command, write ./NAME.\n");
     for (int i = 0; i < COMMANDS; i++) {
         snprintf(tag, sizeof(tag), "%s %s", cli_commands[i].name, command_arguments[i]);
         ok = ok && man_entry(out, tag, cli_commands[i].help);
@@ -318,13 +318,12 @@ static bool man_torchrun(struct buf *out)
     return buf_printf(
         out,
         ".SH TORCHRUN\nOptions, variables and log directories of PyTorch's torchrun work as in torchrun. "
-        "'ddprun shim DIR' creates a command torchrun in DIR that starts ddprun; started under that "
-        "name "
-        "it also has torchrun's defaults: one worker, every program is run by Python unless \\-\\-no_python "
-        "is "
-        "given, SIGQUIT stops the job, the scheduler is ignored, only streams in \\-\\-tee have a prefix, "
-        "\\-\\-log_dir alone redirects nothing, and with a port or an endpoint the job id is 'none'. Python "
-        "plug\\-ins and etcd are rejected, and ddprun cannot join a rendezvous of torchrun's own agents.\n");
+        "'ddprun shim DIR' creates a command torchrun in DIR that starts ddprun. Under the name torchrun, "
+        "ddprun has torchrun's defaults: one worker starts; Python runs every program, unless "
+        "\\-\\-no_python is given; SIGQUIT stops the job; the scheduler is ignored; only streams in "
+        "\\-\\-tee have a prefix; \\-\\-log_dir alone redirects nothing; with a port or an endpoint, the "
+        "job id is 'none'. ddprun rejects etcd and Python plug\\-ins, and cannot join a rendezvous of "
+        "torchrun's own agents.\n");
 }
 
 bool cli_print_man(struct buf *out)
@@ -336,15 +335,17 @@ bool cli_print_man(struct buf *out)
                ".SH NAME\nddprun \\- start the workers of a data\\-parallel job\n"
                ".SH SYNOPSIS\n.B ddprun\n[\\fIoptions\\fR] \\fIPROGRAM\\fR [\\fIargs\\fR...]\n"
                ".SH DESCRIPTION\n"
-               "Starts one process per GPU (or as many as requested) with torchrun's environment, hosts the "
-               "store through which the processes connect, forwards their output line by line, and stops all "
-               "when "
-               "one fails. The report at the end names the first failure; its exit code is ddprun's.\n.PP\n"
-               "A first SIGINT, SIGTERM or SIGHUP is passed on to the workers, which then have the "
-               "grace time to end; a second signal kills them. SIGQUIT (Ctrl-\\e) prints what each worker "
+               "ddprun starts one process per GPU (or as many as requested) with torchrun's environment, "
+               "hosts "
+               "the store through which the processes connect, and forwards their output line by line. When "
+               "one process fails, ddprun stops all processes. The report at the end names the first "
+               "failure. "
+               "ddprun exits with the exit code of the first failure.\n.PP\n"
+               "ddprun passes a first SIGINT, SIGTERM or SIGHUP on to the workers, which then have the grace "
+               "time to end. A second signal kills the workers. SIGQUIT (Ctrl-\\e) prints what each worker "
                "does. No process of the job is left behind.\n"
-               ".PP\nOption names may be written with dashes or underscores and cut short where that is "
-               "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
+               ".PP\nOption names may be written with dashes or underscores, and may be shortened if the "
+               "short form is unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_commands(out) && man_environment(out) && man_exit_codes(out) &&
            man_signals(out) && man_torchrun(out) && man_prefix_fields(out) && man_events(out) &&
            man_schedulers(out) && man_findings(out) && man_examples(out) &&

@@ -11,8 +11,8 @@
  *     value            its name in the help; NULL = a switch; "[=X]" = a switch that accepts the value X
  *     default          as it would be typed; NULL = none
  *     in environment   whether PET_<NAME> is read
- *     whose            FIRST: of torchrun 1.13 and later; THEIRS: of a later torchrun; OURS: only of ddprun. An
- *                      abbreviation that is unambiguous among the earlier of these stays valid
+ *     whose            FIRST: of torchrun 1.13 and later; THEIRS: only of later torchruns; OURS: only of ddprun. If an
+ *                      abbreviation matches several options, FIRST precedes THEIRS, and THEIRS precedes OURS
  *     section          of the help
  *     help */
 #ifndef LAUNCHER_OPTIONS_H
@@ -20,17 +20,19 @@
 
 /* Commands: a first word that is not a program. A program with the name of a command is started as ./NAME. Columns: id,
  * name, arguments, help. */
-#define DDPRUN_COMMANDS(X)                                                                              \
-    X(EXPLAIN, "explain", "[CODE]",                                                                     \
-      "print the meaning and remedy of a finding or an exit code, or list all")                         \
-    X(SHIM, "shim", "[--remove] DIR",                                                                   \
-      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in " \
-      "PATH; --remove removes that command. Other torchruns are not changed")                           \
-    X(LIST, "list", "[--json]", "print your jobs of --detach on this host")                             \
-    X(ATTACH, "attach", "JOB",                                                                          \
-      "print the last lines of a job of --detach, and its output from now on; Ctrl-C leaves the job. "  \
-      "Exit code: that of the job, 130 after Ctrl-C")                                                   \
-    X(STOP, "stop", "JOB", "stop a job of --detach, as Ctrl-C does; a second time, as Ctrl-C twice")
+#define DDPRUN_COMMANDS(X)                                                                                  \
+    X(EXPLAIN, "explain", "[CODE]",                                                                         \
+      "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")            \
+    X(SHIM, "shim", "[--remove] DIR",                                                                       \
+      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "     \
+      "PATH; --remove removes that command. Other torchruns are not changed")                               \
+    X(LIST, "list", "[--json]", "print your jobs of --detach on this host")                                 \
+    X(ATTACH, "attach", "JOB",                                                                              \
+      "show the last lines of a job of --detach, then its output until the job ends. Ctrl-C only ends the " \
+      "display. Exit code: that of the job, or 130 after Ctrl-C")                                           \
+    X(STOP, "stop", "JOB",                                                                                  \
+      "stop a job of --detach, as Ctrl-C does; a second 'ddprun stop' kills the job, as a second Ctrl-C "   \
+      "does")
 
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
@@ -56,15 +58,16 @@
       "job id, in TORCHELASTIC_RUN_ID and in the names of log directories (default: random, 'none' "  \
       "with several nodes)")                                                                                  \
     X(DETACH, "detach", 0, SWITCH, detach, NULL, NULL, false, OURS, JOB,                                     \
-      "run the job in the background, without this terminal, and print its id; the output goes to ddprun-ID.out in this " \
-      "directory. The commands list, attach and stop act on such jobs")                                    \
+      "run the job in the background, without this terminal, and print its id; the output goes to " \
+      "ddprun-ID.out in this directory. See also the commands list, attach and stop")                                \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers, in ROLE_NAME and in line prefixes")                                     \
     X(HOSTS, "hosts", 'H', TEXT, hosts, "LIST", NULL, false, OURS, NODES,                                            \
       "start workers on these hosts by ssh: 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port, workers)")              \
     X(HOSTFILE, "hostfile", 0, TEXT, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
-      "the same from a file: a host per line, with an optional slots=N. A number after a host is a count, and from " \
-      "1024 or with slots=N a port")                                                                                 \
+      "start workers on the hosts in FILE: one host per line, with an optional slots=N (the number of " \
+      "workers). In HOST:N, N is also the number of workers, but a port if N is at least 1024 or slots=N " \
+      "follows")                                                                                 \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
       "command that runs a command on a host, for --hosts: CMD HOST COMMAND; 'srun' inside an allocation of Slurm")                                        \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
@@ -84,23 +87,26 @@
       "address of the node that hosts the store, or of a ddp-rendezvous (default port: 29400 for elastic jobs, " \
       "else the value of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
-      "settings of torchrun, in seconds: join_timeout (default: 600) or timeout (900), last_call_timeout (30), " \
-      "keep_alive_interval and keep_alive_max_attempt (their product is --node_timeout); and is_host")                                  \
+      "torchrun's settings of the rendezvous, in seconds: join_timeout (default: 600) or timeout (900), " \
+      "last_call_timeout (30), keep_alive_interval and keep_alive_max_attempt (their product sets " \
+      "--node_timeout); is_host sets --host_store")                                  \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
       "address of this node for the other nodes (default: the address from which this node connects to the " \
       "store)")       \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
-      "whether this node hosts the store; auto: node 0, or the node that owns the address of --rdzv_endpoint")      \
+      "whether this node hosts the store; auto: node 0 hosts the store, or the node that has the address " \
+      "of --rdzv_endpoint")      \
     X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
       "file with the job's secret, the same on all nodes, created by --make_secret; '-' reads one line of " \
       "stdin. Only agents with the secret may join, and the store serves only connections that such an agent " \
       "confirms")                  \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
-      "let every user of this host use the store, and without --secret_file every host of the network (default: only " \
-      "processes of the user who started ddprun, and of root)")                                                                 \
+      "let every user of this host use the store; without --secret_file, let every host of the network use " \
+      "the store, too (default: only processes of root and of the user who started ddprun)")                         \
     X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
-      "store for PyTorch's workers: that of the 'launcher', or a store that 'rank0' hosts; auto: the " \
-      "launcher's, except for PyTorch 2.4 or later without libuv, which accepts only a store of PyTorch")              \
+      "store that PyTorch's workers use: 'launcher' (the store of ddprun) or 'rank0' (a store of PyTorch " \
+      "in rank 0). 'auto' selects rank0 for PyTorch 2.4 or later without libuv, which rejects the store of " \
+      "ddprun, and otherwise launcher")              \
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
@@ -126,7 +132,8 @@
       "PROGRAM is a Python script: run it with runpy.run_path, in one Python per worker; overrides --no_python " \
       "and --module")                                                                            \
     X(START_METHOD, "start_method", 0, NAME, start_method, "NAME", "spawn", true, FIRST, PROGRAM,   \
-      "'spawn', 'fork' or 'forkserver', for --run_path: ddprun always starts a new process, as with spawn")   \
+      "'spawn', 'fork' or 'forkserver'; accepted without effect, because ddprun always starts a new " \
+      "process, as 'spawn' does")   \
     X(PASS_LOCAL_RANK, "pass_local_rank", 0, NAME, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
       "pass --NAME=N (the local rank) to PROGRAM as its first argument, as python -m torch.distributed.launch "  \
       "does: 'local-rank', or 'local_rank' (PyTorch before 2.0)")                                            \
@@ -173,8 +180,8 @@
       "start a new log file at this size (500K, 64M, 2G); full files are renamed to .1, .2 ..., of which the " \
       "newest KEEP are kept (default: all)")                                                                                \
     X(LOG_POLICY, "log_policy", 0, WORD, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
-      "what happens if output arrives faster than it can be written, or a disk is full: with 'block' the " \
-      "workers wait, with 'drop' output is dropped and counted")                                                                          \
+      "reaction to a full disk, or to output that arrives faster than ddprun can write: 'block' lets the " \
+      "workers wait, 'drop' drops and counts output")                                                                \
     X(PREFIX, "prefix", 0, PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                           \
       "print '[rank] ' before each line, even with one worker")                                           \
     X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                  \
@@ -190,9 +197,10 @@
       "stdout lines that contain one of these words (separated by commas) go to "                        \
       "attempt_N/filtered_stdout.log, too; needs --tee")                                                                       \
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
-      "same for stderr")                                                                                 \
+      "same for stderr, to attempt_N/filtered_stderr.log")                                                           \
     X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \
-      "if several workers print the same line, on any of the hosts, show it once, with their ranks as prefix")                         \
+      "show a line that several workers print only once, with the ranks of these workers as prefix; with " \
+      "--hosts, also for workers of different hosts")                         \
     X(JSON, "json", 0, SWITCH, json, NULL, NULL, true, OURS, OUTPUT,                                                 \
       "print events, including the workers' output, as JSON lines on stdout")                                \
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
@@ -216,7 +224,8 @@
     X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, FIRST, TIME, \
       "accepted without effect: ddprun detects the exit of a worker at once")                                     \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \
-      "time for which nodes (15m, elastic 10m) and workers (60s) wait for each other at the start")              \
+      "limit for the start: nodes wait for each other (default: 15m, in an elastic job 10m), then workers " \
+      "wait for each other (default: 60s)")              \
     X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FIRST, FAILURE,                          \
       "start all workers again after a failure, at most N times; each attempt has an empty store")      \
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \
@@ -227,9 +236,9 @@
       "stop restarting after N consecutive attempts without progress; 0 = never. " \
       "Only for workers that report their progress (ddp_progress)")                                            \
     X(EXIT_CODE, "exit_code", 0, WORD, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
-      "worker whose exit code ddprun returns if workers fail: the 'first' that failed, the highest code ('max') " \
-      "or that of 'rank0'; 'workers' is like 'first', but 0 if a signal stopped the job and every worker of " \
-      "this node exited with 0")                                                                                     \
+      "exit code of ddprun if workers fail: of the worker that failed 'first', the highest code ('max'), " \
+      "or that of 'rank0'. 'workers' is like 'first', but returns 0 if a signal stopped the job and every " \
+      "worker of this node exited with 0")                                                                           \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
       "time without a sign of progress after which the stacks of all ranks are compared; a hang is reported " \
       "about 13 s later (default: 30s, or 5 times the longest pause of the job so far if that is longer)")                      \
@@ -243,7 +252,7 @@
       "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker), report a " \
       "rank for which the others wait in every step, and show that rank in 'ddpctl top'")                                              \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
-      "print the most important options; --help=all prints all of them")                                     \
+      "print the most important options; --help=all prints all options")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \
       "print the version and the build: commit, architecture, C library; with --json as JSON")               \
     X(PRINT_PREFIX, "print_prefix", 0, SWITCH, print_prefix, NULL, NULL, false, OURS, INFO,                  \

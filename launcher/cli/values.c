@@ -407,7 +407,7 @@ static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
     return log_pattern_check(text, err);
 }
 
-/* Parse "4096" or "64M" at *text as bytes, and move *text past it. Return 0 if the text is not a size, or above a
+/* Parse "4096" or "64M" at *text as bytes, and move *text past the size. Return 0 for an invalid size, or above a
  * PiB. */
 static uint64_t size(const char **text)
 {

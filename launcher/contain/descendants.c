@@ -207,8 +207,8 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Return true if a process is a descendant. The process was listed as a child of `parent` before it was opened, so
- * its pid may have been reused. */
+/* Return true if a process is a descendant. `pid` was read from the list of the children of `parent`, and may have
+ * been reused before its pidfd was opened. */
 static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);

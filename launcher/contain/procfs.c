@@ -125,7 +125,8 @@ const char *procfs_boot_id(void)
     return id;
 }
 
-/* Read the start time again in a child process, which has inherited its parent's value. */
+/* Return the cached start time. A forked child reads its own time, because its inherited cache has the parent's
+ * time. */
 uint64_t procfs_own_start(void)
 {
     static struct {

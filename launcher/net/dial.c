@@ -190,8 +190,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Returns the error for a closed connection. Only a PyTorch store sends the echo before closing, so a close after the
- * echo is an error of its own. */
+/* Returns the error for a closed connection. Only a PyTorch store sends the echo before closing, so this case has a
+ * separate error. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -370,7 +370,7 @@ static void join_dial_report(struct join_dial *j)
     buf_free(&words);
 }
 
-/* Ends the dial without a store. If the owner has set a code, its note replaces the report. `failed` may close the
+/* Ends the dial without a store. If the owner has set `code`, `note` replaces the report. `failed` may close the
  * dial, so the dial is kept until `failed` returns. */
 static void join_dial_give_up(struct join_dial *j)
 {

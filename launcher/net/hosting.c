@@ -117,8 +117,8 @@ static void host_on(const struct hosting_facts *f, struct hosting *out, enum hos
 
 /* --- the cases ------------------------------------------------------------------------------------------ */
 
-/* Returns true if the host is a numeric address, such as 127.1 or 0:0:0:0:0:0:0:1. A name has no colon, and a
- * character other than digits and dots. */
+/* Returns true if the host is a numeric address, such as 127.1 or 0:0:0:0:0:0:0:1. A name has no colon, but at least
+ * one character other than digits and dots. */
 static bool is_literal(const struct hosting_facts *f)
 {
     const char *host = f->meeting->host;

@@ -563,8 +563,7 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* Reports a stop to the owner. A stop of another round is ignored, because this node's end of that round was already
- * on its way. */
+/* Reports a stop to the owner. A stop of another round is ignored, because this node has already ended that round. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct failure cause;

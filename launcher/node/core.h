@@ -61,7 +61,7 @@ struct node_meeting {
     struct secret *secret;  /* owned; NULL = none */
     struct vouch vouch;     /* questions of the store about owners of connections */
     uv_timer_t vouch_timer; /* time of the next search for these owners */
-    uint64_t whose_ms;      /* searches have used their share of the time up to here (WHOSE_SHARE) */
+    uint64_t whose_ms;      /* past searches have used their share up to this time; see find_holder() */
     char first_cause[LIMIT_WORDS /
                      2];        /* finding of the store that explains why nodes are missing; "" = none */
     int next_attempt;           /* set by the verdict */

@@ -59,7 +59,7 @@ struct supervisor {
     char output[PATH_MAX], socket[PATH_MAX];
 };
 
-/* Return true if the process at the other end belongs to this user, or to root. */
+/* Return true if the process that has connected to `fd` belongs to this user, or to root. */
 static bool is_own_peer(int fd)
 {
     struct ucred peer;
@@ -156,8 +156,8 @@ static void tell_end(struct supervisor *s, int code)
             (void)!send(s->viewers[i], text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Serve viewers until the guardian has ended. Return the exit code of the job. Signals that stop a job are ignored here,
- * because whatever sends them to all processes, such as systemd, also sends them to the guardian. */
+/* Serve viewers until the guardian has ended. Return the exit code of the job. Signals that stop a job are ignored
+ * here, because a sender such as systemd, which signals all processes, also signals the guardian. */
 static int supervise(struct supervisor *s)
 {
     int status = 0;
@@ -188,7 +188,7 @@ static bool become_guardian(pid_t supervisor, int listener)
     static const int wanted[] = { SIGHUP, SIGINT, SIGTERM };
     close(listener);
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-        signal(wanted[i], SIG_DFL); /* nohup and shells ignore some */
+        signal(wanted[i], SIG_DFL); /* nohup and shells ignore some of these signals */
     return prctl(PR_SET_PDEATHSIG, SIGHUP) == 0 && getppid() == supervisor;
 }
 
@@ -444,9 +444,9 @@ int detach_stop(const char *id)
     close(fd);
     cJSON_Delete(job);
     if (ok)
-        log_info("job %s has got SIGINT, as by Ctrl-C; 'ddprun stop %s' once more ends it at once", id, id);
+        log_info("job %s received SIGINT, as from Ctrl-C; a second 'ddprun stop %s' kills the job", id, id);
     else
-        log_error("stop: the supervisor of job %s does not answer; kill it, and the job ends", id);
+        log_error("stop: the supervisor of job %s does not answer; kill the supervisor to end the job", id);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
 
@@ -459,7 +459,7 @@ struct viewer {
     struct buf out;
 };
 
-/* Print bytes of the job. A terminal gets no control characters of workers, as from the job itself. */
+/* Print bytes of the job. Escape control characters if stdout is a terminal. */
 static bool view_bytes(struct viewer *v, const char *bytes, size_t len)
 {
     const char *at = bytes, *end = bytes + len;

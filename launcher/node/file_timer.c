@@ -138,7 +138,8 @@ bool timer_table_next(const struct timer_table *t, double *expires)
     return t->n > 0;
 }
 
-/* Return true if timer `a` is better than timer `b`: it has a signal and `b` has none, or else it expires earlier. */
+/* Return true if timer `a` has precedence over timer `b`. A timer with a signal precedes a timer without a signal.
+ * Otherwise the timer that expires earlier has precedence. */
 static bool is_better(const struct timer_row *a, const struct timer_row *b)
 {
     if ((a->signal > 0) != (b->signal > 0))

@@ -286,8 +286,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists. A node without which the job cannot begin first tries to join within TELL_OTHERS_MS,
- * so that the attempt fails on all nodes with this reason. Any other node exits at once. */
+/* Check that the program exists. If the program is missing, this node exits at once, unless the job cannot begin
+ * without this node. In this case the node first joins, so that the attempt fails on all nodes with this reason.
+ * Without a round within TELL_OTHERS_MS, this node exits. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;

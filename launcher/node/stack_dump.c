@@ -482,7 +482,7 @@ static void on_closed(uv_handle_t *timer)
     free(timer->data);
 }
 
-/* Free a dump whose helpers were all returned by waitpid, or at the end of the node. */
+/* Free a dump. Called when waitpid has returned all its helpers, or when the node ends. */
 static void dump_free(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
@@ -540,8 +540,8 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
-/* Add a row for a child that has ended and was not reaped by its parent, because the parent may wait for its work.
- * Return false for any other process. */
+/* Add a row if a child of a worker has ended without being reaped, because the worker may still wait for a result of
+ * this child. Return false for any other process. */
 static bool add_ended(struct stack_dump *d, const struct target *t)
 {
     struct proc_stat stat;

@@ -520,7 +520,7 @@ static void tell_notices(struct node *n)
         store_link_tell(n->meet.link, encode_notice(&found[i]));
 }
 
-/* Send the findings about GPUs, for `ddpctl why` and the reports of hangs. */
+/* Send the findings about GPUs, for ddpctl and the reports of hangs. */
 static void send_busy_gpus(struct node *n)
 {
     for (int i = 0; i < n->run.n_busy_gpus; i++)

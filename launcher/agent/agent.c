@@ -563,7 +563,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* Wait a while for the end of the peer that an ended worker has lost. */
+/* Wait for the end of another worker, because the ended worker has lost a peer. */
 static enum agent_state doubt(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;

@@ -18,7 +18,7 @@
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-/* Commands: a first word that is not a program. A program with the name of a command is started as ./NAME. Columns: id,
+/* Commands of ddprun, for the first argument. A program with the name of a command is started as ./NAME. Columns: id,
  * name, arguments, help. */
 #define DDPRUN_COMMANDS(X)                                                                                  \
     X(EXPLAIN, "explain", "[CODE]",                                                                         \
@@ -26,7 +26,7 @@
     X(SHIM, "shim", "[--remove] DIR",                                                                       \
       "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "     \
       "PATH; --remove removes that command. Other torchruns are not changed")                               \
-    X(LIST, "list", "[--json]", "print your jobs of --detach on this host")                                 \
+    X(LIST, "list", "[--json]", "list your jobs on this host that --detach has started")                    \
     X(ATTACH, "attach", "JOB",                                                                              \
       "show the last lines of a job of --detach, then its output until the job ends. Ctrl-C only ends the " \
       "display. Exit code: that of the job, or 130 after Ctrl-C")                                           \
@@ -51,7 +51,7 @@
     X(STANDALONE, "standalone", 0, SWITCH, standalone, NULL, NULL, true, FIRST, JOB,                                  \
       "job of this node alone, on any free port unless --master_port is given")                        \
     X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
-      "address of the store: of this host, or of node 0 if there are several nodes")                       \
+      "address of the store: that of this host, or with several nodes that of node 0")                       \
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
       "port of the store; 0 = any free port. A job of one node uses a free port if the default port is in use")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \

@@ -474,8 +474,8 @@ bool cgroup_remove(const char *dir, uint64_t limit_ms)
 
 /* --- groups without owner ------------------------------------------------------------------------------- */
 
-/* Remove a group that no process has locked. A start that has just created the group cannot lock it now, and tries
- * again. A group with live processes cannot be removed. */
+/* Remove a group that no process has locked. Another start of ddprun may have just created this group. That start
+ * then fails to lock the group, and tries again. A group with live processes cannot be removed. */
 static void remove_ownerless(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -52,8 +52,8 @@ bool cgroup_is_populated(const char *events);
 enum { CGROUP_WHY_MAX = 160 };
 
 /* Append the mounts of control groups at their usual places, in the format of /proc/self/mountinfo. Return false if
- * no mount was found. This is faster than reading mountinfo, which takes 0.1 ms. If the appended mounts do not
- * contain the own group, the caller reads mountinfo. */
+ * no mount was found. If the appended mounts do not contain the own group, the caller reads mountinfo, which takes
+ * 0.1 ms. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
 /* Find the own group of this process, and check that groups can be created below the own group. After false, `why`

@@ -261,25 +261,25 @@ static const struct {
     const char *words;
 } rows[] = {
     { procfs_is_ours, true,
-      "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM and are "
-      "killed when the workers are gone; mount it with 'mount -t proc proc /proc' (docker and podman do "
-      "it)" },
+      "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM and "
+      "are killed when the workers are gone; run 'mount -t proc proc /proc' (docker and podman mount "
+      "/proc)" },
     { shows_all, false,
       "/proc hides the processes of other users (hidepid): children of a worker that changed its user get no "
       "SIGTERM and are killed when their parents are gone" },
     { descendants_adopt, true,
-      "PR_SET_CHILD_SUBREAPER is not available (qemu-user, or a filter): a process that a worker started may "
-      "outlive the job" },
+      "PR_SET_CHILD_SUBREAPER is not available (under qemu-user, or forbidden by a filter): a process "
+      "that a worker started may outlive the job" },
     { pids_can_hold, false,
-      "pidfd_open is not available (Linux 5.3, or a filter): processes are identified by their start time; "
-      "if workers fail at the same moment, the first one is unknown; processes of dead jobs are not "
-      "removed" },
+      "pidfd_open is not available (before Linux 5.3, or forbidden by a filter): processes are "
+      "identified by their start time; if workers fail at the same moment, the first failure is unknown; "
+      "processes of dead jobs are not killed" },
     { has_clone3, false,
-      "clone3 is not available (Linux 5.7, or a filter): workers join their control group after they have "
-      "started" },
+      "clone3 is not available (before Linux 5.7, or forbidden by a filter): workers join their control "
+      "group after they have started" },
     { has_close_range, false,
-      "close_range is not available (Linux 5.9, or a filter): descriptors are closed one by one when a "
-      "worker starts" },
+      "close_range is not available (before Linux 5.9, or forbidden by a filter): descriptors are closed "
+      "one by one when a worker starts" },
 };
 
 /* Test each feature at each call, because a job makes only a few calls. */
@@ -343,13 +343,13 @@ static void choose_cgroup(struct contain *c, const char *own)
     snprintf(c->words, sizeof(c->words), "cgroup, %.500s (" STRONGER ")", c->group);
 }
 
-/* Report that a control group is not available. If the user requested no layer, use the plain layer instead. */
+/* Fill in `err`: no control group is available, for the reason `why`. */
 static ddp_status no_cgroup(const char *why, struct ddp_err *err)
 {
     return ddp_fail(
         err, DDP_ERR_UNSUPPORTED,
-        "--contain=cgroup: %s; it requires Linux 5.14 and a cgroup v2 that this user may write to; "
-        "'systemd-run --user --scope -p Delegate=yes' creates such a group",
+        "--contain=cgroup: %s; this layer requires Linux 5.14 and a cgroup v2 that this user may write "
+        "to; 'systemd-run --user --scope -p Delegate=yes' creates such a group",
         why);
 }
 
@@ -520,8 +520,8 @@ static void leave_group(struct contain *c)
     cgroup_remove(c->group, EMPTY_LIMIT_MS);
 }
 
-/* Create a group for each attempt, so that a kill of one attempt never hits the next attempt. If this fails and the
- * user requested no group, use the plain layer. */
+/* Create a group for each attempt, so that a kill of one attempt never hits the next attempt. If no group can be
+ * created and the user did not request one, use the plain layer. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];

@@ -130,8 +130,8 @@ void record_each(void (*visit)(void *user, const struct record_job *job), void *
 void record_remove(const char *cookie);
 
 /* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, report this in a
- * line (unless `quiet`), and remove the record. Skip running jobs, jobs of another PID namespace that may exist, and
- * a job that contains this process. */
+ * line (unless `quiet`), and remove the record. Skip running jobs, a job that contains this process, and a job of
+ * another PID namespace that may still have processes. */
 void record_sweep(bool quiet);
 
 #endif

@@ -293,7 +293,8 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Returns LOOK_UP as the step once. A lookup that exceeds its limit becomes a finding, but continues. */
+/* Returns LOOK_UP once for each lookup. If the lookup exceeds its limit, records a finding, but lets the lookup
+ * continue. */
 static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };

@@ -100,8 +100,8 @@ static void check_process(struct vouch *v, struct vouch_process process)
         closedir(dir);
 }
 
-/* Appends the children of one thread to `family`, with the rank of their worker. Data loaders also connect to the
- * store. */
+/* Appends the children of one thread to `family`, with the rank of their worker, because data loaders also connect to
+ * the store. */
 static void add_children(struct buf *family, const char *path, int rank)
 {
     int pid;

@@ -62,8 +62,8 @@ struct store_link_calls {
     void (*status)(void *user, const struct cJSON *answer);
     /* Asks where the threads of these ranks are ("" = all ranks). The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native);
-    /* Like `findings`, with one finding. The finding is about a worker that has exited with 0 while other ranks wait
-     * for the worker, or about a rank that failed first after waiting until its timeout. */
+    /* Like `findings`, with one finding. The finding is about a worker that exited with 0 while other ranks wait for
+     * this worker, or about a rank that failed first because its wait timed out. */
     void (*left_waiting)(void *user, const struct cJSON *push);
     /* Called at most once, when the connection is closed, invalid or silent, always from the loop. */
     void (*lost)(void *user, const char *why);

@@ -66,8 +66,8 @@ struct node_meeting {
                      2];        /* finding of the store that explains why nodes are missing; "" = none */
     int next_attempt;           /* set by the verdict */
     uint64_t store_deadline_ms; /* limit for the store's next answer; UINT64_MAX = none is expected */
-    char store_lost[FINDING_TEXT_MAX]; /* reason of the loss; "" = not lost */
-    struct finding store_finding; /* why this node caused the loss; FINDING_NONE = not caused by this node */
+    char store_lost[FINDING_TEXT_MAX];    /* reason of the loss; "" = not lost */
+    struct finding store_finding;         /* how this node caused the loss; FINDING_NONE = another cause */
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" = not known */
 };
 
@@ -108,7 +108,7 @@ struct node_run {
     struct evidence *evidence;     /* the last lines of the workers' output; NULL = not kept */
     struct list dumps;             /* stack dumps in progress */
     struct node_sample sample;
-    struct finding busy_gpus[GPU_FINDINGS_MAX]; /* sent to the other nodes before the first attempt */
+    struct finding busy_gpus[GPU_FINDINGS_MAX]; /* GPUs that other processes use; sent before attempt 0 */
     int n_busy_gpus;
     bool holds;   /* effects wait until the sample of the stacks is taken */
     bool reap;    /* children have ended, or may have ended */

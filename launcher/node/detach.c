@@ -3,9 +3,10 @@
  *     ddprun --detach     -> supervisor -> guardian -> agent -> workers
  *     ddprun attach, stop -> its socket
  *
- * The supervisor has left the terminal, waits for the guardian and answers on a socket in the runtime directory. When the
- * supervisor dies, the guardian gets SIGHUP, as from a terminal that is closed. The kernel then refuses connections to the
- * socket, so a socket that is left over is recognized. Output goes to a file, which a viewer reads itself. */
+ * The supervisor has left the terminal, waits for the guardian and answers on a socket in the runtime directory. When
+ * the supervisor dies, the guardian gets SIGHUP, as from a terminal that is closed. Afterwards its socket file
+ * remains, but refuses connections, so a viewer recognizes the file of a dead supervisor. The job writes its output
+ * to a file, and a viewer reads this file. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -35,8 +36,8 @@
 
 #define SOCKET_PREFIX "detached-"
 
-/* A request and an answer are one message each. ANSWER_MS: how long a viewer waits for a supervisor. LOOK_MS: how often a viewer
- * reads the file. */
+/* Each request and each answer is one message. ANSWER_MS: how long a viewer waits for an answer. LOOK_MS: how often a
+ * viewer reads the file. */
 enum {
     REQUEST_MAX = 16,
     ANSWER_MAX = 65536,
@@ -310,7 +311,8 @@ int detach_begin(const struct detached_job *job)
 
 /* --- requests of viewers -------------------------------------------------------------------------------------- */
 
-/* Connect to a supervisor. Remove the socket of a supervisor that is dead. Return -1 if no supervisor of this user listens. */
+/* Connect to a supervisor. Remove the socket of a dead supervisor. Return -1 if no supervisor of this user
+ * listens. */
 static int connect_to(int dir, const char *name)
 {
     struct sockaddr_un at;
@@ -478,7 +480,7 @@ static bool view_bytes(struct viewer *v, const char *bytes, size_t len)
     return len == 0 || (fwrite(bytes, 1, len, stdout) == len && fflush(stdout) == 0);
 }
 
-/* Print the unread part of the file. Return false if stdout fails. */
+/* Print the unread part of the file. Return false if a write to stdout fails. */
 static bool view_file(struct viewer *v)
 {
     char bytes[65536];

@@ -184,7 +184,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
-/* Wait for workers in the order of their ends. Return the number of workers. */
+/* Reap the workers that have ended, in the order of their ends, and return their number. */
 static int take_workers(struct node *n)
 {
     struct rusage usage;
@@ -196,8 +196,8 @@ static int take_workers(struct node *n)
     return taken;
 }
 
-/* Wait for all other children: adopted orphans, and workers whose order is unknown. Return false if more children may
- * have ended. Set `alone` if no child is left. */
+/* Reap all other children that have ended: adopted orphans, and workers whose order is unknown. Return false if more
+ * children may have ended. Set `alone` if no child is left. */
 static bool take_others(struct node *n)
 {
     struct rusage usage;
@@ -209,10 +209,10 @@ static bool take_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Wait for children that have ended, at most REAPED_PER_TURN in each turn, because processes may fork and exit
- * without end. Workers are first. Other children are checked if no worker has ended, or if the last worker has ended
- * and the agent needs to know whether any child is left. The second call of take_workers removes pidfds of workers
- * that take_others has collected. */
+/* Reap children that have ended, at most REAPED_PER_TURN in each turn, because processes may fork and exit without
+ * end. Workers are first. Other children are checked if no worker has ended, or if the last worker has ended and the
+ * agent needs to know whether any child is left. The second call of take_workers removes pidfds of workers that
+ * take_others has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -510,8 +510,8 @@ static void spawn(struct node *n, int local_rank)
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Signal the processes that the workers left. SIGKILL goes through descendants_kill_all, which also waits for
- * children, so the ends of all workers must be known before. If a process is left, the agent repeats SIGKILL. */
+/* Signal the processes that the workers left. SIGKILL goes through descendants_kill_all, which also reaps children,
+ * so all workers must be reaped before. If a process is left, the agent repeats SIGKILL. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -552,7 +552,7 @@ static void sample(struct node *n)
 }
 
 /* Begin the end: all processes are gone or cannot be killed. The report follows when the last lines of the workers
- * were read (on_output_idle). If a process hangs in the kernel, the wait for its lines is short. */
+ * were read (on_output_idle). If a process or a disk hangs, wait only STUCK_DRAIN_MS for these lines. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;

@@ -15,8 +15,8 @@ static int cpu_percent(const struct beat_known *k, const struct beat_look *look,
     return (int)((look->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
 }
 
-/* Return true if the process uses its CPU. Even a busy process may get only a small share of the CPU on a busy
- * machine. */
+/* Return true if the CPU share shows a running process. The limit is low, because a busy machine leaves a process
+ * only a small share. */
 static bool has_share(int percent)
 {
     return percent >= BEAT_CPU_SHARE;

@@ -25,8 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Return true if the timer is much too late (clock.h), because this process was paused. The caller then handles the
- * events of the pause before any deadline. */
+/* Return true if the timer is much too late (clock.h), which means that this process was paused. The caller then
+ * handles the events of the pause before any deadline. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -75,7 +75,7 @@ static void node_on_timer(uv_timer_t *timer)
 /* Start the store here or find it on another host, and join the job.
  *
  * The agent connects by TCP, even to a store in its own process. A store in the own process ends together with the
- * agent, so no timeout is needed. */
+ * agent, so this connection needs no timeout. */
 
 /* ASK_MS: time for an existing store to answer, shorter than the time before the first message about waiting */
 enum {

@@ -292,9 +292,8 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Create the child in its group. Without clone3, the child joins the group by itself. The child also joins by itself
- * if the kernel kills children that are created in a group, which some kernels do after a kill of the parent's
- * group. */
+/* Create the child in its group. The child joins the group by itself if clone3 is missing, or if the kernel kills
+ * each child that clone3 creates in a group. Some kernels do so after a kill of the parent's group. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* set once, for the life of this process */

@@ -335,7 +335,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
 }
 
 /* Set the address and port of the store of rank 0, if node 0 has offered a port. If node 0 has a loopback address,
- * node 0 runs on the host of the launcher's store, so master_addr is its address. */
+ * node 0 runs on the host of the launcher's store, so the address of node 0 is master_addr. */
 static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];

@@ -11,7 +11,7 @@
  *     value            its name in the help; NULL = a switch; "[=X]" = a switch that accepts the value X
  *     default          as it would be typed; NULL = none
  *     in environment   whether PET_<NAME> is read
- *     whose            FIRST: of torchrun 1.13 and later; THEIRS: only of later torchruns; OURS: only of ddprun. If an
+ *     whose            FIRST: of torchrun 1.13 and later; THEIRS: of later torchruns; OURS: only of ddprun. If an
  *                      abbreviation matches several options, FIRST precedes THEIRS, and THEIRS precedes OURS
  *     section          of the help
  *     help */
@@ -63,7 +63,8 @@
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers, in ROLE_NAME and in line prefixes")                                     \
     X(HOSTS, "hosts", 'H', TEXT, hosts, "LIST", NULL, false, OURS, NODES,                                            \
-      "start workers on these hosts by ssh: 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port, workers)")              \
+      "start workers on these hosts by ssh: 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
+      "workers)")              \
     X(HOSTFILE, "hostfile", 0, TEXT, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
       "start workers on the hosts in FILE: one host per line, with an optional slots=N (the number of " \
       "workers). In HOST:N, N is also the number of workers, but a port if N is at least 1024 or slots=N " \
@@ -72,7 +73,7 @@
       "command that runs a command on a host, for --hosts: CMD HOST COMMAND; 'srun' inside an allocation of Slurm")                                        \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
     X(SHIP, "ship", 0, SWITCH, ship, NULL, NULL, true, OURS, NODES,                                                  \
-      "copy this ddprun to the hosts of --hosts for the time of the job, for hosts without ddprun")                  \
+      "for hosts without ddprun: copy this ddprun to each host of --hosts for the duration of the job")                  \
     X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(LOG_NAME, "log_name", 0, TEXT, log_name, "NAME", NULL, false, OURS, NODES, NULL) /* set by --collect_logs */ \

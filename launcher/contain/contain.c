@@ -265,8 +265,8 @@ static const struct {
       "are killed when the workers are gone; run 'mount -t proc proc /proc' (docker and podman mount "
       "/proc)" },
     { shows_all, false,
-      "/proc hides the processes of other users (hidepid): children of a worker that changed its user get no "
-      "SIGTERM and are killed when their parents are gone" },
+      "/proc hides the processes of other users (hidepid): if a worker changes its user, its children "
+      "get no SIGTERM and are killed when their parents are gone" },
     { descendants_adopt, true,
       "PR_SET_CHILD_SUBREAPER is not available (under qemu-user, or forbidden by a filter): a process "
       "that a worker started may outlive the job" },

@@ -101,8 +101,8 @@ static bool place(int n, char out[PATH_MAX])
     return len < PATH_MAX;
 }
 
-/* Format the path of the n-th candidate with all links above it resolved. Return false if a directory above the
- * candidate is not safe. */
+/* Format the path of the n-th candidate, after resolving all links in the directories above the candidate. Return
+ * false if a directory above the candidate is not safe. */
 static bool safe_place(int n, char out[PATH_MAX])
 {
     char path[PATH_MAX], parent[PATH_MAX], why[SAFE_DIR_WHY_MAX];

@@ -22,7 +22,7 @@ struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
 void loop_lookup_end(struct loop_lookup *lookup); /* Ends a lookup. NULL is allowed. */
 
-/* Dials the store: from the address of the rendezvous to a connection with a store that answers.
+/* Dials the store, until a store at the address of the rendezvous has answered.
  *
  *     resolve -> route -> connect -> hello         repeated, with growing pauses, until the timeout
  *

@@ -1,4 +1,5 @@
-/* hosting.h -- decides whether this node hosts the store, on which address, or where the store is. Pure.
+/* hosting.h -- decides whether this node hosts the store and on which address, or at which address the existing store
+ * is. Pure.
  *
  * The decision compares addresses instead of names, because a machine may have several names. */
 #ifndef LAUNCHER_NET_HOSTING_H

@@ -1,7 +1,8 @@
 /* file_timer.c -- see file_timer.h.
  *
- * The FIFO is opened for reading and writing. Each client opens the FIFO, writes a line and closes the FIFO again.
- * Without any writer, a read would return the end of file. Times are those of the wall clock, as in the clients. */
+ * Each client opens the FIFO, writes a line and closes the FIFO again. Without any writer, a read would return the
+ * end of file. So this process opens the FIFO for writing, too. Times are those of the wall clock, as in the
+ * clients. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"

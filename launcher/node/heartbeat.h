@@ -1,7 +1,7 @@
 /* heartbeat.h -- the part of a heartbeat that describes the workers' processes. Only changes since the last heartbeat
  * are sent.
  *
- * These facts distinguish a rank that waits for other ranks from a rank that is stopped, hangs in the kernel or
+ * The store thus knows which ranks only wait for other ranks, and which rank is stopped, hangs in the kernel or
  * computes. */
 #ifndef LAUNCHER_NODE_HEARTBEAT_H
 #define LAUNCHER_NODE_HEARTBEAT_H

@@ -69,8 +69,8 @@ enum input_way {
     INPUT_COPIED  /* this process reads the input and writes to a pipe for each reader */
 };
 
-/* Return how the input is passed on. ddprun copies the input of a job in the background, because the terminal's input
- * then belongs to the shell. */
+/* Return how ddprun passes the input on. If the job is in the background, ddprun copies the input, because the
+ * terminal's input then belongs to the shell. */
 enum input_way input_way(int n_readers, bool terminal, bool background);
 
 /* --- input ------------------------------------------------------------------------------------------------ */
@@ -91,8 +91,8 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
 /* Begin an attempt. Its workers continue where the previous workers stopped reading. */
 void input_attempt(struct input *input);
 
-/* Return a worker's descriptor 0, or -1 with errno set if no descriptor is left. After the start of the worker, even
- * a failed start, pass the descriptor to input_spawned. */
+/* Return a worker's descriptor 0, or -1 with errno set if no descriptor is left. When the worker has started or could
+ * not be started, pass the descriptor to input_spawned. */
 int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 

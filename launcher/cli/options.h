@@ -66,9 +66,8 @@
       "start workers on these hosts by ssh: 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
       "workers)")              \
     X(HOSTFILE, "hostfile", 0, TEXT, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
-      "start workers on the hosts in FILE: one host per line, with an optional slots=N (the number of " \
-      "workers). In HOST:N, N is also the number of workers, but a port if N is at least 1024 or slots=N " \
-      "follows")                                                                                 \
+      "start workers on the hosts in FILE: one host per line, with an optional slots=N (N workers). In " \
+      "HOST:X, X is the number of workers, or the port if X is at least 1024 or the line has slots=N")                                                                                 \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
       "command that runs a command on a host, for --hosts: CMD HOST COMMAND; 'srun' inside an allocation of Slurm")                                        \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \

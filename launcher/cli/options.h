@@ -67,12 +67,12 @@
       "workers)")              \
     X(HOSTFILE, "hostfile", 0, TEXT, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
       "start workers on the hosts in FILE: one host per line, with an optional slots=N (N workers). In " \
-      "HOST:X, X is the number of workers, or the port if X is at least 1024 or the line has slots=N")                                                                                 \
+      "HOST:X, X is the number of workers, or the port if X is at least 1024 or the line has slots=N")               \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
       "command that runs a command on a host, for --hosts: CMD HOST COMMAND; 'srun' inside an allocation of Slurm")                                        \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
     X(SHIP, "ship", 0, SWITCH, ship, NULL, NULL, true, OURS, NODES,                                                  \
-      "for hosts without ddprun: copy this ddprun to each host of --hosts for the duration of the job")                  \
+      "for hosts without ddprun: copy this ddprun to each host of --hosts for the duration of the job")              \
     X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(LOG_NAME, "log_name", 0, TEXT, log_name, "NAME", NULL, false, OURS, NODES, NULL) /* set by --collect_logs */ \
@@ -195,7 +195,7 @@
       "show only lines of these local ranks, as in 0,2-5; files and the report contain all lines")                   \
     X(STDOUT_FILTERS, "duplicate_stdout_filters", 0, FILTERS, filters[0], "WORDS", NULL, true, THEIRS, OUTPUT, \
       "stdout lines that contain one of these words (separated by commas) go to "                        \
-      "attempt_N/filtered_stdout.log, too; needs --tee")                                                                       \
+      "attempt_N/filtered_stdout.log, too; needs --tee")                                                             \
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
       "same for stderr, to attempt_N/filtered_stderr.log")                                                           \
     X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \

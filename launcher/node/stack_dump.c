@@ -88,9 +88,13 @@ static bool find_beside(const char *program, char path[PATH_MAX])
            access(path, X_OK) == 0;
 }
 
+/* A removed program, such as that of --ship, is not in the directory of its former path. */
 static bool find_beside_link(const char *link, char path[PATH_MAX])
 {
     char program[PATH_MAX];
+    struct stat st;
+    if (stat(link, &st) != 0 || st.st_nlink == 0)
+        return false;
     const ssize_t n = readlink(link, program, sizeof(program) - 1);
     program[n > 0 ? n : 0] = '\0';
     return find_beside(program, path);

@@ -13,7 +13,6 @@
 #include "ddp/context.h"
 #include "base/endpoint.h"
 #include "net/store_host.h"
-#include "plan/plan.h"
 
 #include <arpa/inet.h>
 #include <cjson/cJSON.h>
@@ -253,8 +252,9 @@ static void take_PROBE(struct relay *r, struct slice body)
 
 /* --- the job -------------------------------------------------------------------------------------------------- */
 
-/* Replace the forked child by the host's ddprun, with `input` as stdin. */
-static void exec_job(pid_t relay, const char *program, char **argv, int input)
+/* Replace the forked child by the host's ddprun, with `input` as stdin. The program of --ship has no path, and another
+ * user can create a file at the former path in /tmp. */
+static void exec_job(pid_t relay, char **argv, int input)
 {
     sigset_t none;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -263,7 +263,7 @@ static void exec_job(pid_t relay, const char *program, char **argv, int input)
     setsid();
     if (getppid() != relay || dup2(input, STDIN_FILENO) < 0)
         _exit(EXIT_CODE_DDPRUN);
-    execv(program, argv);
+    execv("/proc/self/exe", argv);
     _exit(EXIT_CODE_DDPRUN);
 }
 
@@ -301,11 +301,8 @@ static char **texts_of(const cJSON *array)
 /* Start the host's ddprun. Its stdin receives a line with the secret, then the job's input. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
-    char program[PATH_MAX], line[80];
+    char line[80];
     int ends[2] = { -1, -1 };
-    own_program(program);
-    if (access(program, X_OK) != 0) /* --ship: the file was removed */
-        snprintf(program, sizeof(program), "/proc/self/exe");
     if (pipe2(ends, O_CLOEXEC) != 0) {
         not_ready(r, "cannot start ddprun", strerror(errno));
         return;
@@ -313,7 +310,7 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     const pid_t relay = getpid();
     r->child = fork();
     if (r->child == 0)
-        exec_job(relay, program, argv, ends[0]);
+        exec_job(relay, argv, ends[0]);
     close(ends[0]);
     r->child_in = ends[1];
     fcntl(ends[1], F_SETFL, O_NONBLOCK);

@@ -36,6 +36,7 @@ static const char script[] =
     "quota) echo 'sh: /tmp/x: Disk quota exceeded' >&2; exit 1 ;;\n"
     "full) exec unshare -mr sh -c \"mount -t tmpfs -o size=4k none '$PWD' && cd '$PWD' && echo x >x && $*\" "
     ";;\n"
+    "thief) PATH=${0%/*}/thief:$PATH; export PATH ;;\n"
     "arm) PATH=${0%/*}/fake:$PATH; export PATH ;;\n"
     "loader) echo '/proc/self/fd/3: error while loading shared libraries: libx.so' >&2; exit 127 ;;\n"
     "musl) echo 'sh: 1: exec: /proc/self/fd/3: not found' >&2; exit 127 ;;\n"
@@ -415,6 +416,33 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
     cr_expect_eq(count(r.out, "] ddprun\n"), 3, "%s", r.out);
     run_free(&r);
     expect_no_copy();
+}
+
+/* Another user creates programs where the copy was, as is possible in /tmp. The job is one whose failure starts py-spy. */
+HOSTS_TEST(no_file_at_the_place_of_the_copy_runs)
+{
+    char path[300], text[900], command[700], python[300], variable[320];
+    snprintf(path, sizeof(path), "%s/thief", dir);
+    mkdir(path, 0755);
+    snprintf(path, sizeof(path), "%s/xdg", dir);
+    mkdir(path, 0700);
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", path);
+    snprintf(text, sizeof(text),
+             "#!/bin/sh\n/bin/rm \"$@\"; mkdir \"$2\" && cd \"$2\" || exit 1\n"
+             "for p in 'ddprun (deleted)' ddprun py-spy; do\n"
+             "printf '#!/bin/sh\\ntouch %s/stolen\\n' >\"$p\"; chmod 755 \"$p\"; done\n",
+             dir);
+    write_file("thief/rm", text, 0755, path);
+    snprintf(python, sizeof(python), "%s/python3", dir);
+    snprintf(command, sizeof(command), "cp %s %s", bin("tests/prog/worker"), python);
+    cr_assert_eq(system(command), 0);
+    struct run_result r = job_run((const char *const[]){ "--hosts=thief:2", shell, "--ship", python, "only:1",
+                                                         "exit:3", "all", "forever", NULL },
+                                  &(struct run_options){ .env = (const char *const[]){ variable, NULL } });
+    EXPECT(r, 3);
+    snprintf(path, sizeof(path), "%s/stolen", dir);
+    cr_expect_neq(access(path, F_OK), 0, "%s", r.err);
+    run_free(&r);
 }
 
 HOSTS_TEST(a_copy_that_is_cut_off_removes_itself)

@@ -138,11 +138,11 @@ static bool stop_at(struct collected *c, const char *what, const char *why)
 
 static bool close_file(struct collected *c)
 {
-    const bool whole = c->left == 0;
-    if (c->open && close(c->fd) != 0)
-        return stop_at(c, c->name, strerror(errno));
+    const bool whole = c->left == 0, was_open = c->open;
     c->open = false;
     c->left = 0;
+    if (was_open && close(c->fd) != 0)
+        return stop_at(c, c->name, strerror(errno));
     return whole || stop_at(c, c->name, "shorter than at its beginning");
 }
 

@@ -508,7 +508,7 @@ static void finish_if_done(struct starter *s)
     if (s->n_ended < s->n || s->closing)
         return;
     finish_folds(s);
-    if (s->collects && !s->collected)
+    if (s->collects && !s->collected && s->n_running > 0)
         report_files(s);
     if ((s->kill_ms == 0 || clock_ms() < s->kill_ms) && !sinks_empty(s->sinks))
         return;

@@ -679,6 +679,17 @@ HOSTS_TEST(a_worker_cannot_send_files)
     run_free(&r);
 }
 
+HOSTS_TEST(a_job_that_does_not_start_has_no_log_files)
+{
+    char option[320];
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    struct run_result r = JOB("--hosts=a,refused", shell, option, "--collect_logs", "true");
+    EXPECT(r, 125);
+    cr_expect_not_null(strstr(r.err, "HOST_NOT_REACHED"), "%s", r.err);
+    cr_expect_null(strstr(r.err, "log files"), "%s", r.err);
+    run_free(&r);
+}
+
 /* --- equal lines -------------------------------------------------------------------------------------------------- */
 
 HOSTS_TEST(equal_lines_of_all_hosts_are_folded)

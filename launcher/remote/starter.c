@@ -209,11 +209,22 @@ static bool open_folds(struct starter *s, int ranks)
     return s->folds[0] != NULL && s->folds[1] != NULL;
 }
 
+/* Append a line that is not folded, or a piece of a line, without its mark. */
+static void put_unfolded(struct starter *s, int i, struct slice line)
+{
+    struct marked_line m;
+    finish_folds(s);
+    if (line_unmark(line, &m)) {
+        buf_append(&s->fold_out[i], m.prefix.data, m.prefix.len);
+        line = m.text;
+    }
+    buf_append(&s->fold_out[i], line.data, line.len);
+}
+
 static void fold_one(struct starter *s, int i, struct slice line)
 {
     struct marked_line m;
-    const bool marked = line_unmark(line, &m);
-    if (marked && open_folds(s, m.world_size) && m.rank < s->fold_ranks) {
+    if (line_unmark(line, &m) && open_folds(s, m.world_size) && m.rank < s->fold_ranks) {
         const struct fold_line f = { .text = m.text,
                                      .prefix = m.prefix,
                                      .at = { clock_unix_us(), clock_us() },
@@ -223,13 +234,8 @@ static void fold_one(struct starter *s, int i, struct slice line)
             uv_timer_start(&s->fold_timer, on_fold_time, FOLD_QUIET_US / 1000, 0);
         return;
     }
-    finish_folds(s);
-    if (marked) { /* a rank outside of the job */
-        buf_append(&s->fold_out[i], m.prefix.data, m.prefix.len);
-        line = m.text;
-    }
-    if (buf_append(&s->fold_out[i], line.data, line.len))
-        buf_append(&s->fold_out[i], "\n", 1);
+    put_unfolded(s, i, line); /* of ddprun, or of a rank outside of the job */
+    buf_append(&s->fold_out[i], "\n", 1);
 }
 
 /* Print lines of a host, or fold them. A line of ddprun itself has no mark and is printed at once. */
@@ -243,10 +249,8 @@ static void put_lines(struct starter *s, int sink, const struct buf *lines)
     }
     for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
         fold_one(s, i, slice_of(at, (size_t)(newline - at)));
-    if (at < end) { /* a piece of a long line */
-        finish_folds(s);
-        buf_append(&s->fold_out[i], at, (size_t)(end - at));
-    }
+    if (at < end) /* a piece of a long line */
+        put_unfolded(s, i, slice_of(at, (size_t)(end - at)));
     put_folded(s);
 }
 

@@ -716,6 +716,16 @@ HOSTS_TEST(equal_lines_of_all_hosts_are_folded)
     run_free(&r);
 }
 
+HOSTS_TEST(a_line_that_is_too_long_for_folding_has_no_mark)
+{
+    struct run_result r =
+        JOB("--hosts=a,b", shell, "--fold", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo");
+    EXPECT(r, 0);
+    cr_expect_null(strchr(r.out, '\035'));
+    cr_expect_eq(count(r.out, "[b:1] xxx"), 1, "%.100s", r.out);
+    run_free(&r);
+}
+
 /* --- a relay and a stranger --------------------------------------------------------------------------------------- */
 
 Test(hosts, a_relay_ends_at_bytes_that_are_no_message)

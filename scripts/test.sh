@@ -119,8 +119,8 @@ if [ -n "$installing" ]; then
 fi
 # `make test` installs it in virtual environments.
 [ "$quick" = yes ] || step_with package wheel make -j"$jobs" wheel ARCH="$(uname -m)"
-# The tests mostly wait, so the sanitizers' programs are compiled meanwhile, at the lowest priority. The steps asan-ubsan and tsan
-# print what failed here.
+# The tests often wait, so the sanitizers' programs are compiled meanwhile, at the lowest priority. The steps asan-ubsan and tsan
+# compile again what failed here.
 ahead=
 if [ "$quick" = no ] && [ -z "$(missing test)" ]; then
     nice -n 19 make -k sanitizer-builds >build/sanitizer-builds.log 2>&1 &
@@ -131,10 +131,12 @@ fi
 DDP_OPERATIONS=100000 step_with test test make test
 step_with test purity make purity
 if [ "$quick" = no ]; then
-    echo
-    echo "== waiting for the compilation of the sanitizers' programs (build/sanitizer-builds.log)"
-    [ -z "$ahead" ] || wait "$ahead" || true
-    ahead=
+    # The next steps compile what is left, on all processors.
+    if [ -n "$ahead" ]; then
+        kill "$ahead" 2>/dev/null
+        wait "$ahead"
+        ahead=
+    fi
     step_with test asan-ubsan make -j"$jobs" asan-ubsan
     step_with test tsan make -j"$jobs" tsan
     step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-4}"

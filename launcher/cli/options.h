@@ -77,7 +77,7 @@
     X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(LOG_NAME, "log_name", 0, TEXT, log_name, "NAME", NULL, false, OURS, NODES, NULL) /* set by --collect_logs */ \
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
-      "number of nodes; MIN:MAX for an elastic job, which nodes may join and leave; N:N means N")               \
+      "number of nodes; MIN:MAX for an elastic job, whose nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
       "rank of this node, from 0 to nnodes - 1; the rendezvous assigns the ranks of elastic jobs")                   \
     X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \

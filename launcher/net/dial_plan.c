@@ -363,8 +363,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Returns the next step. WAIT with the present time means that the phase has changed, so the loop continues. The
- * timeout is checked first, because no round may begin after the timeout. */
+/* Returns the next step. If next_in_phase returns WAIT with the present time, the phase has changed, so
+ * next_in_phase is called again. The timeout is checked first, because no round may begin after the timeout. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;

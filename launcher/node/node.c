@@ -87,8 +87,9 @@ enum {
     REFUSE_CHECK_MS = 50
 };
 
-/* Return the identity of this process, for users of other nodes. The boot id identifies the machine; without /proc it
- * is empty. An address with a scope ("fe80::1%eth0") is omitted, because the scope differs on other hosts. */
+/* Return the identity of this process, which the join message sends to the store. The boot id identifies the machine;
+ * without /proc it is empty. An address with a scope ("fe80::1%eth0") is omitted, because the scope differs on other
+ * hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };

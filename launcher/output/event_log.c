@@ -134,7 +134,8 @@ static void warn(struct event_log *log, int error)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* Format the file's name. The pattern has the letters of --log_file, except the letters that describe a worker. */
+/* Format the file's name. The pattern of --events has the same %-letters as --log_file, without those that describe a
+ * worker. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,

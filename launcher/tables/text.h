@@ -62,7 +62,7 @@ size_t words_distance(const char *a, const char *b);
 #define ERASE_ROW  "\033[K" /* erases from the cursor to the end of the row */
 
 /* Append a line without its newline. If the line leaves a colour on, switch it off. Return false when memory is
- * short; a part of the line may then be appended. */
+ * short; in that case `out` may contain a part of the line. */
 bool escape_put(struct buf *out, struct slice line);
 
 /* Append a line without colours: to files, and for ddprun's messages, which may contain names from other programs. */

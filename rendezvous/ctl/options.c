@@ -130,8 +130,8 @@ static const struct option_row rows[] = {
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = AT(output),
-      .help = "timeline: write FILE.html, a page for browsers, or FILE.json, a trace for Perfetto and "
-              "chrome://tracing" },
+      .help = "timeline: write FILE.html (a page for browsers) or FILE.json (a trace for Perfetto and "
+              "chrome://tracing)" },
     { .name = "timeout",
       .value = "S",
       .parse = parse_timeout,

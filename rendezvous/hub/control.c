@@ -121,8 +121,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     else if (same_job && name->attempt < m->attempt)
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running already", (long long)m->attempt);
     else if (same_job && name->attempt == m->attempt && name->world_size != m->world_size)
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "attempt %lld has %u ranks already", (long long)m->attempt,
-                 m->world_size);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "attempt %lld was declared with another world size: %u",
+                 (long long)m->attempt, m->world_size);
     else
         return true;
     return false;

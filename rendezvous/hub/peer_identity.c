@@ -61,7 +61,7 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 /* --- who
  * --------------------------------------------------------------------------------------------------- */
 
-/* Asks the agents for the process of a connection. The question contains both addresses of the connection, because
+/* Asks the agents which process holds a connection. The question contains both addresses of the connection, because
  * only both together identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
@@ -76,7 +76,7 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     cJSON_Delete(o);
 }
 
-/* Asks the agents for the process of a plain client, unless the agents were asked before. */
+/* Asks the agents which process is the plain client `s`, unless the agents were asked before. */
 void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)

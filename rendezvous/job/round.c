@@ -383,7 +383,8 @@ static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
                                          .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
-/* Send the last verdict to a node. The node stays until its connection closes, but its silence has no effect. */
+/* Send the last verdict to a node. The struct remains until the node's connection closes, but the node's heartbeats are
+ * no longer checked. */
 static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tell *tell)
 {
     rdzv_node_is_finished(r, node);

@@ -107,10 +107,11 @@ size_t net_steps(const struct net_way *way);
 /* Return the bytes of the smallest area for pieces in which every call has a step that fits. */
 size_t net_area_least(const struct net_layout *layout);
 
-/* Return the number of columns of a step, column number `column` of a step of `n` elements, or the part of a column
- * that `lane` carries. */
+/* Return the number of columns of a step. */
 int net_column_count(const struct net_way *way);
+/* Return column number `column` of a step of `n` elements. */
 struct net_column net_column_at(const struct net_way *way, size_t n, int column);
+/* Return the part of a column that `lane` carries. */
 struct net_range net_lane_part(const struct net_way *way, const struct net_column *column, int lane);
 
 /* net_owns returns true if `host` owns the column. net_holds returns true if `host` has the finished column after

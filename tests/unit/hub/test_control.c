@@ -125,7 +125,7 @@ Test(control, an_agent_is_held_to_its_job)
     expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":1,\"world_size\":4}",
                  "attempt 2 is running");
     expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":2,\"world_size\":5}",
-                 "has 4 ranks already");
+                 "attempt 2 was declared with another world size: 4");
     expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":3}",
                  "\\\"world_size\\\" is missing");
     cr_assert_str_eq(sim_control(&sim, SIM_AGENT, "{\"op\":\"heartbeat\"}"), "{\"ok\":true}");

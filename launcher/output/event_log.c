@@ -134,8 +134,8 @@ static void warn(struct event_log *log, int error)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* Format the file's name. The pattern of --events has the same %-letters as --log_file, without those that describe a
- * worker. */
+/* Format the file's name. --events has the same %-letters as --log_file, but those of a worker (%r, %l, %a) give 0
+ * here. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,

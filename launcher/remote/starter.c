@@ -209,7 +209,8 @@ static bool open_folds(struct starter *s, int ranks)
     return s->folds[0] != NULL && s->folds[1] != NULL;
 }
 
-/* Append a line that is not folded, or a piece of a line, without its mark. */
+/* Append a line that is not folded, or a piece of a line, without its mark. A terminal gets no control characters of a
+ * worker, because the node has printed to a pipe and has not escaped them. */
 static void put_unfolded(struct starter *s, int i, struct slice line)
 {
     struct marked_line m;
@@ -218,7 +219,10 @@ static void put_unfolded(struct starter *s, int i, struct slice line)
         buf_append(&s->fold_out[i], m.prefix.data, m.prefix.len);
         line = m.text;
     }
-    buf_append(&s->fold_out[i], line.data, line.len);
+    if (s->rows[i].escape)
+        escape_put(&s->fold_out[i], line);
+    else
+        buf_append(&s->fold_out[i], line.data, line.len);
 }
 
 static void fold_one(struct starter *s, int i, struct slice line)
@@ -238,12 +242,20 @@ static void fold_one(struct starter *s, int i, struct slice line)
     buf_append(&s->fold_out[i], "\n", 1);
 }
 
+/* Return true if lines are printed as they arrive. JSON needs no escapes. A single host without prefixes may have a single
+ * worker, whose bytes are passed on unchanged. */
+static bool is_unchanged(const struct starter *s, int i)
+{
+    const struct cli *cli = s->facts->cli;
+    return cli->json || (!cli->fold && (!s->rows[i].escape || (cli->prefix == PREFIX_OFF && s->n == 1)));
+}
+
 /* Print lines of a host, or fold them. A line of ddprun itself has no mark and is printed at once. */
 static void put_lines(struct starter *s, int sink, const struct buf *lines)
 {
     const int i = sink == SINK_STDERR;
     const uint8_t *at = lines->data, *end = at + lines->len, *newline;
-    if (!s->facts->cli->fold || s->facts->cli->json) {
+    if (is_unchanged(s, i)) {
         put(s, sink, lines);
         return;
     }

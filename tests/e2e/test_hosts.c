@@ -726,6 +726,21 @@ HOSTS_TEST(a_line_that_is_too_long_for_folding_has_no_mark)
     run_free(&r);
 }
 
+HOSTS_TEST(a_terminal_gets_no_control_characters_of_a_worker)
+{
+    static const char *const more[] = { "--contain=auto", "--fold" };
+    for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++) {
+        struct run_result r = job_run(
+            (const char *const[]){ "--hosts=a,b", shell, more[i], "sh", "-c",
+                                   "printf 'rank %s \\033]0;title\\007 \\033[31mred\\033[0m\\n' $RANK",
+                                   NULL },
+            &(struct run_options){ .terminal = true });
+        EXPECT(r, 0);
+        cr_expect_not_null(strstr(r.out, "[b:1] rank 1 \\x1b]0;title\\x07 \033[31mred"), "%s", r.out);
+        run_free(&r);
+    }
+}
+
 /* --- a relay and a stranger --------------------------------------------------------------------------------------- */
 
 Test(hosts, a_relay_ends_at_bytes_that_are_no_message)

@@ -130,7 +130,8 @@ static bool put_ship_script(const struct start_facts *f, struct buf *out)
     return buf_printf(
         out,
         "m=$(uname -m); if test \"$m\" != %s; then echo \"$m cannot run a ddprun for %s\" >&2; exit 3; fi; "
-        "umask 077; d=; for r in \"$XDG_RUNTIME_DIR\" \"/run/user/$(id -u)\" /tmp; do "
+        "umask 077; d=; trap 'rm -rf \"$d\"' EXIT; trap 'exit 5' HUP INT TERM; "
+        "for r in \"$XDG_RUNTIME_DIR\" \"/run/user/$(id -u)\" /tmp; do "
         "if test -d \"$r\" && { test -O \"$r\" || test -k \"$r\"; } && d=$(mktemp -d "
         "\"$r/ddprun-ship.XXXXXX\"); then "
         "if echo : >\"$d/t\" && chmod 700 \"$d/t\" && \"$d/t\" </dev/null; then break; fi; rm -rf \"$d\"; "
@@ -138,7 +139,6 @@ static bool put_ship_script(const struct start_facts *f, struct buf *out)
         "if test -z \"$d\"; then echo 'no directory for a program: XDG_RUNTIME_DIR and /tmp are missing, "
         "full or "
         "noexec' >&2; exit 4; fi; "
-        "trap 'rm -rf \"$d\"' EXIT; trap 'exit 5' HUP INT TERM; "
         "head -c %zu >\"$d/ddprun\" && test $(wc -c <\"$d/ddprun\") -eq %zu || exit 6; "
         "chmod 700 \"$d/ddprun\"; exec 3<\"$d/ddprun\"; rm -rf \"$d\"; exec /proc/self/fd/3 --relay",
         f->machine, f->machine, f->ship.len, f->ship.len);

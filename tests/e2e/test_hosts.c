@@ -36,6 +36,7 @@ static const char script[] =
     "quota) echo 'sh: /tmp/x: Disk quota exceeded' >&2; exit 1 ;;\n"
     "full) exec unshare -mr sh -c \"mount -t tmpfs -o size=4k none '$PWD' && cd '$PWD' && echo x >x && $*\" "
     ";;\n"
+    "ended) PATH=${0%/*}/ended:$PATH; export PATH ;;\n"
     "thief) PATH=${0%/*}/thief:$PATH; export PATH ;;\n"
     "arm) PATH=${0%/*}/fake:$PATH; export PATH ;;\n"
     "loader) echo '/proc/self/fd/3: error while loading shared libraries: libx.so' >&2; exit 127 ;;\n"
@@ -450,6 +451,19 @@ HOSTS_TEST(a_copy_that_is_cut_off_removes_itself)
     struct run_result r = run_shipped("--hosts=cut");
     EXPECT(r, 125);
     cr_expect_not_null(strstr(r.err, "HOST_NOT_READY"), "%s", r.err);
+    run_free(&r);
+    expect_no_copy();
+}
+
+/* A signal arrives while the script tries a directory. */
+HOSTS_TEST(a_script_that_is_ended_leaves_no_directory)
+{
+    char path[300];
+    snprintf(path, sizeof(path), "%s/ended", dir);
+    mkdir(path, 0755);
+    write_file("ended/chmod", "#!/bin/sh\nkill -TERM $PPID\n", 0755, path);
+    struct run_result r = run_shipped("--hosts=ended");
+    EXPECT(r, 125);
     run_free(&r);
     expect_no_copy();
 }

@@ -13,6 +13,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/syscalls.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "ddp/context.h"
 #include "output/lines.h"
@@ -286,14 +287,16 @@ static bool open_fold_prefix(struct starter *s)
     return status == DDP_OK;
 }
 
-/* Print a finding in the format of a node's reports. */
+/* Print a finding in the format of a node's reports. The finding may contain words of a host that is not trusted. */
 static void print_finding(struct starter *s, const struct finding *f)
 {
     struct buf out = { 0 };
     finish_folds(s);
     if (buf_printf(&out, "ddprun: %s\nddprun:   try      %s\nddprun:   finding  %s\n", f->sentence, f->advice,
-                   finding_code_name(f->code)))
+                   finding_code_name(f->code))) {
+        text_disarm(out.data, out.len, '\n');
         put(s, SINK_STDERR, &out);
+    }
     buf_free(&out);
 }
 

@@ -45,6 +45,7 @@ static const char script[] =
     "noexec) exec unshare -mr sh -c \"mount -t tmpfs -o noexec none '$XDG_RUNTIME_DIR' && $*\" ;;\n"
     "bare) exec sh -c 'exec no-such-ddprun --relay' ;;\n"
     "old) printf '\\036ddprun here 9.9.0 0 - 10.0.0.1\\n'; exec cat ;;\n"
+    "clears) printf '\\036ddprun here 9\\033[2J 0 - 10.0.0.1\\n'; exec cat ;;\n"
     "moved) mv \"$PWD\" \"$PWD.moved\" ;;\n"
     "noisy) echo Welcome; echo 'Last login: today' >&2 ;;\n"
     "title) printf '\\033]0;title\\007' ;;\n"
@@ -270,6 +271,7 @@ ParameterizedTestParameters(hosts, a_host_that_cannot_start_is_one_finding)
         { "--hosts=key,b", "HOST_REJECTS_LOGIN", "key rejects the login: ann@key" },
         { "--hosts=a,changed", "HOST_KEY_DIFFERS", "changed has a host key" },
         { "--hosts=a,bare,c", "HOST_HAS_NO_DDPRUN", "bare has no ddprun" },
+        { "--hosts=a,clears", "HOST_NOT_READY", "its ddprun is version 9?[2J, and" },
         { "--hosts=a,old", "HOST_NOT_READY", "its ddprun is version 9.9.0" },
         { "--hosts=a,mute", "HOST_NOT_REACHED", "mute was not reached: no answer to the probe" },
         { "--hosts=moved:1", "HOST_LACKS_DIRECTORY", "No such file or directory" },

@@ -71,7 +71,8 @@ static int cannot_begin(const struct ddp_err *err)
 /* Print requested text to stdout. A failed write is a failure of ddprun. */
 static int print_out(bool made, struct buf *out)
 {
-    bool ok = made && fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0;
+    bool ok =
+        made && (out->len == 0 || fwrite(out->data, 1, out->len, stdout) == out->len) && fflush(stdout) == 0;
     if (!ok)
         log_error("cannot write to stdout: %s", made ? strerror(errno) : "out of memory");
     buf_free(out);

@@ -7,7 +7,7 @@
 #
 #     server -> hub -> diagnosis -> job -> store      store <- client (only the table of requests and the encoding)      ctl -> client
 #
-# (ddpctl's main program also reads the records of running jobs, launcher/contain, explains codes, diagnosis/explain.c, and has the
+# (ddpctl's main program also reads the records of running jobs, launcher/contain, explains codes, and has the
 # secret, auth/)
 #
 # and inside launcher/, where all may use diagnosis/findings.h, and each directory those before it (see below()):
@@ -56,7 +56,7 @@ set_layer() {
     rendezvous/auth/*) layer=rendezvous/auth allowed='include/ddp rendezvous/base protocol rendezvous/auth sodium.h' ;;
     rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
         allowed='include/ddp rendezvous/base rendezvous/record protocol findings cjson/cJSON.h' ;;
-    rendezvous/diagnosis/findings.[ch] | rendezvous/diagnosis/explain.[ch]) layer=findings
+    rendezvous/diagnosis/findings.[ch]) layer=findings
         allowed='include/ddp rendezvous/base findings' ;;
     rendezvous/store/*) layer=rendezvous/store allowed='include/ddp rendezvous/base protocol rendezvous/store' ;;
     rendezvous/job/*) layer=rendezvous/job

@@ -220,12 +220,14 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Run the supervisor, and return its exit code. Return -1 in the guardian. */
-static int run_detached(struct supervisor *s, int output)
+/* Run the supervisor, and return its exit code. Return -1 in the guardian. Close `waits` when no signal of the terminal
+ * can reach the supervisor any more. */
+static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();
     sigset_t before;
     leave_terminal(output);
+    close(waits);
     s->signals = watch_guardian(&before);
     s->guardian = s->signals >= 0 ? fork() : -1;
     if (s->guardian == 0) {
@@ -276,6 +278,8 @@ int detach_begin(const struct detached_job *job)
 {
     struct supervisor s = { .job = job, .started_us = clock_unix_us(), .listener = -1 };
     const int output = open_output(&s);
+    int left[2] = { -1, -1 };
+    char none;
     for (int i = 0; i < VIEWERS_MAX; i++)
         s.viewers[i] = -1;
     if (output < 0) {
@@ -290,11 +294,20 @@ int detach_begin(const struct detached_job *job)
         unlink(s.output);
         return EXIT_CODE_DDPRUN;
     }
-    const pid_t supervisor = fork();
-    if (supervisor == 0)
-        return run_detached(&s, output);
+    const pid_t supervisor = pipe2(left, O_CLOEXEC) == 0 ? fork() : -1;
+    if (supervisor == 0) {
+        close(left[0]);
+        return run_detached(&s, output, left[1]);
+    }
     close(output);
     close(s.listener);
+    if (supervisor > 0) {
+        /* A shell or a user may close the terminal as soon as this process has ended. */
+        close(left[1]);
+        while (read(left[0], &none, 1) < 0 && errno == EINTR)
+            continue;
+        close(left[0]);
+    }
     if (supervisor < 0) {
         log_error("--detach: cannot start a process: %s", strerror(errno));
         unlink(s.socket);

@@ -257,7 +257,7 @@ struct tail {
     int port;          /* 0 = not given */
 };
 
-static ddp_status check_count(const char *name, const char *count, struct ddp_err *err)
+static ddp_status check_host_count(const char *name, const char *count, struct ddp_err *err)
 {
     struct ddp_err expected = { .msg = "fewer digits" };
     if (cli_check_nproc(count, &expected) == DDP_OK && strlen(count) < HOST_COUNT_SIZE)
@@ -342,7 +342,7 @@ static ddp_status parse_tail(const char *name, char *text, bool counted, struct 
     if (colon == NULL && is_port)
         return DDP_OK;
     out->count = colon != NULL ? colon + 1 : text;
-    return check_count(name, out->count, err);
+    return check_host_count(name, out->count, err);
 }
 
 /* Return the colon after the name, or NULL. A text with "::" or three colons outside brackets is an IPv6 address. */
@@ -443,7 +443,7 @@ static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
             count = word + 6;
         else if (strncmp(word, "max_slots=", 10) != 0 && strncmp(word, "max-slots=", 10) != 0)
             return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N", word);
-        if (count == word + 6 && check_count(item, count, err) != DDP_OK)
+        if (count == word + 6 && check_host_count(item, count, err) != DDP_OK)
             return DDP_ERR_ARG;
     }
     return add_items(s, item, count, err);

@@ -259,6 +259,8 @@ static bool open_socket(struct supervisor *s)
                     snprintf(s->socket, sizeof(s->socket), "%s/%s", dir_path, name) < (int)sizeof(s->socket);
     const int error = errno;
     umask(mask);
+    if (!ok && dir >= 0)
+        unlinkat(dir, draft, 0);
     if (dir >= 0)
         close(dir);
     errno = error;
@@ -336,10 +338,12 @@ static int connect_to(int dir, const char *name)
     detach_address(dir, name, &at);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    if (connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0 && is_own_peer(fd))
-        return fd;
-    if (errno == ECONNREFUSED)
+    if (connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0) {
+        if (is_own_peer(fd))
+            return fd;
+    } else if (errno == ECONNREFUSED) {
         unlinkat(dir, name, 0);
+    }
     close(fd);
     return -1;
 }
@@ -461,7 +465,9 @@ int detach_stop(const char *id)
     if (ok)
         log_info("job %s received SIGINT, as from Ctrl-C; a second 'ddprun stop %s' kills the job", id, id);
     else
-        log_error("stop: the supervisor of job %s does not answer; kill the supervisor to end the job", id);
+        log_error("stop: the supervisor of job %s does not answer: the job may have just ended; if 'ddprun "
+                  "list' still shows the job, kill the supervisor",
+                  id);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
 

@@ -18,6 +18,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -35,25 +36,20 @@
 
 /* FIRST_MS: until the job must have arrived. AT_ONCE_MS: from the first SIGTERM to the second, which makes ddprun
  * kill its workers at once. KILL_MS: from the first SIGTERM to SIGKILL. */
-enum {
-    FIRST_MS = 60000,
-    PROBE_MS = 2000,
-    AT_ONCE_MS = 500,
-    KILL_MS = 10000,
-    INPUT_MAX = 16 << 20,
-    PROBES_MAX = 128
-};
+enum { FIRST_MS = 60000, PROBE_MS = 2000, AT_ONCE_MS = 500, KILL_MS = 10000, PROBES_MAX = 128 };
 
 struct relay {
     struct buf in;    /* received bytes that do not form a complete message yet */
     struct buf input; /* bytes that the child's stdin pipe has not accepted yet */
     bool input_ended;
+    uint64_t taken,
+        taken_told;        /* bytes of input that the child's pipe has accepted; as in the last answer ROOM */
     int signals, listener; /* -1 = none */
     int child_in;          /* write end of the child's stdin pipe; -1 = closed */
     char token[REMOTE_TOKEN_MAX];
     pid_t child;   /* pid of the host's ddprun, then of the sender of its log files; 0 = not running */
     char *collect; /* log directory of the job, with --collect_logs; else NULL */
-    char job_token[REMOTE_TOKEN_MAX]; /* for the answer FILES */
+    char job_token[REMOTE_TOKEN_MAX]; /* for the answers FILES and ROOM */
     bool sends;                       /* the child is the sender */
     bool told_to_end;                 /* the starter has sent END */
     int job_code;                     /* exit code of the job, while its log files are sent */
@@ -449,17 +445,17 @@ static void take_SIGNAL(struct relay *r, struct slice body)
         kill(r->child, number);
 }
 
-/* Buffer input for the job, at most INPUT_MAX bytes. The relay must keep reading its stdin, because signals arrive
- * there too. */
+/* Buffer input for the job. The relay must keep reading its stdin, because signals arrive there too. The starter sends at
+ * most REMOTE_INPUT_WINDOW bytes that the job has not taken. */
 static void take_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
         return;
     if (body.len == 0) {
         r->input_ended = true;
-    } else if (r->input.len + body.len > INPUT_MAX || !buf_append(&r->input, body.data, body.len)) {
-        log_warn("stdin: the job has left %d MiB unread, and the rest is lost; let the job read a file",
-                 INPUT_MAX >> 20);
+    } else if (r->input.len + body.len > REMOTE_INPUT_WINDOW + REMOTE_INPUT_MAX ||
+               !buf_append(&r->input, body.data, body.len)) {
+        log_warn("stdin: out of memory, and the rest is lost");
         r->input_ended = true;
     }
 }
@@ -475,13 +471,44 @@ static void take_END(struct relay *r, struct slice body)
     r->told_to_end = true;
 }
 
+/* Write to stdout, unless this would block. The flags of stdout belong to the job, too, and stay. */
+static bool write_at_once(struct slice bytes)
+{
+    struct stat st;
+    const bool is_pipe = fstat(STDOUT_FILENO, &st) == 0 && S_ISFIFO(st.st_mode);
+    const int own = is_pipe ? open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    ssize_t n = own >= 0 ? write(own, bytes.data, bytes.len)
+                         : send(STDOUT_FILENO, bytes.data, bytes.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (own >= 0)
+        close(own);
+    else if (n < 0 && errno == ENOTSOCK)
+        n = write(STDOUT_FILENO, bytes.data, bytes.len);
+    return n == (ssize_t)bytes.len;
+}
+
+/* Report that the job has taken input, so that the starter sends more. */
+static void tell_room(struct relay *r)
+{
+    struct remote_answer a = { .news = REMOTE_ROOM, .version = DDP_VERSION };
+    struct buf out = { 0 };
+    if (r->taken - r->taken_told < REMOTE_INPUT_WINDOW / 2)
+        return;
+    memcpy(a.token, r->job_token, sizeof(a.token));
+    snprintf(a.addresses, sizeof(a.addresses), "%" PRIu64, r->taken);
+    if (remote_print_answer(&a, &out) && write_at_once(buf_slice(&out)))
+        r->taken_told = r->taken;
+    buf_free(&out);
+}
+
 /* --- the loop -------------------------------------------------------------------------------------------------- */
 
 static void give_input(struct relay *r)
 {
     const ssize_t n = r->input.len > 0 ? write(r->child_in, r->input.data, r->input.len) : 0;
-    if (n > 0)
+    if (n > 0) {
         buf_consume(&r->input, (size_t)n);
+        r->taken += (uint64_t)n;
+    }
     if ((n < 0 && errno != EAGAIN) || (r->input_ended && r->input.len == 0)) {
         close(r->child_in);
         r->child_in = -1;
@@ -642,6 +669,7 @@ int relay_run(void)
             gone = !read_messages(&r) || gone;
         if (r.child_in >= 0 && (r.input.len > 0 || r.input_ended))
             give_input(&r);
+        tell_room(&r);
         if (r.exit_code < 0 && (gone || is_silent(&r) || (r.told_to_end && !r.sends)))
             end_child(&r);
     }

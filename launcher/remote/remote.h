@@ -32,7 +32,7 @@
       "port, token, addresses, separated by blanks: report the addresses that answer with the token") \
     X(JOB, 'j', 4 << 20, "the job, as JSON: start it")                                                \
     X(SIGNAL, 's', 4, "a number: send this signal to the job")                                        \
-    X(INPUT, 'i', 65536, "bytes for the job's stdin; an empty body ends stdin")                       \
+    X(INPUT, 'i', REMOTE_INPUT_MAX, "bytes for the job's stdin; an empty body ends stdin")            \
     X(BEAT, 'b', 0, "heartbeat of the starter")                                                       \
     X(END, 'x', 0, "end the job, and stay for its log files")
 
@@ -55,6 +55,8 @@ enum {
     REMOTE_BEAT_MS = 1000,
     REMOTE_ADDRESSES_MAX = 64,
     REMOTE_LINE_MAX = 8192,
+    REMOTE_INPUT_MAX = 65536,
+    REMOTE_INPUT_WINDOW = 1 << 20, /* bytes of input that the starter sends before the job takes them */
     REMOTE_TOKEN_MAX = 33
 };
 
@@ -72,16 +74,18 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
 #define REMOTE_ANSWER "\036ddprun "
 
 /* Kinds of answers: HERE at the relay's start and after LISTEN, REACHED after PROBE, ENDED before the relay exits. FILES
- * replaces ENDED if log files follow. Its token is that of the message JOB, so a worker cannot print this answer. */
-enum remote_news { REMOTE_HERE, REMOTE_REACHED, REMOTE_ENDED, REMOTE_FILES, REMOTE_NEWS };
+ * replaces ENDED if log files follow. ROOM stands anywhere in the job's output and reports how much input the job has
+ * taken. The token of FILES and ROOM is that of the message JOB, so a worker cannot print these answers. */
+enum remote_news { REMOTE_HERE, REMOTE_REACHED, REMOTE_ENDED, REMOTE_FILES, REMOTE_ROOM, REMOTE_NEWS };
 
 struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
     int port; /* HERE after LISTEN: the port that answers probes; 0 = none. ENDED, FILES: the exit code */
-    char token[REMOTE_TOKEN_MAX];    /* random text that the port sends to each probe; "-" = none */
-    char addresses[REMOTE_LINE_MAX]; /* HERE: the host's own; REACHED: those that answered; blanks between */
-    size_t before; /* bytes of an unfinished line of a login shell or worker, before the answer */
+    char token[REMOTE_TOKEN_MAX]; /* random text that the port sends to each probe; "-" = none */
+    char addresses
+        [REMOTE_LINE_MAX]; /* HERE: the host's own; REACHED: those that answered; blanks between. ROOM: bytes */
+    size_t before;         /* bytes of an unfinished line of a login shell or worker, before the answer */
 };
 
 /* Append the answer to `out` as a line. Return false if memory is short. */
@@ -89,6 +93,10 @@ bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 
 /* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
+
+/* Move the bytes of `held` to `out` without the answers ROOM, and store in *taken the number of the last one. Bytes that
+ * may begin an answer stay in `held`. Return false if memory is short. */
+bool remote_remove_room(struct buf *held, const char *token, struct buf *out, uint64_t *taken);
 
 /* --- limits -------------------------------------------------------------------------------------------------- */
 
@@ -147,7 +155,7 @@ struct start_meeting {
     const char *address; /* of the store: a numeric address, or the name from --master_addr */
     int port;
     const char *secret; /* 64 hexadecimal digits */
-    const char *token;  /* for the answer FILES */
+    const char *token;  /* for the answers FILES and ROOM */
 };
 
 /* Append the body of JOB for node `rank` to `out`. Return false if memory is short. */

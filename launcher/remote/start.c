@@ -55,7 +55,7 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
     return 1;
 }
 
-static const char *const news_words[REMOTE_NEWS] = { "here", "reached", "ended", "files" };
+static const char *const news_words[REMOTE_NEWS] = { "here", "reached", "ended", "files", "room" };
 
 bool remote_print_answer(const struct remote_answer *answer, struct buf *out)
 {
@@ -82,6 +82,47 @@ bool remote_parse_answer(struct slice line, struct remote_answer *out)
     out->port = atoi(port);
     snprintf(out->addresses, sizeof(out->addresses), "%s", text + used);
     return out->news < REMOTE_NEWS && out->port >= 0 && out->port <= 65535;
+}
+
+/* Return how many bytes at the end of `text` may begin the mark. */
+static size_t count_begun(struct slice text, const char *mark)
+{
+    size_t n = strlen(mark) - 1;
+    n = n < text.len ? n : text.len;
+    while (n > 0 && memcmp((const char *)text.data + text.len - n, mark, n) != 0)
+        n--;
+    return n;
+}
+
+bool remote_remove_room(struct buf *held, const char *token, struct buf *out, uint64_t *taken)
+{
+    static const char mark[] = REMOTE_ANSWER "room ";
+    enum { LONGEST = 160 };
+    struct remote_answer answer;
+    size_t done = 0;
+    bool ok = true;
+    while (ok && done < held->len) {
+        const uint8_t *from = held->data + done, *end = held->data + held->len;
+        const uint8_t *at = memmem(from, held->len - done, mark, strlen(mark));
+        if (at == NULL)
+            at = end - count_begun(slice_of(from, held->len - done), mark);
+        ok = buf_append(out, from, (size_t)(at - from));
+        done += (size_t)(at - from);
+        const size_t rest = (size_t)(end - at);
+        const uint8_t *newline = memchr(at, '\n', rest < LONGEST ? rest : LONGEST);
+        if (newline == NULL && rest < LONGEST)
+            break;
+        if (newline != NULL && remote_parse_answer(slice_of(at, (size_t)(newline - at)), &answer) &&
+            answer.news == REMOTE_ROOM && strcmp(answer.token, token) == 0) {
+            *taken = strtoull(answer.addresses, NULL, 10);
+            done += (size_t)(newline + 1 - at);
+        } else {
+            ok = ok && buf_append(out, at, 1);
+            done++;
+        }
+    }
+    buf_consume(held, done);
+    return ok;
 }
 
 /* --- the command for a host --------------------------------------------------------------------------------- */
@@ -346,12 +387,11 @@ static uint64_t silent_ms(const struct cli *cli)
 }
 
 /* Add the log directory of the node, which the relay sends at the end. */
-static bool add_collect(cJSON *o, const struct start_facts *f, int rank, const char *token)
+static bool add_collect(cJSON *o, const struct start_facts *f, int rank)
 {
     struct buf path = { 0 };
     const bool ok = buf_printf(&path, "%s/%s_node%d", f->cli->log_dir, f->log_name, rank) &&
-                    buf_append(&path, "", 1) && json_add_text(o, "collect", (const char *)path.data) &&
-                    json_add_text(o, "token", token);
+                    buf_append(&path, "", 1) && json_add_text(o, "collect", (const char *)path.data);
     buf_free(&path);
     return ok;
 }
@@ -377,7 +417,7 @@ bool start_job(const struct start_facts *f, const struct host_spec *host, int ra
               cJSON_AddItemToArray(argv, cJSON_CreateString(f->argv[0])) &&
               add_options(argv, f, host, rank, m) && add_texts(argv, f->argv + 1, NULL) &&
               add_texts(cJSON_AddArrayToObject(o, "env"), f->environ_block, f->cli) &&
-              (f->log_name == NULL || add_collect(o, f, rank, m->token));
+              json_add_text(o, "token", m->token) && (f->log_name == NULL || add_collect(o, f, rank));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     ok = text != NULL && buf_append(out, text, strlen(text));
     cJSON_free(text);

@@ -119,10 +119,13 @@ struct starter {
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
     int stops;        /* how often the user has asked to stop the job */
     bool closing;
-    bool collects;                /* the relays send the log files at the end */
-    bool collected;               /* the user knows what has arrived */
-    char *log_root;               /* where they are stored */
-    char token[REMOTE_TOKEN_MAX]; /* of the answer FILES */
+    bool collects;                    /* the relays send the log files at the end */
+    bool collected;                   /* the user knows what has arrived */
+    char *log_root;                   /* where they are stored */
+    char token[REMOTE_TOKEN_MAX];     /* of the answers FILES and ROOM */
+    struct buf held;                  /* output of the first host that may be a part of an answer ROOM */
+    uint64_t input_sent, input_taken; /* bytes of the user's stdin */
+    bool input_waits;                 /* for room on the first host */
 };
 
 /* --- output -------------------------------------------------------------------------------------------------- */
@@ -317,7 +320,7 @@ static void on_sent(uv_write_t *request, int status)
     free(send);
 }
 
-static void send_message(struct peer *p, enum remote_message kind, struct slice body, uv_write_cb sent)
+static void send_message(struct peer *p, enum remote_message kind, struct slice body)
 {
     struct send *send = calloc(1, sizeof(*send));
     if (send == NULL || !remote_put(&send->bytes, kind, body) || p->state == PEER_WAITING ||
@@ -329,7 +332,7 @@ static void send_message(struct peer *p, enum remote_message kind, struct slice 
     }
     send->request.data = send;
     const uv_buf_t bytes = uv_buf_init((char *)send->bytes.data, (unsigned)send->bytes.len);
-    if (uv_write(&send->request, (uv_stream_t *)&p->in, &bytes, 1, sent) != 0)
+    if (uv_write(&send->request, (uv_stream_t *)&p->in, &bytes, 1, on_sent) != 0)
         on_sent(&send->request, UV_EPIPE);
 }
 
@@ -350,7 +353,7 @@ static void send_program(struct peer *p)
 
 static void send_text(struct peer *p, enum remote_message kind, const char *text)
 {
-    send_message(p, kind, slice_str(text), on_sent);
+    send_message(p, kind, slice_str(text));
 }
 
 static void send_to_all(struct starter *s, enum remote_message kind, const char *text)
@@ -477,6 +480,8 @@ static void find_files(struct peer *p, struct buf *lines)
         collect_take(&p->files, slice_of(end + 1, lines->len - from));
         collect_take(&p->files, buf_slice(&p->out.merge.rest));
         p->out.merge.rest.len = 0;
+        if (p == &s->peers[0])
+            collect_take(&p->files, buf_slice(&s->held));
         lines->len = (size_t)(at - lines->data);
         if (lines->len > 0 && lines->data[lines->len - 1] != '\n' && s->n > 1)
             buf_append(lines, "\n", 1);
@@ -491,16 +496,19 @@ static bool open_files(struct starter *s)
     struct buf root = { 0 };
     struct ddp_err err;
     s->collects = s->facts->log_name != NULL;
-    if (!s->collects)
-        return true;
-    if (sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random) ||
-        !buf_printf(&root, "%s/%s", s->facts->cli->log_dir, s->facts->log_name) ||
-        !buf_append(&root, "", 1)) {
-        log_error("--collect_logs: no memory or no random numbers");
+    if (sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+        log_error("the system has no random numbers");
         return false;
     }
     for (size_t i = 0; i < sizeof(random); i++)
         snprintf(s->token + 2 * i, 3, "%02x", random[i]);
+    if (!s->collects)
+        return true;
+    if (!buf_printf(&root, "%s/%s", s->facts->cli->log_dir, s->facts->log_name) ||
+        !buf_append(&root, "", 1)) {
+        log_error("--collect_logs: out of memory");
+        return false;
+    }
     s->log_root = (char *)root.data;
     if (logdir_make(s->log_root, true, &err) == DDP_OK)
         return true;
@@ -538,8 +546,8 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* The user's stdin goes to the first host. Each chunk is read after the chunk before it was sent, so a large file
- * needs little memory. */
+/* The user's stdin goes to the first host. The starter reads on when the job has taken earlier bytes, so a large file
+ * needs little memory, and the rest stays unread. */
 
 static void give_room(uv_handle_t *handle, size_t size, uv_buf_t *bytes)
 {
@@ -549,21 +557,15 @@ static void give_room(uv_handle_t *handle, size_t size, uv_buf_t *bytes)
 
 static void read_input(struct starter *s);
 
-static void on_input_sent(uv_write_t *request, int status)
-{
-    struct starter *s =
-        request->handle->data != NULL ? ((struct peer *)request->handle->data)->starter : NULL;
-    on_sent(request, status);
-    if (s != NULL && status == 0 && !s->closing)
-        read_input(s);
-}
-
 /* Send input to the first host. `len` 0 ends the job's stdin. */
 static void send_input(struct starter *s, const char *bytes, size_t len)
 {
     if (len == 0)
         s->input_type = UV_UNKNOWN_HANDLE;
-    send_message(&s->peers[0], REMOTE_INPUT, slice_of(bytes, len), len > 0 ? on_input_sent : on_sent);
+    s->input_sent += len;
+    send_message(&s->peers[0], REMOTE_INPUT, slice_of(bytes, len));
+    if (len > 0 && !s->closing)
+        read_input(s);
 }
 
 static void on_input_ready(uv_poll_t *poll, int status, int events)
@@ -587,6 +589,9 @@ static void on_file_input(uv_fs_t *request)
 
 static void read_input(struct starter *s)
 {
+    s->input_waits = s->input_sent - s->input_taken >= REMOTE_INPUT_WINDOW;
+    if (s->input_waits)
+        return;
     if (s->input_type == UV_NAMED_PIPE) {
         uv_poll_start(&s->input, UV_READABLE, on_input_ready);
     } else if (s->input_type == UV_FILE) {
@@ -652,7 +657,7 @@ static void run_job(struct starter *s)
     for (int i = 0; i < s->n; i++) {
         struct buf body = { 0 };
         if (start_job(s->facts, s->peers[i].host, i, &meeting, &body))
-            send_message(&s->peers[i], REMOTE_JOB, buf_slice(&body), on_sent);
+            send_message(&s->peers[i], REMOTE_JOB, buf_slice(&body));
         buf_free(&body);
         s->peers[i].state = PEER_RUNNING;
         s->n_running++;
@@ -681,7 +686,7 @@ static void advance(struct starter *s)
             p->deadline_ms = clock_ms() + PROBED_MS;
             if (buf_printf(&body, "%d %s %s", first->answer.port, first->answer.token,
                            first->answer.addresses))
-                send_message(p, REMOTE_PROBE, buf_slice(&body), on_sent);
+                send_message(p, REMOTE_PROBE, buf_slice(&body));
             buf_free(&body);
         }
         ready += p->state == PEER_READY;
@@ -759,9 +764,22 @@ static void take_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* ends the job's line, because a line of another host may follow */
 }
 
+/* Remove the answers ROOM from the output of the first host. Each of them lets the starter read more input. */
+static bool take_room(struct starter *s, struct slice bytes, struct buf *out)
+{
+    uint64_t taken = s->input_taken;
+    const bool ok =
+        buf_append(&s->held, bytes.data, bytes.len) && remote_remove_room(&s->held, s->token, out, &taken);
+    if (taken > s->input_taken && taken <= s->input_sent)
+        s->input_taken = taken;
+    if (s->input_waits)
+        read_input(s);
+    return ok;
+}
+
 static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
 {
-    struct buf lines = { 0 };
+    struct buf lines = { 0 }, clean = { 0 };
     if (p->sends && !is_err) {
         collect_take(&p->files, bytes);
         return;
@@ -773,7 +791,12 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
             buf_append(&p->head, bytes.data, bytes.len);
         return;
     }
-    const bool ok = merge_feed(is_err ? &p->err.merge : &p->out.merge, bytes, &lines);
+    bool ok = true;
+    if (p == &p->starter->peers[0] && !is_err) {
+        ok = take_room(p->starter, bytes, &clean);
+        bytes = buf_slice(&clean);
+    }
+    ok = merge_feed(is_err ? &p->err.merge : &p->out.merge, bytes, &lines) && ok;
     if (!is_err)
         find_files(p, &lines);
     if (!is_err && !p->sends)
@@ -781,6 +804,7 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
     if (ok)
         put_lines(p->starter, is_err ? SINK_STDERR : SINK_STDOUT, &lines);
     buf_free(&lines);
+    buf_free(&clean);
     read_streams(p->starter);
 }
 
@@ -835,6 +859,9 @@ static void end_peer(struct peer *p)
     s->n_ended++;
     if (merge_finish(&p->err.merge, &lines))
         put_lines(s, SINK_STDERR, &lines);
+    lines.len = 0;
+    if (ran && !p->sends && p == &s->peers[0] && merge_feed(&p->out.merge, buf_slice(&s->held), &lines))
+        put_lines(s, SINK_STDOUT, &lines);
     lines.len = 0;
     if (ran && merge_finish(&p->out.merge, &lines))
         put_lines(s, SINK_STDOUT, &lines);
@@ -1135,6 +1162,7 @@ static void close_starter(struct starter *s)
         free(s->peers[i].reached);
     }
     free(s->peers);
+    buf_free(&s->held);
     free(s->log_root);
     for (int i = 0; i < 2; i++) {
         fold_free(s->folds[i]);

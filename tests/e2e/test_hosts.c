@@ -185,6 +185,37 @@ HOSTS_TEST(rank_0_reads_the_input)
     run_free(&r);
 }
 
+/* The worker reads only after the writer has had time to fill every buffer. No byte is lost, and most bytes stay with the
+ * writer until then. */
+HOSTS_TEST(input_waits_until_the_worker_reads)
+{
+    char command[900];
+    snprintf(command, sizeof(command),
+             "{ head -c 40000000 /dev/zero; touch %s/written; } | %s --hosts=a,b '%s' --no_prefix sh -c '"
+             "[ $RANK = 0 ] || exit 0; ls %s/written; wc -c'",
+             dir, bin("ddprun"), shell, dir);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "40000000\n", "%s%s", r.out, r.err);
+    run_free(&r);
+}
+
+/* The reports of a relay that the job takes input stand between the bytes that the job prints. */
+HOSTS_TEST(reports_about_input_leave_the_output_unchanged)
+{
+    char command[900];
+    snprintf(command, sizeof(command),
+             "cd %s && head -c 9000000 /dev/urandom >in && printf 'no newline\\036ddprun ' >>in && %s "
+             "--hosts=a '%s' "
+             "--no_prefix cat <in >out && cmp in out",
+             dir, bin("ddprun"), shell);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 0);
+    run_free(&r);
+}
+
 HOSTS_TEST(a_low_soft_limit_of_descriptors_is_raised)
 {
     char command[800];

@@ -62,6 +62,31 @@ Test(remote_messages, answers_are_found_among_the_lines_of_a_login_shell)
     buf_free(&out);
 }
 
+/* Feed a text byte by byte, as a slow connection would. */
+static void expect_without_room(const char *text, const char *expected, uint64_t expected_taken)
+{
+    struct buf held = { 0 }, out = { 0 };
+    uint64_t taken = 0;
+    for (size_t i = 0; i < strlen(text); i++)
+        cr_assert(buf_append(&held, text + i, 1) && remote_remove_room(&held, "ab12", &out, &taken));
+    cr_assert(buf_append(&out, held.data, held.len) && buf_append(&out, "", 1));
+    cr_expect_str_eq((const char *)out.data, expected);
+    cr_expect_eq(taken, expected_taken);
+    buf_free(&held);
+    buf_free(&out);
+}
+
+Test(remote_messages, answers_about_input_are_removed_from_the_output)
+{
+    expect_without_room("one" REMOTE_ANSWER "room 0.1.0 0 ab12 700000\ntwo\n", "onetwo\n", 700000);
+    expect_without_room(REMOTE_ANSWER "room 0.1.0 0 ab12 1\n" REMOTE_ANSWER "room 0.1.0 0 ab12 2\n", "", 2);
+    expect_without_room("\036\036ddp" REMOTE_ANSWER "room 0.1.0 0 ab12 5\nx", "\036\036ddpx", 5);
+    /* of a worker, which does not know the token */
+    expect_without_room(REMOTE_ANSWER "room 0.1.0 0 ab13 5\nx", REMOTE_ANSWER "room 0.1.0 0 ab13 5\nx", 0);
+    expect_without_room("x" REMOTE_ANSWER "ended 0.1.0 0 - \n", "x" REMOTE_ANSWER "ended 0.1.0 0 - \n", 0);
+    expect_without_room("end" REMOTE_ANSWER "roo", "end" REMOTE_ANSWER "roo", 0);
+}
+
 /* --- commands --------------------------------------------------------------------------------------------------- */
 
 static char *environ_block[] = {

@@ -2,6 +2,7 @@
  * checks it at each of its turns. All threads of a block (or lanes of a warp) run the same code, so most wait once. */
 #include "shim.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -124,14 +125,42 @@ static void one_block(void)
     }
 }
 
+static pthread_key_t stacks_key;
+static pthread_once_t stacks_once = PTHREAD_ONCE_INIT;
+
+static void free_stacks(void *stacks)
+{
+    munmap(stacks, (size_t)MOST * STACK);
+}
+
+static void make_stacks_key(void)
+{
+    if (pthread_key_create(&stacks_key, free_stacks) != 0)
+        abort();
+}
+
+/* Return the stacks of this thread's fibers. They are kept until the thread ends, because a launch would otherwise spend most
+ * of its time in page faults. */
+static char *stacks_of_thread(void)
+{
+    pthread_once(&stacks_once, make_stacks_key);
+    char *stacks = pthread_getspecific(stacks_key);
+    if (stacks == NULL) {
+        stacks = mmap(NULL, (size_t)MOST * STACK, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stacks == MAP_FAILED || pthread_setspecific(stacks_key, stacks) != 0)
+            abort();
+    }
+    return stacks;
+}
+
 void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned threads, const void *args)
 {
     struct shim_run *of_thread = calloc(1, sizeof(*of_thread));
-    char *stacks = mmap(NULL, (size_t)threads * STACK, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (of_thread == NULL || stacks == MAP_FAILED || threads > MOST)
+    if (of_thread == NULL || threads > MOST)
         abort();
-    *of_thread = (struct shim_run){ .kernel = kernel, .args = args, .stacks = stacks, .threads = threads };
+    *of_thread =
+        (struct shim_run){ .kernel = kernel, .args = args, .stacks = stacks_of_thread(), .threads = threads };
     run = of_thread;
     shim_grid = grid;
     shim_threads = (struct shim_place){ threads, 1 };
@@ -139,7 +168,6 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
         for (shim_block.x = 0; shim_block.x < grid.x; shim_block.x++)
             one_block();
     }
-    munmap(stacks, (size_t)threads * STACK);
     free(of_thread);
 }
 

@@ -1089,6 +1089,10 @@ static void tell_waiting(struct starter *s)
 static void on_beat(uv_timer_t *timer)
 {
     struct starter *s = timer->data;
+#ifdef __SANITIZE_THREAD__
+    raise(
+        SIGCHLD); /* ThreadSanitizer loses a signal that interrupts it; libuv then looks for ended children again */
+#endif
     send_to_all(s, REMOTE_BEAT, "");
     tell_waiting(s);
     tell_files(s);

@@ -12,6 +12,8 @@
 # TEST_JOBS  so many tests of each suite at a time (twice the number of processors; the number of them where it is alone)
 # BUILD      where logs go (build)
 # DDP_BUILD  where end-to-end tests find the programs that they start (the test's own build folder)
+# DDP_AGAIN  1: a failed suite without a sanitizer's report runs once more at the end, alone, and counts as it ends then. Its first
+#            output is printed, and DDP_TALLY.again gets its name.
 # DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs; DDP_TALLY.failed
 #            gets the reason of each failed suite, in a few lines
 set -uo pipefail
@@ -24,7 +26,7 @@ limit=${TEST_TIMEOUT:-900}
 jobs=${JOBS:-$(($(nproc) + 1))}
 test_jobs=${TEST_JOBS:-$((2 * $(nproc)))}
 leak_exit=1 # of a program in which AddressSanitizer has found only leaks
-passed=0 failed=0 skipped=0 failed_names=() skipped_lines=()
+passed=0 failed=0 skipped=0 failed_names=() skipped_lines=() again=()
 export BUILD
 
 rm -rf "$LOGS"
@@ -165,6 +167,12 @@ judge() {
         why="no test in it has run"
     fi
     [ -z "$why" ] || n_bad=$((n_bad + 1))
+    if [ "$n_bad" -ne 0 ] && [ "${DDP_AGAIN:-}" = 1 ] && [ ${#logs[@]} -eq 0 ]; then
+        printf '  %-7s %-32s %4d failed %5d ms%s\n' again "$name" "$n_bad" "$ms" "${why:+   $why}"
+        show_all
+        again+=("$suite")
+        return
+    fi
     passed=$((passed + n_ok)) failed=$((failed + n_bad)) skipped=$((skipped + n_skip))
     [ "$n_bad" -eq 0 ] || word=FAILED
     printf '  %-7s %-32s %4d tests %6d ms%s\n' "$word" "$name" $((n_ok + n_bad + n_skip)) "$ms" "${why:+   $why}"
@@ -226,6 +234,11 @@ done
 run_all "$jobs" "${first[@]}" "${rest[@]}"
 test_jobs=${TEST_JOBS:-$(nproc)}
 run_all 1 "${alone[@]}"
+if [ ${#again[@]} -gt 0 ]; then
+    DDP_AGAIN=
+    [ -z "${DDP_TALLY:-}" ] || printf '  %s\n' "${again[@]/#/${DDP_TALLY_NAME:-tests}: }" >>"$DDP_TALLY.again"
+    run_all 1 "${again[@]}"
+fi
 
 [ ${#skipped_lines[@]} -eq 0 ] || printf '  skipped %s\n' "${skipped_lines[@]}"
 [ ${#failed_names[@]} -eq 0 ] || echo "  failed in: ${failed_names[*]} (logs: $LOGS)"

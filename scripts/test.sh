@@ -4,8 +4,9 @@
 # in a bare Debian 13. --quick runs the plain tests and purity only. --no-install installs nothing: a step whose packages
 # are missing is skipped.
 #
-# The end repeats the failures in a few lines, because the top of a long log may be cut off, and the time of each step.
-# The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (4) is the time of each fuzz program.
+# A suite that fails runs once more, alone, because other suites and other users of the machine can take its time. The end names
+# such suites, repeats the failures in a few lines, because the top of a long log may be cut off, and the time of each step.
+# The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (2) is the time of each fuzz program.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/packages.sh
@@ -29,6 +30,8 @@ export DDP_TALLY
 mkdir -p build
 : >"$DDP_TALLY"
 : >"$DDP_TALLY.failed"
+: >"$DDP_TALLY.again"
+export DDP_AGAIN=1
 times=
 
 # step NAME COMMAND... -- a step that counts tests writes to the tally itself; any other counts as one test.
@@ -139,7 +142,7 @@ if [ "$quick" = no ]; then
     fi
     step_with test asan-ubsan make -j"$jobs" asan-ubsan
     step_with test tsan make -j"$jobs" tsan
-    step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-4}"
+    step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-2}"
     # Versions of clang-format break lines differently; the files follow that of Debian 12.
     if [ -z "$(missing format)" ] && ! clang-format --version | grep -q 'version 14\.'; then
         skip format "$(clang-format --version) is not version 14"
@@ -150,6 +153,11 @@ if [ "$quick" = no ]; then
     demo_on_trixie
 fi
 
+if [ -s "$DDP_TALLY.again" ]; then
+    echo
+    echo "== what failed first and ran again alone"
+    cat "$DDP_TALLY.again"
+fi
 if [ -s "$DDP_TALLY.failed" ]; then
     echo
     echo "== what failed"

@@ -288,7 +288,7 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
 }
 
-/* With --detach: continue in the background. Return -1 in the process that runs the job. */
+/* Continue in the background if --detach was given. Return -1 in the process that runs the job. */
 static int detach(const struct cli *cli, char *const *argv, const char *id)
 {
     const struct detached_job job = { .id = id, .argv = argv, .quiet = cli->quiet };
@@ -503,8 +503,8 @@ static int refuse_detach(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
-/* srun starts a step on each host if this process is the only one of an allocation. Its variables then say nothing about
- * the nodes of the job. */
+/* Check that srun can start the job. If this process is the only task of the allocation, ignore Slurm's variables: they
+ * describe this task and not the nodes of the job, which srun starts. */
 static ddp_status use_srun(struct cli *cli, struct ddp_err *err)
 {
     const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
@@ -584,7 +584,7 @@ static int run_LIST(int argc, char **argv)
     return cannot_begin(&err);
 }
 
-/* A command with the id of one job. */
+/* Run a command that takes the id of one job. */
 static int run_with_job(int argc, char **argv, int (*run)(const char *id))
 {
     struct ddp_err err;

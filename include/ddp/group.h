@@ -94,14 +94,15 @@ DDP_API ddp_status ddp_reduce(ddp_group *group, const void *in, void *out /* roo
                               ddp_dtype dtype, ddp_op op, int root, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root,
                                  void *stream, ddp_work **work);
-/* `out` has n_per_rank * world elements, those of rank 0 first. */
+/* Gather the elements of all ranks. `out` has n_per_rank * world elements: first those of rank 0. */
 DDP_API ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank,
                                   ddp_dtype dtype, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_gather(ddp_group *group, const void *in, void *out /* root only */, size_t n_per_rank,
                               ddp_dtype dtype, int root, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_scatter(ddp_group *group, const void *in /* root only */, void *out, size_t n_per_rank,
                                ddp_dtype dtype, int root, void *stream, ddp_work **work);
-/* `in` has n_per_rank * world elements. Rank r gets part r of the reduced values. */
+/* Reduce the elements of all ranks and scatter the result. `in` has n_per_rank * world elements. Rank r gets part r
+ * of the reduced values. */
 DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank,
                                       ddp_dtype dtype, ddp_op op, void *stream, ddp_work **work);
 

@@ -470,7 +470,7 @@ static void note_failure(struct agent *a, int local_rank)
         make_cause(a, local_rank);
 }
 
-/* If no worker has failed by itself, make the first worker that lost its peer the first failure. */
+/* Make the first worker that lost its peer the first failure, if no worker has failed by itself. */
 static void agent_settle(struct agent *a)
 {
     if (a->first_failure < 0 && a->first_victim >= 0 && !a->told && !a->store_lost)

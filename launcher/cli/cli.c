@@ -85,8 +85,8 @@ bool cli_gives(const struct cli *cli, enum cli_option option)
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* A range of nodes without a backend is elastic, because a static job cannot have a range. torchrun would start a
- * static job and wait for the largest number of nodes. */
+/* Return true for an elastic job. A range of nodes without a backend is elastic, because a static job cannot have a
+ * range. torchrun would start a static job and wait for the largest number of nodes. */
 bool cli_is_elastic(const struct cli *cli)
 {
     return cli->backend == BACKEND_C10D ||

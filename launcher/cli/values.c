@@ -557,7 +557,7 @@ static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
     return read_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
 }
 
-/* plan.c computes --node_timeout from this value and conf_attempts. */
+/* Parse the time between two heartbeats. plan.c computes --node_timeout from this value and conf_attempts(). */
 static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
 {
     return read_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;

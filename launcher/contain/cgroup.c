@@ -306,8 +306,8 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Moving a worker into the job's group requires write permission for cgroup.procs of ddprun's own group, which is the
- * parent. */
+/* Find ddprun's own group and check its permissions: ddprun can move a worker into the job's group only if it may
+ * write cgroup.procs of its own group, which is the parent. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     if (!locate(groups, mounts, dir, why))
@@ -359,8 +359,8 @@ static int make_owned(const char *dir)
     return -1;
 }
 
-/* The caller keeps the descriptor open, because spawn.c creates workers in the group by this descriptor. Return
- * ENOSYS on Linux before 5.14, which has no cgroup.kill. */
+/* Create the group. The caller keeps the descriptor open, because spawn.c creates workers in the group by this
+ * descriptor. Fail with ENOSYS on Linux before 5.14, which has no cgroup.kill. */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);

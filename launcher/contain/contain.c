@@ -545,7 +545,7 @@ int contain_cgroup_fd(const struct contain *c)
     return c->group_fd;
 }
 
-/* Workers in a PID namespace have one pid inside and another pid outside. Users need the outer pid for ps and gdb. */
+/* Return the pid outside the PID namespace of the workers, because users need this pid for ps and gdb. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid)
 {
     pid_t shown = c->host_proc >= 0 ? pidns_host_pid(c->host_proc, pid) : 0;

@@ -151,7 +151,7 @@ static size_t descendants_list(struct buf *pids)
     return children_of(getpid(), pids);
 }
 
-/* The loop appends the children of each process, and later visits these children. */
+/* Append the descendants of `pid`. The loop appends the children of each process, and later visits these children. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 {
     const size_t before = pids->len / sizeof(pid_t);

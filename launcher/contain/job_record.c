@@ -136,7 +136,7 @@ int runtime_dir_open(int n)
     return place(n, path) ? open_ours(path) : -1;
 }
 
-/* An existing directory is used, because another start may have created the directory. */
+/* Create the directory. Use an existing directory, because another start may have created the directory. */
 int runtime_dir_make(char path[PATH_MAX])
 {
     int fd = -1;

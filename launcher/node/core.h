@@ -228,7 +228,7 @@ struct flight_page rank_pages_first(const struct rank_pages *pages);
 /* Return the page of worker `i`, or NULL before its first record, or without pages. */
 const struct flight *rank_page(const struct rank_pages *pages, int i);
 
-/* After a failure or a stop, write the records of ranks that have not written their records. */
+/* Write the records of ranks that have not written their records, after a failure or a stop. */
 void node_keep_flights(struct node *n);
 
 /* --- stack_dump.c --- */

@@ -97,7 +97,7 @@ struct beat_step_look beat_read_step(const struct flight *page)
     return look;
 }
 
-/* Only a change is sent. The store measures how long a position has not changed. */
+/* Send only a changed position, because the store measures how long a position has not changed. */
 void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
                     struct cJSON *steps)
 {

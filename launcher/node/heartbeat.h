@@ -53,8 +53,8 @@ struct beat_step {
     uint64_t step, call;
 };
 
-/* If the position of the worker has changed since the last sample, or the worker is new, append a row to the array
- * `steps` (NULL = not wanted): [local_rank, step or -1, number of the call, "all_reduce" or ""]. */
+/* Append a row to the array `steps` (NULL = not wanted) if the worker is new, or its position has changed since the
+ * last sample: [local_rank, step or -1, number of the call, "all_reduce" or ""]. */
 void beat_take_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
                     struct cJSON *steps);
 

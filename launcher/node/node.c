@@ -321,7 +321,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
-/* Called when all output of an attempt is written. Another attempt may follow. */
+/* Handle the end of an attempt's output. Another attempt may follow. */
 static void on_output_idle(void *user)
 {
     struct node *n = user;

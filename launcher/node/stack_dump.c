@@ -88,7 +88,8 @@ static bool find_beside(const char *program, char path[PATH_MAX])
            access(path, X_OK) == 0;
 }
 
-/* A removed program, such as that of --ship, is not in the directory of its former path. */
+/* Find py-spy beside the program of a link such as /proc/PID/exe. Return false for a removed program, such as that of
+ * --ship, whose former directory may contain a foreign file. */
 static bool find_beside_link(const char *link, char path[PATH_MAX])
 {
     char program[PATH_MAX];

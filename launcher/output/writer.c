@@ -214,7 +214,7 @@ static bool may_pass(int error)
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* After an error, keep the unwritten bytes for another try, or count them as lost. The caller holds the lock. */
+/* Keep the unwritten bytes for another try after an error, or count them as lost. The caller holds the lock. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;

@@ -52,7 +52,7 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* If the real value of a printed variable is not known yet, return what the value will be. Otherwise return NULL. */
+/* Return a description of a variable's value if the real value is not known yet. Otherwise return NULL. */
 static const char *stands_for(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",

@@ -380,7 +380,7 @@ static void open_log(struct evidence *e)
         lseek(e->log, 0, SEEK_END);
 }
 
-/* When the buffer is full, drop its older half. Only the newest lines can be about a worker's end. */
+/* Drop the older half of a full buffer, because only the newest lines can be about a worker's end. */
 static void forget_oldest(struct buf *lines)
 {
     const size_t half = lines->len / 2;

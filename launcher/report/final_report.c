@@ -579,7 +579,7 @@ static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX]
     return n;
 }
 
-/* After a success, warn if other hosts may have been left out by mistake. */
+/* Warn after a success if other hosts may have been left out by mistake. */
 static void warn_of_local_only(const struct report *r)
 {
     struct buf text = { 0 };

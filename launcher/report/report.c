@@ -467,7 +467,7 @@ enum {
     DAY_S = 24 * 3600
 };
 
-/* A worker that could not be killed makes a report necessary even after a success. */
+/* Return true if a report is needed. A worker that could not be killed makes a report necessary even after a success. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The switches have no default, so that the compiler reports a missing case. The return after each switch is for
- * numbers that only a newer library defines. */
+/* Return the name of a status. The switches below have no default, so that the compiler reports a missing case. The
+ * return after each switch is for numbers that only a newer library defines. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {

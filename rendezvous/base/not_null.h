@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-/* Receives the text of each failure. libddp sets this function for ddp_last_error() when libddp is loaded
- * (worker/core/error.c). NULL in programs without ddp_last_error(). */
+/* Keep the text of each failure for ddp_last_error(). libddp sets this pointer when libddp is loaded
+ * (worker/core/error.c). The pointer is NULL in programs without ddp_last_error(). */
 extern void (*error_keep)(const char *msg);
 
 static inline ddp_status null_argument(struct ddp_err *err, const char *call, const char *argument)

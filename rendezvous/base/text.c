@@ -101,7 +101,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* If cJSON fails to add the item, free the item, because cJSON does not. */
+/* Append `item`, or free `item` after a failure, because cJSON does not. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

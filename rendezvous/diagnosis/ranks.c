@@ -35,7 +35,7 @@ static bool computes(const struct rank_facts *f)
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
-/* session.c adds the facts about open connections. */
+/* Return the facts that agents have reported about a rank. session.c adds the facts about open connections. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];

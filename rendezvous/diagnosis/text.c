@@ -46,7 +46,8 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* Callers run the whole diagnosis even for one code, so that no second function makes the same finding. */
+/* Keep only the findings with this code. Callers run the whole diagnosis even for one code, so that each finding is
+ * made by one function only. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -334,7 +335,7 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
     return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
 }
 
-/* Nodes that have left or were rejected have findings of their own. */
+/* Return true if the node has never arrived. A node that has left or was rejected has another finding. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
     return node_with_rank(s, node_rank) == NULL && !node_was_here(s, node_rank) &&

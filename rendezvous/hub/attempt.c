@@ -15,7 +15,7 @@
  * its job, the waiters of the store, a named barrier, and the list of its rank. session_free removes the session from
  * all six. */
 
-/* Changes the job of the session. The quota of the new job then pays for the unfinished request. */
+/* Change the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
 {
     quota_give(session_quota(hub, s), s->in.cap);
@@ -52,7 +52,7 @@ void session_enter(struct session *s, struct job *job)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Frees a session and removes it from all structures. No other function frees a session. */
+/* Free a session and remove it from all structures. No other function frees a session. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -67,7 +67,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     free(s);
 }
 
-/* Frees the session before the sink closes its connection, because the shell may free the connection in the
+/* Free the session before the sink closes its connection, because the shell may free the connection in the
  * callback. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
@@ -82,7 +82,7 @@ void session_drop(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, why, true);
 }
 
-/* Schedules a check of all jobs, because the job of a rejected connection is unknown. */
+/* Schedule a check of all jobs, because the job of a rejected connection is unknown. */
 static void hurry_all_jobs(struct hub *hub)
 {
     EACH_NODE(node, &hub->jobs)
@@ -107,7 +107,7 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Adds the protocol of a foreign client to the reason, such as "HTTP", so that the user can find the client. */
+/* Add the protocol of a foreign client to the reason, such as "HTTP", so that the user can find the client. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char words[512];
@@ -118,14 +118,14 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? words : why, is_news);
 }
 
-/* Returns true for workers, except the session whose bytes are being processed, which requests.c still uses. Its next
+/* Return true for workers, except the session whose bytes are being processed, which requests.c still uses. Its next
  * request is rejected, because its attempt is over. Nodes are dropped by the rendezvous. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
 }
 
-/* Detaches all sessions from their ranks and drops the workers. attempt_end() has already ended all waits. */
+/* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. */
 static void let_everybody_go(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
@@ -140,7 +140,7 @@ static void let_everybody_go(struct job *job)
     }
 }
 
-/* Ends all waits without an answer, before any session is detached. The members are freed after all sessions are
+/* End all waits without an answer, before any session is detached. The members are freed after all sessions are
  * detached from them. */
 void attempt_end(struct job *job)
 {
@@ -155,7 +155,7 @@ void attempt_end(struct job *job)
     schedule_attempt(job, false);
 }
 
-/* Begins an attempt. The first attempt keeps all connections and keys, because clients may connect before the job is
+/* Begin an attempt. The first attempt keeps all connections and keys, because clients may connect before the job is
  * declared. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {

@@ -36,7 +36,7 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* Returns true unless AUTH has named another job than `job`. */
+/* Return true unless AUTH has named another job than `job`. */
 static bool is_job_of_auth(struct hub *hub, const struct session *s, const char *job)
 {
     if (gate_is_job(s, job))
@@ -45,7 +45,7 @@ static bool is_job_of_auth(struct hub *hub, const struct session *s, const char 
     return false;
 }
 
-/* Returns true if the rendezvous accepted the call. Otherwise fills `answer` with the rejection. The agent ignores
+/* Return true if the rendezvous accepted the call. Otherwise fills `answer` with the rejection. The agent ignores
  * such a rejection, because the verdict of the old round is on its way to the agent. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
@@ -61,7 +61,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Returns true if this node runs `rank` in the current round. Otherwise fills `answer` with a rejection. */
+/* Return true if this node runs `rank` in the current round. Otherwise fills `answer` with a rejection. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -74,7 +74,7 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* Returns true if a report about a worker is from an earlier round. Such a report must not change the worker that now
+/* Return true if a report about a worker is from an earlier round. Such a report must not change the worker that now
  * has the same rank. Older agents send no round; their reports are accepted. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
@@ -90,7 +90,7 @@ static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJ
 
 /* --- a job without a rendezvous, and its workers -------------------------------------------------------- */
 
-/* Returns true if an agent other than `but` is connected to the job. */
+/* Return true if an agent other than `but` is connected to the job. */
 static bool other_agents(const struct job *job, const struct session *but)
 {
     LIST_EACH(node, &job->sessions)
@@ -102,7 +102,7 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* Returns true if `name` may be declared. A second job on the same port and an older attempt are rejected, because a
+/* Return true if `name` may be declared. A second job on the same port and an older attempt are rejected, because a
  * new attempt removes the keys of running workers. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
@@ -128,7 +128,7 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declares a job. A repeated declaration is no error, because every agent declares the job, and repeats this on a new
+/* Declare a job. A repeated declaration is no error, because every agent declares the job, and repeats this on a new
  * connection. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -150,7 +150,7 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* Returns the worker that a report is about, or NULL with a rejection. Only the node that runs a rank may report
+/* Return the worker that a report is about, or NULL with a rejection. Only the node that runs a rank may report
  * about the rank. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
@@ -160,7 +160,7 @@ static struct member *reported_worker(struct hub *hub, struct session *s, int64_
     return members_at(&s->job->members, (uint32_t)rank);
 }
 
-/* Records the start of a worker. An earlier exit of the rank is forgotten, because a user may start the rank again
+/* Record the start of a worker. An earlier exit of the rank is forgotten, because a user may start the rank again
  * within an attempt. */
 static bool call_worker_started(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -173,7 +173,7 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* Records the end of a worker. A report whose pid differs from the pid of the last start is about an earlier process
+/* Record the end of a worker. A report whose pid differs from the pid of the last start is about an earlier process
  * and is rejected. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -195,7 +195,7 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* Cancels a barrier. An operator may also call this, to release ranks that hang in a barrier. The ranks get an error
+/* Cancel a barrier. An operator may also call this, to release ranks that hang in a barrier. The ranks get an error
  * that names the operator. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -212,7 +212,7 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Finds the index of a word in `words`. An empty word has index 0. An unknown word, for example from a newer agent,
+/* Find the index of a word in `words`. An empty word has index 0. An unknown word, for example from a newer agent,
  * is rejected. */
 static bool find_word(const char *name, const char *word, const char *const words[], int n, int *which,
                       struct ddp_err *err)
@@ -272,7 +272,7 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Returns the job of a `join`, or NULL if the join is rejected. A node that joins again keeps its job; if the name
+/* Return the job of a `join`, or NULL if the join is rejected. A node that joins again keeps its job; if the name
  * differs, the rendezvous rejects the join. A job without a name gets the name from its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
@@ -290,7 +290,7 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* Fills in a missing address of the node from its connection: "10.0.0.2" of "10.0.0.2:41234". The join borrows the
+/* Fill in a missing address of the node from its connection: "10.0.0.2" of "10.0.0.2:41234". The join borrows the
  * text from `peer`, which the caller owns. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
@@ -298,7 +298,7 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
         join->addr = peer->host;
 }
 
-/* Applies the hang rules of the job's first node to all nodes. */
+/* Apply the hang rules of the job's first node to all nodes. */
 static void take_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -313,7 +313,7 @@ static void take_hang_rules(struct job *job, const struct message_join *m)
                         m->on_hang);
 }
 
-/* Makes the session a node and answers its join. A node that writes the event log also gets the time of the store's
+/* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
  * clock, because the log contains times of the node's clock and of the store's clock. */
 static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
@@ -332,7 +332,7 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
     return true;
 }
 
-/* Rejects a node with the reason why the host of this store cannot serve the job. */
+/* Reject a node with the reason why the host of this store cannot serve the job. */
 static bool refuse_by_host(struct hub *hub, cJSON *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -341,7 +341,7 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handles `join`. The node requests events before it joins, because the join itself is an event. After a rejection a
+/* Handle `join`. The node requests events before it joins, because the join itself is an event. After a rejection a
  * check is scheduled, so that the waiting nodes soon get a report. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -420,7 +420,7 @@ static bool call_stopped(struct hub *hub, struct session *s, const union message
     return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
 }
 
-/* Removes a node from the rendezvous. A node may leave at any time, even while no round runs. */
+/* Remove a node from the rendezvous. A node may leave at any time, even while no round runs. */
 static bool call_leave(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -431,13 +431,13 @@ static bool call_leave(struct hub *hub, struct session *s, const union message *
 
 /* --- heartbeat -------------------------------------------------------------------------------------------- */
 
-/* Returns true for a number from `least` to 9e15. A double represents whole numbers up to 9e15 exactly. */
+/* Return true for a number from `least` to 9e15. A double represents whole numbers up to 9e15 exactly. */
 static bool is_count(const cJSON *item, double least)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* Records the process state of a worker: [local_rank, "D", percent, "wchan"]. Malformed rows are skipped. */
+/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. Malformed rows are skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
@@ -453,7 +453,7 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
         schedule_stopped(job);
 }
 
-/* Records the last line of a worker's traceback: [local_rank, "ValueError: ..."]. */
+/* Record the last line of a worker's traceback: [local_rank, "ValueError: ..."]. */
 static void note_error(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0);
@@ -464,7 +464,7 @@ static void note_error(struct job *job, const struct rdzv_node_facts *node, cons
         member_error(member, cJSON_GetStringValue(cJSON_GetArrayItem(row, 1)));
 }
 
-/* Records the progress of a rank: [local_rank, step, number, "all_reduce"]. If the rank is in a collective, schedules
+/* Record the progress of a rank: [local_rank, step, number, "all_reduce"]. If the rank is in a collective, schedule
  * a check. */
 static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
@@ -483,7 +483,7 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Handles a heartbeat; hub_feed() has already recorded that the node lives. Whether all ranks have agreed to grow is
+/* Handle a heartbeat; hub_feed() has already recorded that the node lives. Whether all ranks have agreed to grow is
  * checked here, because a check at every SET would cost too much. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -515,7 +515,7 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Keeps a finding of a node about itself, such as a full /dev/shm, for the other nodes. Long texts are cut. */
+/* Keep a finding of a node about itself, such as a full /dev/shm, for the other nodes. Long texts are cut. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -526,7 +526,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     return true;
 }
 
-/* Returns true for findings that a rank may report. */
+/* Return true for findings that a rank may report. */
 static bool is_of_ranks(enum finding_code code)
 {
     return code == FINDING_PORTS_CLOSED;
@@ -542,7 +542,7 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keeps a finding of a rank until the attempt ends. Sentence and advice are from findings.h. Only the first finding
+/* Keep a finding of a rank until the attempt ends. Sentence and advice are from findings.h. Only the first finding
  * is pushed to all nodes; `why` shows all. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -566,7 +566,7 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
-/* Answers a launcher that checks whether a store is here. */
+/* Answer a launcher that checks whether a store is here. */
 static bool call_hello(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)s, (void)m, (void)answer;
@@ -642,7 +642,7 @@ static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool o
     return put;
 }
 
-/* Answers a call with exactly one object. The answer to `stacks` is sent later. */
+/* Answer a call with exactly one object. The answer to `stacks` is sent later. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

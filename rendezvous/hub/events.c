@@ -22,7 +22,7 @@ enum {
 
 /* --- receivers -------------------------------------------------------------------------------------------- */
 
-/* Sends an event to an agent. The text is added without parsing, because ddprun itself has formatted this JSON. */
+/* Send an event to an agent. The text is added without parsing, because ddprun itself has formatted this JSON. */
 static void push(struct hub *hub, struct session *s, const char *text)
 {
     cJSON *o = cJSON_CreateObject();
@@ -32,7 +32,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
-/* Makes `s` the taker and sends the recent events. */
+/* Make `s` the taker and send the recent events. */
 static void take_over(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
@@ -41,8 +41,8 @@ static void take_over(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Returns the taker, if necessary a new taker. Without a node that asked for events, returns NULL and clears `asked`,
- * so that later events cause no search. */
+/* Return the taker, after choosing one if there is none. If no node has asked for events, return NULL and clear
+ * `asked`, so that later events cause no search. */
 static struct session *find_taker(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.taker);
@@ -68,7 +68,7 @@ void events_ask(struct job *job, struct session *s)
     job->events.asked = true;
 }
 
-/* Withdraws the session's request for events. */
+/* Withdraw the session's request for events. */
 void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
@@ -89,7 +89,7 @@ static bool is_wanted(const struct job *job)
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Keeps an event for the next taker and drops the oldest events if there is no room. An event larger than
+/* Keep an event for the next taker and drop the oldest events if there is no room. An event larger than
  * RECENT_BYTES is not kept. */
 static void remember(struct job_events *events, const char *text)
 {
@@ -101,7 +101,7 @@ static void remember(struct job_events *events, const char *text)
         buf_append(recent, text, len);
 }
 
-/* Sends an event to the server's log and to the taker. The event is kept only after the taker is found, because a new
+/* Send an event to the server's log and to the taker. The event is kept only after the taker is found, because a new
  * taker gets all kept events and would get this event twice. */
 static void send_event(struct job *job, cJSON *o)
 {
@@ -120,7 +120,7 @@ static void send_event(struct job *job, cJSON *o)
     cJSON_free(text);
 }
 
-/* Returns an event with the members that all events of the store have. The number `n` counts the events of all
+/* Return an event with the members that all events of the store have. The number `n` counts the events of all
  * jobs. */
 static cJSON *begin_event(struct job *job, enum event_kind kind)
 {
@@ -135,7 +135,7 @@ static cJSON *begin_event(struct job *job, enum event_kind kind)
     return o;
 }
 
-/* Counts an event and returns true if it exceeds the limit per second. Without the limit, events of barriers in a
+/* Count an event and return true if it exceeds the limit per second. Without the limit, events of barriers in a
  * tight loop would cost more than the barriers. */
 static bool is_too_many(struct job *job)
 {
@@ -158,7 +158,7 @@ static bool is_too_many(struct job *job)
 
 /* --- the rendezvous --------------------------------------------------------------------------------------- */
 
-/* Prints the ranks of each node as rows of numbers, which are short, because there may be thousands of nodes. */
+/* Print the ranks of each node as rows of numbers, which are short, because there may be thousands of nodes. */
 void events_members(struct job *job, const struct rdzv_round *world)
 {
     struct buf rows = { 0 };
@@ -178,7 +178,7 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Moves the list of nodes into the event of the round's start. */
+/* Move the list of nodes into the event of the round's start. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);
@@ -189,7 +189,7 @@ static void add_world(cJSON *o, struct job *job, const struct rdzv_record *recor
     job->events.members = NULL;
 }
 
-/* Adds host and pid of a node, by which `ddpctl timeline` finds the node's own log. */
+/* Add host and pid of a node, by which `ddpctl timeline` finds the node's own log. */
 static void add_node(cJSON *o, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "node", (double)record->node);
@@ -199,7 +199,7 @@ static void add_node(cJSON *o, const struct rdzv_record *record)
     cJSON_AddNumberToObject(o, "pid", record->pid);
 }
 
-/* Records an event of the rendezvous (rdzv_env.record), without a limit per second. Each kind of record equals the
+/* Record an event of the rendezvous (rdzv_env.record), without a limit per second. Each kind of record equals the
  * number of an event kind. */
 void events_record(void *user, const struct rdzv_record *record)
 {
@@ -228,7 +228,7 @@ static uint64_t came_ms(const struct barrier_seat *seat)
     return TABLE_ENTRY(seat, struct session, seat)->waits_since_ms;
 }
 
-/* Returns an event of a barrier. The round is the attempt + 1. A job without agents has no rounds. */
+/* Return an event of a barrier. The round is the attempt + 1. A job without agents has no rounds. */
 static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
 {
     struct buf name = { 0 };
@@ -251,7 +251,7 @@ void events_opened(void *user, const struct barrier *barrier)
         send_event(job, barrier_event(job, EVENT_BARRIER_OPEN, barrier));
 }
 
-/* Adds [[RANK, MS], ...]: when each rank arrived, in ms after the first rank. */
+/* Add [[RANK, MS], ...]: when each rank arrived, in ms after the first rank. */
 static void add_arrivals(cJSON *o, const struct barrier *barrier)
 {
     cJSON *arrived = cJSON_AddArrayToObject(o, "arrived");
@@ -265,7 +265,7 @@ static void add_arrivals(cJSON *o, const struct barrier *barrier)
     }
 }
 
-/* Adds the first MISSING missing ranks. */
+/* Add the first MISSING missing ranks. */
 static void add_missing(cJSON *o, const struct barrier *barrier)
 {
     cJSON *missing = cJSON_AddArrayToObject(o, "missing");
@@ -304,7 +304,7 @@ void events_ended(void *user, const struct barrier *barrier, enum barrier_outcom
 
 /* --- the diagnosis ---------------------------------------------------------------------------------------- */
 
-/* Records a finding without its advice. */
+/* Record a finding without its advice. */
 void events_finding(struct job *job, const struct finding *finding)
 {
     if (!is_wanted(job))

@@ -12,7 +12,7 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Ends the suspicion. The next suspicion begins after the limit without progress. */
+/* End the suspicion. The next suspicion begins after the limit without progress. */
 static void wait_for_limit(struct hang_watch *w)
 {
     w->samples = w->in_vain = 0;
@@ -34,7 +34,7 @@ void hang_watch_end(struct hang_watch *w)
     *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
 }
 
-/* Records a sign of progress, which may be older than a sign that has already arrived. The time before the first sign
+/* Record a sign of progress, which may be older than a sign that has already arrived. The time before the first sign
  * does not count as a pause, because the program is starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
@@ -62,7 +62,7 @@ bool hang_watch_due(struct hang_watch *w, uint64_t now_ms)
     return true;
 }
 
-/* Ends the suspicion. The time until the next suspicion doubles each time, up to a maximum. */
+/* End the suspicion. The time until the next suspicion doubles each time, up to a maximum. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms)
 {
     uint64_t pause_ms = limit_of(w);
@@ -79,7 +79,7 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2;
 }
 
-/* Counts a sample. No sample is counted after a report. */
+/* Count a sample. No sample is counted after a report. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

@@ -36,28 +36,28 @@ struct hang_watch {
     bool is_told;        /* the verdict was reported, and there was no progress since */
 };
 
-/* Starts the watch of a new round, and keeps the limit. */
+/* Start the watch of a new round, and keep the limit. */
 void hang_watch_begin(struct hang_watch *w, uint64_t now_ms);
-/* Stops the watch at the end of a round. */
+/* Stop the watch at the end of a round. */
 void hang_watch_end(struct hang_watch *w);
 
-/* Records progress that happened `ago_ms` ago. Returns false if later progress is already recorded. */
+/* Record progress that happened `ago_ms` ago. Return false if later progress is already recorded. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
 /* Return when the next sample is due, or UINT64_MAX if no sample is due. */
 uint64_t hang_watch_deadline(const struct hang_watch *w);
 
-/* Returns true if a sample is due now, and sets the time of the next sample. */
+/* Return true if a sample is due now, and set the time of the next sample. */
 bool hang_watch_due(struct hang_watch *w, uint64_t now_ms);
 
-/* Returns true if the current suspicion has at least two samples. */
+/* Return true if the current suspicion has at least two samples. */
 bool hang_watch_compares(const struct hang_watch *w);
 
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
-/* Records a sample. `verdict` is the digest of the verdict on this sample and the previous sample. 0 means no
- * verdict, as for the first sample. Returns true once, when the caller must report the verdict. */
+/* Record a sample. `verdict` is the digest of the verdict on this sample and the previous sample. 0 means no
+ * verdict, as for the first sample. Return true once, when the caller must report the verdict. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms);
 
 #endif

@@ -19,7 +19,7 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* Drops a job. The only job of a hub is emptied instead, because a hub always has a job. */
+/* Drop a job. The only job of a hub is emptied instead, because a hub always has a job. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -49,7 +49,7 @@ static void tick(struct job *job)
         forget(job);
 }
 
-/* Ticks all jobs. tick() may free its job. */
+/* Call tick() for all jobs; tick() may free its job. */
 static void jobs_tick(struct hub *hub)
 {
     struct table_node *node = table_next(&hub->jobs, NULL);
@@ -62,7 +62,7 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* Detects that this process or its machine was suspended. Then each node's timeout starts again, because no heartbeat
+/* Detect that this process or its machine was suspended. Then each node's timeout starts again, because no heartbeat
  * was read during the suspension. */
 static void feel_pulse(struct hub *hub)
 {
@@ -94,7 +94,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
     session_free(hub, s, why);
 }
 
-/* Keeps the first bytes of a connection, for session_note_reject. */
+/* Keep the first bytes of a connection, for session_note_reject. */
 static void note_first(struct session *s, struct slice bytes)
 {
     size_t room = sizeof(s->first) - s->n_first, n = bytes.len < room ? bytes.len : room;
@@ -122,7 +122,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
-/* Processes the held bytes of sessions whose job is now known. */
+/* Process the held bytes of sessions whose job is now known. */
 static void feed_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {
@@ -158,7 +158,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* Bytes of an unknown id are ignored: the hub has closed that connection. */
+/* Process received bytes. Bytes of an unknown id are ignored, because the hub has closed that connection. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -187,7 +187,7 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Returns when the next session of a list times out. This is the first session, because all sessions of a list have
+/* Return when the next session of a list times out. This is the first session, because all sessions of a list have
  * the same limit. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
@@ -205,7 +205,7 @@ uint64_t hub_deadline(const struct hub *hub)
                       hub->jobs_deadline_ms);
 }
 
-/* Drops sessions whose request has been unfinished for too long. The first request of a session has a limit of its
+/* Drop sessions whose request has been unfinished for too long. The first request of a session has a limit of its
  * own, because a client that sends only a part of the first request is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
@@ -271,7 +271,7 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     return NULL;
 }
 
-/* Frees the hub. hub_new() also calls this for a partly built hub. */
+/* Free the hub. hub_new() also calls this for a partly built hub. */
 void hub_free(struct hub *hub)
 {
     if (hub == NULL)

@@ -79,43 +79,43 @@ struct hub_sink {
     bool (*random)(void *user, void *bytes, size_t n);
 };
 
-/* Returns a new hub, or NULL if memory is short. `limits` and `sink` are copied. */
+/* Return a new hub, or NULL if memory is short. `limits` and `sink` are copied. */
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink);
 void hub_free(struct hub *hub);
 
-/* Adds an accepted connection; `peer` ("10.0.0.2:41234") is copied. Returns false if memory is short. */
+/* Add an accepted connection; `peer` ("10.0.0.2:41234") is copied. Return false if memory is short. */
 bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_ms);
 
-/* Sets the user that owns the connection on this host. Without this call the user is unknown. */
+/* Set the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
-/* Marks the connection as a connection from another host. With hub_limits.guarded, the hub holds its requests until
+/* Mark the connection as a connection from another host. With hub_limits.guarded, the hub holds its requests until
  * gate.c admits it. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
-/* Returns true if the connection has sent a whole request. */
+/* Return true if the connection has sent a whole request. */
 bool hub_has_request(struct hub *hub, conn_id conn);
 
-/* Records a connection from `peer` that the shell closed without passing it to the hub. Returns true if the shell
+/* Record a connection from `peer` that the shell closed without passing it to the hub. Return true if the shell
  * should log the connection. */
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
 
-/* Processes received bytes. The hub keeps an incomplete command until its rest arrives. */
+/* Process received bytes. The hub keeps an incomplete command until its rest arrives. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Processes the requests of a paused connection: may_reply has returned false before. */
+/* Process the requests of a paused connection: may_reply has returned false before. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* Removes a closed connection; `why` is the reason ("closed by the peer", "connection reset"). Its waits end, also in
+/* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). Its waits end, also in
  * barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Returns when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX = never. Every call above may
+/* Return when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX = never. Every call above may
  * change this time. */
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
-/* Returns the number of connected agents that have joined a job. */
+/* Return the number of connected agents that have joined a job. */
 uint32_t hub_nodes(const struct hub *hub);
 
 /* Counters that the shell sets and `status` shows. */

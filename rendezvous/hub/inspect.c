@@ -22,7 +22,7 @@ enum {
     RANKS_SHOWN = 1024, /* most ranks of one barrier */
 };
 
-/* Returns the job that a call is about: the job `name`, or the job that an agent has joined, or the only job. */
+/* Return the job that a call is about: the job `name`, or the job that an agent has joined, or the only job. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);
@@ -45,13 +45,13 @@ struct listing {
     size_t bytes;
 };
 
-/* Starts a list. The answer owns its array. */
+/* Start a list. The answer owns its array. */
 static struct listing begin_list(cJSON *answer, const char *name)
 {
     return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
 }
 
-/* Returns an upper bound of the printed size of an item. In texts of text_put only '"' and '\\' need an escape. */
+/* Return an upper bound of the printed size of an item. In texts of text_put only '"' and '\\' need an escape. */
 static size_t printed_bytes(const cJSON *item)
 {
     size_t bytes = ITEM_BYTES;
@@ -64,7 +64,7 @@ static size_t printed_bytes(const cJSON *item)
     return bytes;
 }
 
-/* Appends `row` to the list, which then owns the row; NULL = memory is short. Returns false and marks the answer as
+/* Append `row` to the list, which then owns the row; NULL = memory is short. Return false and mark the answer as
  * cut if the list is full. */
 static bool add_row(struct listing *list, cJSON *row)
 {
@@ -80,7 +80,7 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Adds bytes as a JSON text, in one of text.h's two forms. */
+/* Add bytes as a JSON text, in one of text.h's two forms. */
 static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
                             bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -92,7 +92,7 @@ static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
-/* Counts the connections of a job. */
+/* Count the connections of a job. */
 static uint32_t count_sessions(const struct job *job)
 {
     uint32_t n = 0;
@@ -103,7 +103,7 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
-/* Returns the row of a job, without attempt and world size while these are unknown. */
+/* Return the row of a job, without attempt and world size while these are unknown. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -117,7 +117,7 @@ static cJSON *job_row(const struct job *job)
     return row;
 }
 
-/* Lists the jobs. Skips an empty job without a name, which exists only because a hub always has one job. */
+/* List the jobs. Skip an empty job without a name, which exists only because a hub always has one job. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)m;
@@ -134,7 +134,7 @@ bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJ
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
-/* Adds the counters of the shell and of the hub. */
+/* Add the counters of the shell and of the hub. */
 static void add_counters(struct hub *hub, cJSON *answer)
 {
     static const char *const names[HUB_COUNTERS] = {
@@ -151,7 +151,7 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
-/* Adds the profile of a rank, if the attempt has a sample. */
+/* Add the profile of a rank, if the attempt has a sample. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -162,7 +162,7 @@ static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
         cJSON_AddStringToObject(row, "place", profile_place(r));
 }
 
-/* Adds the ranks in order. If the list is cut, only the last ranks are missing. */
+/* Add the ranks in order. If the list is cut, only the last ranks are missing. */
 static void add_members(struct job *job, cJSON *answer)
 {
     struct listing list = begin_list(answer, "members");
@@ -176,7 +176,7 @@ static void add_members(struct job *job, cJSON *answer)
     }
 }
 
-/* Counts the waiting connections. */
+/* Count the waiting connections. */
 static uint32_t count_waiters(const struct job *job)
 {
     uint32_t n = 0;
@@ -187,7 +187,7 @@ static uint32_t count_waiters(const struct job *job)
     return n;
 }
 
-/* Returns the row of a node. Times are sent as durations, because the clock of the reader differs from the clock of
+/* Return the row of a node. Times are sent as durations, because the clock of the reader differs from the clock of
  * the store. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
@@ -202,7 +202,7 @@ static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
                                        .heard_ms = (int64_t)(now_ms - f->heard_ms) });
 }
 
-/* Adds the nodes in the order in which they joined. */
+/* Add the nodes in the order in which they joined. */
 static void add_nodes(const struct job *job, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -217,7 +217,7 @@ static void add_nodes(const struct job *job, cJSON *answer)
             break;
 }
 
-/* Answers `status`. The lists are last, because they may be cut. */
+/* Answer `status`. The lists are last, because they may be cut. */
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->status.job);
@@ -244,7 +244,7 @@ bool inspect_status(struct hub *hub, struct session *s, const union message *m, 
 
 /* --- keys ----------------------------------------------------------------------------------------------- */
 
-/* Adds a key and its value, as text if possible, otherwise as hex. A long value is cut. */
+/* Add a key and its value, as text if possible, otherwise as hex. A long value is cut. */
 static bool add_key(struct listing *list, struct slice key, struct slice value)
 {
     cJSON *row = cJSON_CreateObject();
@@ -257,7 +257,7 @@ static bool add_key(struct listing *list, struct slice key, struct slice value)
     return add_row(list, row);
 }
 
-/* Returns true if a key begins with `prefix`. String functions cannot do this, because a key may contain a zero
+/* Return true if a key begins with `prefix`. String functions cannot do this, because a key may contain a zero
  * byte. */
 static bool key_begins_with(struct slice key, const char *prefix)
 {
@@ -265,7 +265,7 @@ static bool key_begins_with(struct slice key, const char *prefix)
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
-/* Lists keys in the arbitrary order of the table. */
+/* List keys in the arbitrary order of the table. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     int64_t limit = m->keys.limit;
@@ -290,7 +290,7 @@ bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJ
 
 /* --- waiters -------------------------------------------------------------------------------------------- */
 
-/* Adds the first KEYS_SHOWN keys that a client waits for. */
+/* Add the first KEYS_SHOWN keys that a client waits for. */
 static void add_awaited_keys(const struct session *s, cJSON *row)
 {
     cJSON *keys = cJSON_AddArrayToObject(row, "keys");
@@ -305,7 +305,7 @@ static void add_awaited_keys(const struct session *s, cJSON *row)
         cJSON_AddNumberToObject(row, "more", store_awaited_count(&s->waiter) - KEYS_SHOWN);
 }
 
-/* Adds the purpose of the first key, if PyTorch uses this key. */
+/* Add the purpose of the first key, if PyTorch uses this key. */
 static void add_torch_key(const struct session *s, cJSON *row)
 {
     struct slice name;
@@ -314,7 +314,7 @@ static void add_torch_key(const struct session *s, cJSON *row)
         cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
 }
 
-/* Adds the address of a plain c10d client without a rank, and its pid if known. */
+/* Add the address of a plain c10d client without a rank, and its pid if known. */
 static void add_stranger(const struct session *s, cJSON *row)
 {
     if (s->pid != 0)
@@ -344,7 +344,7 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
     return row;
 }
 
-/* Lists the waiting sessions. */
+/* List the waiting sessions. */
 bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->waiters.job);
@@ -362,7 +362,7 @@ bool inspect_waiters(struct hub *hub, struct session *s, const union message *m,
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Adds the first RANKS_SHOWN ranks that have arrived (or, with `arrived` false, that are missing). */
+/* Add the first RANKS_SHOWN ranks that have arrived (or, with `arrived` false, that are missing). */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);
@@ -375,7 +375,7 @@ static void add_ranks(cJSON *row, const char *name, const struct barrier *barrie
     }
 }
 
-/* Lists the open barriers. Barriers that have ended are in the event log. */
+/* List the open barriers. Barriers that have ended are in the event log. */
 bool inspect_barriers(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->barriers.job);
@@ -402,7 +402,7 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 /* First bytes and texts of rejects are from unknown clients, and a terminal may show them. So the first bytes are
  * sent as hex, and the texts are escaped. */
 
-/* Returns the row of a rejected client. Times are sent as durations. */
+/* Return the row of a rejected client. Times are sent as durations. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();
@@ -434,7 +434,7 @@ static cJSON *refusal_row(const struct refusal *r, uint64_t now_ms)
     return row;
 }
 
-/* Lists rejected clients and rejected nodes, without rows about the jobs of other tenants. */
+/* List rejected clients and rejected nodes, without rows about the jobs of other tenants. */
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)m;
@@ -455,7 +455,7 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 
 /* --- diagnosis of the error ----------------------------------------------------------------------------- */
 
-/* Answers `why`. The snapshot borrows from the job, so the snapshot is freed before the next request. */
+/* Answer `why`. The snapshot borrows from the job, so the snapshot is freed before the next request. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct look look;

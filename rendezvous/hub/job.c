@@ -28,7 +28,7 @@ struct job_source {
     char key[KEY_MAX];
 };
 
-/* Writes the /64 network of an IPv6 address, because one host may use all addresses of that network. */
+/* Write the /64 network of an IPv6 address, because one host may use all addresses of that network. */
 static bool format_network(struct slice address, char key[static KEY_MAX])
 {
     char text[INET6_ADDRSTRLEN + 2];
@@ -52,7 +52,7 @@ static void format_key(const struct session *s, char key[static KEY_MAX])
         snprintf(key, KEY_MAX, "%.*s", (int)address.len, (const char *)address.data);
 }
 
-/* Returns the source of the connection `s`, or NULL if memory is short. The caller must pass the source to
+/* Return the source of the connection `s`, or NULL if memory is short. The caller must pass the source to
  * job_set_source or job_source_release, because a new source has no job yet. */
 static struct job_source *job_source_of(struct hub *hub, const struct session *s)
 {
@@ -73,7 +73,7 @@ static struct job_source *job_source_of(struct hub *hub, const struct session *s
     return source;
 }
 
-/* Frees `source` if it has no job; NULL is allowed. */
+/* Free `source` if it has no job; NULL is allowed. */
 static void job_source_release(struct hub *hub, struct job_source *source)
 {
     if (source == NULL || source->jobs > 0)
@@ -103,7 +103,7 @@ void job_set_source(struct job *job, struct job_source *source)
 
 /* The callbacks of a job's barriers. */
 
-/* Sends the outcome of a barrier to a session, without allocating memory. */
+/* Send the outcome of a barrier to a session, without allocating memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
                            struct slice json)
 {
@@ -137,7 +137,7 @@ static void put_end(void *user, uint32_t rank, char *text, size_t size)
     snprintf(text, size, "%s %s", finding.subject, finding_predicate(&finding));
 }
 
-/* Returns true if an agent has reported the end of the rank. A closed connection is no proof, because the worker may
+/* Return true if an agent has reported the end of the rank. A closed connection is no proof, because the worker may
  * reconnect. */
 static bool barrier_rank_ended(void *user, uint32_t rank)
 {
@@ -189,7 +189,7 @@ bool job_node_room(struct session *s)
     return s->as_node != NULL;
 }
 
-/* Makes the session a node. A repeated join on the same connection does not count the node again. */
+/* Make the session a node. A repeated join on the same connection does not count the node again. */
 void job_node_joined(struct session *s)
 {
     const struct slice address = session_address(s);
@@ -204,7 +204,7 @@ void job_node_joined(struct session *s)
     table_put(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Ends the session's role as a node, also as the receiver of events. */
+/* End the session's role as a node, also as the receiver of events. */
 void job_node_ends(struct session *s)
 {
     events_leave(s->job, s);
@@ -213,14 +213,14 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Returns true if this store was suspended until a moment ago. A node that closes its connection now has probably
+/* Return true if this store was suspended until a moment ago. A node that closes its connection now has probably
  * given up waiting for the store. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
 }
 
-/* Removes the node of a closed connection, and schedules a report to the waiting nodes. */
+/* Remove the node of a closed connection, and schedule a report to the waiting nodes. */
 void job_node_gone(struct session *s, const char *how)
 {
     char words[256];
@@ -250,13 +250,13 @@ enum { FORGET_OVER_MS = 60 * 1000 };
 
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* Returns the bytes that an empty job is charged: 0 in a launcher, which has only one job. */
+/* Return the bytes that an empty job is charged: 0 in a launcher, which has only one job. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
 }
 
-/* Returns the bytes of a source's share that are reserved for each job, which limits the number of jobs per
+/* Return the bytes of a source's share that are reserved for each job, which limits the number of jobs per
  * source. */
 static uint64_t floor_of(const struct hub *hub)
 {
@@ -297,7 +297,7 @@ struct job *job_new(struct hub *hub)
     return NULL;
 }
 
-/* Frees the job. job_new() also calls this for a partly built job. */
+/* Free the job. job_new() also calls this for a partly built job. */
 void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -352,7 +352,7 @@ void job_rename(struct job *job, const char *name)
     put_into_hub(job);
 }
 
-/* Gives a job its name: the only job if it has no name, otherwise a new job. */
+/* Give a job its name: the only job if it has no name, otherwise a new job. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");

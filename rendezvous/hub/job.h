@@ -113,30 +113,30 @@ struct job {
     uint64_t left_ms; /* when the last connection of the job closed */
 };
 
-/* Adds a job without a name to hub->jobs, which owns the job. Returns NULL if memory or quota is short. */
+/* Add a job without a name to hub->jobs, which owns the job. Return NULL if memory or quota is short. */
 struct job *job_new(struct hub *hub);
-/* Removes the job from hub->jobs and frees it; no session may be in the job. */
+/* Remove the job from hub->jobs and free it; no session may be in the job. */
 void job_free(struct job *job);
 
-/* Returns the job `name`, or NULL. */
+/* Return the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Returns the job that `s` may use if there is exactly one such job, otherwise NULL. */
+/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. */
 struct job *job_only(const struct hub *hub, const struct session *s);
-/* Returns the job `name`. If no job has this name, gives the name to the job without a name, or adds a job, which is
- * charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Returns NULL if memory
+/* Return the job `name`. If no job has this name, give the name to the job without a name, or add a job, which is
+ * charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if memory
  * is short or the source has no room for another job. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 void job_rename(struct job *job, const char *name);
 
-/* Returns true if the job runs this attempt with this world size. */
+/* Return true if the job runs this attempt with this world size. */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
-/* Logs a line of a barrier or the rendezvous. */
+/* Log a line of a barrier or the rendezvous. */
 void job_log(void *job, const char *line);
 
-/* Returns when to drop the job if no client connects; UINT64_MAX = never. */
+/* Return when to drop the job if no client connects; UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
-/* Lowers hub->jobs_deadline_ms to the job's deadline. Call this after each change of the job. */
+/* Lower hub->jobs_deadline_ms to the job's deadline. Call this after each change of the job. */
 void job_touch(struct job *job);
 
 /* In a hub of many jobs each job belongs to a source: the uid of a process on this host, or the address of another
@@ -149,34 +149,34 @@ void job_set_source(struct job *job, struct job_source *source);
 
 /* The nodes of a job: connections of agents that have joined its rendezvous. */
 
-/* Allocates session.as_node before the join. Returns false if memory is short. */
+/* Allocate session.as_node before the join. Return false if memory is short. */
 bool job_node_room(struct session *s);
-/* Makes the session a node, after job_node_room(). */
+/* Make the session a node, after job_node_room(). */
 void job_node_joined(struct session *s);
-/* Removes the node of a closed connection from the rendezvous, for the reason `how`. */
+/* Remove the node of a closed connection from the rendezvous, for the reason `how`. */
 void job_node_gone(struct session *s, const char *how);
-/* Ends the session's role as a node. The rendezvous has already removed the node. */
+/* End the session's role as a node. The rendezvous has already removed the node. */
 void job_node_ends(struct session *s);
 
-/* Restarts every node's heartbeat timeout after a suspension of this process. */
+/* Restart every node's heartbeat timeout after a suspension of this process. */
 void job_pardon(struct job *job);
 
 /* --- events.c ------------------------------------------------------------------------------------------------------ */
 
-/* Records that this session has requested the events. */
+/* Record that this session has requested the events. */
 void events_ask(struct job *job, struct session *s);
-/* Withdraws the session's request for events. */
+/* Withdraw the session's request for events. */
 void events_leave(struct job *job, struct session *s);
 void events_free(struct job_events *events);
 
-/* Keeps the ranks of each node for the event of the round's start. */
+/* Keep the ranks of each node for the event of the round's start. */
 void events_members(struct job *job, const struct rdzv_round *world);
 /* Record an event: the functions of rdzv_env.record, barrier_env.opened and barrier_env.ended. `job` is a struct
  * job. */
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
-/* Records a finding. */
+/* Record a finding. */
 void events_finding(struct job *job, const struct finding *finding);
 
 #endif

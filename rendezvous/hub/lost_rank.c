@@ -27,8 +27,8 @@ enum {
     FRESH_MS = 60000,    /* longest time from the moment when a rank gave up to the report */
 };
 
-/* Returns the length of the session's present wait, or of a wait that the session gave up less than THEN_MS ago, and
- * sets `key`. Returns 0 without such a wait. */
+/* Return the length of the session's present wait, or of a wait that the session gave up less than THEN_MS ago, and
+ * sets `key`. Return 0 without such a wait. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -42,7 +42,7 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* Prints how many ranks have arrived in PyTorch's barrier, which only counts ranks. */
+/* Print how many ranks have arrived in PyTorch's barrier, which only counts ranks. */
 static void put_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -62,7 +62,7 @@ static void put_count(const struct session *s, const struct torch_key *key, stru
             (long long)meet->count, ranks, plural);
 }
 
-/* Prints the missing rank and its state: "rank 1: never connected; its process was started (n1, pid 77)". */
+/* Print the missing rank and its state: "rank 1: never connected; its process was started (n1, pid 77)". */
 static void put_why(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const uint32_t world_size = s->job->members.world_size;
@@ -79,7 +79,7 @@ static void put_why(const struct session *s, const struct torch_key *key, struct
     }
 }
 
-/* Returns the text, or "" if memory is short. */
+/* Return the text, or "" if memory is short. */
 static const char *end_text(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
@@ -105,7 +105,7 @@ static void give_up_said(struct session *s, const struct torch_key *key, uint64_
     buf_free(&why);
 }
 
-/* Returns when a rank last began or continued a setup, on any of its connections. */
+/* Return when a rank last began or continued a setup, on any of its connections. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -118,7 +118,7 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Records that a rank has given up the setup of a group. A rank that has continued the setup after its wait, usually
+/* Record that a rank has given up the setup of a group. A rank that has continued the setup after its wait, usually
  * on another connection, has not given up. */
 void lost_peer_leaves(struct session *s)
 {
@@ -140,7 +140,7 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* Checks the open connections of an ended rank, because an agent may report the end before the connections close. */
+/* Check the open connections of an ended rank, because an agent may report the end before the connections close. */
 static void see_those_open(struct member *member)
 {
     LIST_EACH(node, &member->sessions)
@@ -149,7 +149,7 @@ static void see_those_open(struct member *member)
     }
 }
 
-/* Returns the finding about a rank that gave up a wait less than FRESH_MS ago, or NULL. */
+/* Return the finding about a rank that gave up a wait less than FRESH_MS ago, or NULL. */
 static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);
@@ -167,7 +167,7 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 /* The findings about a rank that has ended while others need it. Collectives do not use the store, so the store only
  * knows which ranks gave up a wait and which exited with 0. */
 
-/* Pushes {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. Agents get the push before the failures of the
+/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. Agents get the push before the failures of the
  * waiting ranks, and so treat these failures as consequences. */
 static void tell_of_loss(struct job *job, const struct finding *f)
 {
@@ -186,7 +186,7 @@ static void tell_of_loss(struct job *job, const struct finding *f)
     notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
 }
 
-/* Reports once that a rank has exited with 0, with the first barrier where the rank is missing. */
+/* Report once that a rank has exited with 0, with the first barrier where the rank is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct rank_facts facts;
@@ -199,7 +199,7 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
         tell_of_loss(job, &f);
 }
 
-/* Returns the lost rank that libddp names in the failure: "rank 3 (pid 203 on n1) has ended while ...". Returns -1 if
+/* Return the lost rank that libddp names in the failure: "rank 3 (pid 203 on n1) has ended while ...". Return -1 if
  * the text names no rank that has exited with 0. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
@@ -216,7 +216,7 @@ static int64_t lost_in_words(const struct members *members, const struct failure
     return -1;
 }
 
-/* Reports that the failed rank gave up a wait, unless a signal ended the rank. */
+/* Report that the failed rank gave up a wait, unless a signal ended the rank. */
 static void tell_given_up(struct job *job, const struct failure *failure)
 {
     const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;
@@ -226,7 +226,7 @@ static void tell_given_up(struct job *job, const struct failure *failure)
 
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
 
-/* Returns true if `line` has `name` as the address of a peer: "[NAME]:41234" of Gloo, "NAME<41234>" of NCCL. */
+/* Return true if `line` has `name` as the address of a peer: "[NAME]:41234" of Gloo, "NAME<41234>" of NCCL. */
 static bool has_peer(const char *line, const char *name)
 {
     const size_t len = strlen(name);
@@ -238,7 +238,7 @@ static bool has_peer(const char *line, const char *name)
     return false;
 }
 
-/* Returns the last line of the failure that names this node as a peer, or NULL if no line does. */
+/* Return the last line of the failure that names this node as a peer, or NULL if no line does. */
 static const char *line_of_peer(const struct failure *failure, const struct rdzv_node_facts *node)
 {
     for (int i = failure->n_lines - 1; i >= 0; i--)
@@ -254,7 +254,7 @@ struct broken {
     const char *line;
 };
 
-/* Finds the connection that the log of the failed rank reports as lost. Returns false unless the log names exactly
+/* Find the connection that the log of the failed rank reports as lost. Return false unless the log names exactly
  * one other node as a peer, and does not name the rank's own node. */
 static bool find_broken(struct job *job, const struct failure *failure, struct broken *b)
 {
@@ -277,7 +277,7 @@ static bool find_broken(struct job *job, const struct failure *failure, struct b
     return has_here && peers == 1;
 }
 
-/* Prints both nodes in the order of their node ranks, so that the text does not depend on which end reports first. */
+/* Print both nodes in the order of their node ranks, so that the text does not depend on which end reports first. */
 static void put_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;
@@ -286,7 +286,7 @@ static void put_ends(const struct broken *b, char *out, size_t size)
              one->host, two->node_rank, two->host);
 }
 
-/* Reports a broken connection between the node of the failed worker and the node of its peer. */
+/* Report a broken connection between the node of the failed worker and the node of its peer. */
 static void tell_broken(struct job *job, const struct failure *failure)
 {
     struct broken b;

@@ -57,7 +57,7 @@ const char *message_name(enum message_id id)
     return messages[id].name;
 }
 
-/* Finds a call or push by name. */
+/* Find a call or push by name. */
 enum message_id message_find_call(const char *op)
 {
     for (int id = 0; id < MESSAGE_COUNT; id++)
@@ -76,7 +76,7 @@ enum message_id message_find_push(const char *push)
 
 /* --- encode --------------------------------------------------------------------------------------------- */
 
-/* Adds `item` to `o`, or frees `item` if memory is short, because cJSON does not. */
+/* Add `item` to `o`, or free `item` if memory is short, because cJSON does not. */
 static void add_item(cJSON *o, const char *name, cJSON *item)
 {
     if (!cJSON_AddItemToObjectCS(o, name, item))
@@ -153,7 +153,7 @@ cJSON *message_parse(struct slice text, struct ddp_err *err)
     return NULL;
 }
 
-/* Returns true for a whole number within the limits. The check uses doubles, because a cast of a larger double to an
+/* Return true for a whole number within the limits. The check uses doubles, because a cast of a larger double to an
  * integer is undefined. */
 static bool is_whole(const struct row *f, const cJSON *item)
 {
@@ -185,7 +185,7 @@ static bool read_text(const struct row *f, const cJSON *item, const char **value
     return false;
 }
 
-/* Reads a member. A member of kind LIST or OBJECT with another JSON type is treated as missing. */
+/* Read a member. A member of kind LIST or OBJECT with another JSON type is treated as missing. */
 static bool read_field(const struct row *f, cJSON *item, void *at, struct ddp_err *err)
 {
     switch (f->kind) {
@@ -217,7 +217,7 @@ static bool is_number(enum kind kind)
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
 }
 
-/* Sets the default of a missing number. Members of other kinds are already NULL or false. */
+/* Set the default of a missing number. Members of other kinds are already NULL or false. */
 static void set_missing(const struct row *f, void *at)
 {
     if (is_number(f->kind))
@@ -226,7 +226,7 @@ static void set_missing(const struct row *f, void *at)
         *(const char **)at = "";
 }
 
-/* Decodes a message. A JSON null is treated as missing. */
+/* Decode a message. A JSON null is treated as missing. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err)
 {
     memset(message, 0, messages[id].size);
@@ -274,7 +274,7 @@ cJSON *message_encode_failure(enum message_id id, const struct failure *f)
                                                         .victim = f->victim, .round = MESSAGE_NONE });
 }
 
-/* Encodes the cause of a stop. Without a failed worker, for example if a user stopped a node, members about the
+/* Encode the cause of a stop. Without a failed worker, for example if a user stopped a node, members about the
  * worker are left out. */
 cJSON *message_encode_failure_cause(const struct failure *f)
 {
@@ -298,7 +298,7 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Decodes a failure with the rows of CAUSE, which include all members of `failed`. */
+/* Decode a failure with the rows of CAUSE, which include all members of `failed`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

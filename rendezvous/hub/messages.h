@@ -455,19 +455,19 @@ enum message_class {
     MESSAGE_CLASSES
 };
 enum message_class message_class(enum message_id id);
-/* Returns the name of a message, such as "join". */
+/* Return the name of a message, such as "join". */
 const char *message_name(enum message_id id);
-/* Returns the call or push with this name, or MESSAGE_COUNT. */
+/* Return the call or push with this name, or MESSAGE_COUNT. */
 enum message_id message_find_call(const char *op);
 enum message_id message_find_push(const char *push);
 
 /* --- encode and decode ---------------------------------------------------------------------------------- */
 
-/* Adds the members of `message` to `o`. If memory is short, members are left out. */
+/* Add the members of `message` to `o`. If memory is short, members are left out. */
 void message_add(enum message_id id, const void *message, cJSON *o);
-/* Returns a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
+/* Return a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decodes a message. With `err`, a wrong or missing member is an error. If `err` is NULL, as for messages of the
+/* Decode a message. With `err`, a wrong or missing member is an error. If `err` is NULL, as for messages of the
  * store, the function never fails: wrong members are treated as missing, and texts may have any length. Texts, lists
  * and objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
@@ -491,14 +491,14 @@ MESSAGES(X)
 
 /* --- failures ------------------------------------------------------------------------------------------- */
 
-/* Encodes an agent's report about a worker: `failed`, or `explain` with more details. */
+/* Encode an agent's report about a worker: `failed`, or `explain` with more details. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
-/* Encodes the cause of a stop, which the store sends to all nodes. */
+/* Encode the cause of a stop, which the store sends to all nodes. */
 cJSON *message_encode_failure_cause(const struct failure *f);
-/* Decodes any of these messages. Long texts are cut, and lines beyond the limit are left out. */
+/* Decode any of these messages. Long texts are cut, and lines beyond the limit are left out. */
 void message_decode_failure(const cJSON *o, struct failure *f);
 
-/* Parses exactly one JSON object; the caller frees it (cJSON_Delete). Returns NULL with the reason in `err`. */
+/* Parse exactly one JSON object; the caller frees it (cJSON_Delete). Return NULL with the reason in `err`. */
 cJSON *message_parse(struct slice text, struct ddp_err *err);
 
 #endif

@@ -47,7 +47,7 @@ void look_free(struct look *l)
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
 
-/* Compares two nodes by node rank; text.c needs this order for its binary search. A subtraction could overflow,
+/* Compare two nodes by node rank; text.c needs this order for its binary search. A subtraction could overflow,
  * because node ranks are signed. */
 static int by_node_rank(const void *a, const void *b)
 {
@@ -75,13 +75,13 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* Returns true if the node is connected. The rendezvous may still keep the place of a node without a connection. */
+/* Return true if the node is connected. The rendezvous may still keep the place of a node without a connection. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
 }
 
-/* Fills in the connected nodes of the rendezvous. */
+/* Fill in the connected nodes of the rendezvous. */
 static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     struct rdzv_node_facts f;
@@ -97,7 +97,7 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* Fills in the nodes that have left, the latest first. Only the last departure of a node is used. */
+/* Fill in the nodes that have left, the latest first. Only the last departure of a node is used. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -133,7 +133,7 @@ static enum snapshot_phase phase_of(enum rdzv_state state)
     }
 }
 
-/* Fills in the cause that ended the last round, unless a new round runs. */
+/* Fill in the cause that ended the last round, unless a new round runs. */
 static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
 {
     const struct rdzv_cause *cause = facts->cause;
@@ -149,7 +149,7 @@ static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
                                         .after_ms = cause->failure.after_ms };
 }
 
-/* Fills in the state of the rendezvous. Times become durations until now. */
+/* Fill in the state of the rendezvous. Times become durations until now. */
 static bool check_rendezvous(const struct job *job, struct look *l)
 {
     struct rdzv_facts facts;
@@ -177,7 +177,7 @@ static bool check_rendezvous(const struct job *job, struct look *l)
 /* --- rejected nodes
  * -------------------------------------------------------------------------------------- */
 
-/* Fills in the rejected nodes. If the hub serves one job, nodes that requested another job are included, because they
+/* Fill in the rejected nodes. If the hub serves one job, nodes that requested another job are included, because they
  * usually have a mistyped --rdzv_id. */
 static bool check_refused(const struct job *job, struct look *l)
 {
@@ -201,7 +201,7 @@ static bool check_refused(const struct job *job, struct look *l)
     return l->refused != NULL;
 }
 
-/* Prints the first bytes of a connection: as quoted text if they are printable, otherwise as numbers. */
+/* Print the first bytes of a connection: as quoted text if they are printable, otherwise as numbers. */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -215,7 +215,7 @@ static const char *print_first(char *text, size_t size, const struct reject *r)
     return r->n_first > 0 ? text : "none";
 }
 
-/* Adds plain PyTorch clients while no worker runs: such a client is probably a torchrun on another node. */
+/* Add plain PyTorch clients while no worker runs: such a client is probably a torchrun on another node. */
 static void add_bare_clients(const struct job *job, struct rejects *all)
 {
     LIST_EACH(node, &job->sessions)
@@ -235,7 +235,7 @@ static bool is_same_tenant(const struct job *job, const char *name)
     return auth_secret_of(first, name) == auth_secret_of(first, job->name);
 }
 
-/* Fills in the foreign clients: the hub's rejected clients, and connected clients that have sent nothing. */
+/* Fill in the foreign clients: the hub's rejected clients, and connected clients that have sent nothing. */
 static bool check_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
@@ -285,7 +285,7 @@ static bool check_notices(const struct job *job, struct look *l)
 
 /* --- waiters and their keys ----------------------------------------------------------------------------- */
 
-/* Returns the row of a key or barrier. A linear search is fast, because most ranks wait at the same place. */
+/* Return the row of a key or barrier. A linear search is fast, because most ranks wait at the same place. */
 static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -298,7 +298,7 @@ static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool 
     return &l->waits[s->n_waits++];
 }
 
-/* Adds a waiting session to a row. A session that waits for several keys is counted only for the first key. The row
+/* Add a waiting session to a row. A session that waits for several keys is counted only for the first key. The row
  * shows the longest wait. */
 static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
 {
@@ -339,7 +339,7 @@ static struct snapshot_hang hang_of(const struct job *job)
                                    .has_signals = hang->watch.has_signals };
 }
 
-/* Fills in the ranks, but only while a round runs, because there may be 100,000 ranks. */
+/* Fill in the ranks, but only while a round runs, because there may be 100,000 ranks. */
 static bool check_ranks(struct job *job, struct look *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -364,7 +364,7 @@ static void check_store(const struct hub *hub, struct snapshot *s)
                                         .max = hub->quota.max };
 }
 
-/* Takes a snapshot. Without agents only the ranks are known. If memory is short there is no partial snapshot, because
+/* Take a snapshot. Without agents only the ranks are known. If memory is short there is no partial snapshot, because
  * its gaps would look like missing nodes. */
 bool snapshot_job(struct job *job, struct look *l)
 {
@@ -398,7 +398,7 @@ struct findings_now {
 /* --- which findings are new
  * ------------------------------------------------------------------------------ */
 
-/* Returns the digest of a finding, or 0 for a note, which causes no report. Only the note about a foreign client
+/* Return the digest of a finding, or 0 for a note, which causes no report. Only the note about a foreign client
  * causes a report, because the client may be a node with wrong options. The digest of missing nodes contains only the
  * code, so that a changed list of these nodes causes no report. */
 static uint64_t digest_of(const struct finding *f)
@@ -433,7 +433,7 @@ static void sort_out(const struct schedule_state *w, struct findings_now *now)
         now->news.n = 0;
 }
 
-/* Keeps the digests of the current findings. The earlier digests are dropped, so a finding that disappears and
+/* Keep the digests of the current findings. The earlier digests are dropped, so a finding that disappears and
  * returns is reported again. */
 static void keep(struct schedule_state *w, const struct findings_now *now)
 {
@@ -445,7 +445,7 @@ static void keep(struct schedule_state *w, const struct findings_now *now)
 
 /* --- messages ------------------------------------------------------------------------------------------- */
 
-/* Starts a push "findings". */
+/* Start a push "findings". */
 static cJSON *begin_push(bool is_final)
 {
     cJSON *o = cJSON_CreateObject();
@@ -454,7 +454,7 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Frees the push and returns its text. The caller frees the text (cJSON_free). Returns NULL if memory is short. */
+/* Free the push and return its text. The caller frees the text (cJSON_free). Return NULL if memory is short. */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -495,7 +495,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
         hub_push_text(hub, s, slice_str(text));
 }
 
-/* Returns true if the job and the node have waited for the time until a first report. */
+/* Return true if the job and the node have waited for the time until a first report. */
 static bool has_waited(const struct session *s, const struct snapshot *now, uint64_t now_ms)
 {
     return now->waited_ms >= schedule[SITUATION_NODES_MISSING].first_ms &&
@@ -508,7 +508,7 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
     return t->s->is_final || (!heard_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Sends a report to all nodes. Spare nodes also get the report. */
+/* Send a report to all nodes. Spare nodes also get the report. */
 static void tell_nodes(struct job *job, struct telling *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -525,7 +525,7 @@ static void tell_nodes(struct job *job, struct telling *t)
     }
 }
 
-/* Reports findings to the nodes and to the event log. The event log gets the new findings, or, with the last report,
+/* Report findings to the nodes and to the event log. The event log gets the new findings, or, with the last report,
  * all findings. */
 static void tell_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
@@ -538,7 +538,7 @@ static void tell_findings(struct job *job, const struct snapshot *s, const struc
     cJSON_free(t.news);
 }
 
-/* Reports the i-th finding to all nodes except `but` (0 = no exception). */
+/* Report the i-th finding to all nodes except `but` (0 = no exception). */
 static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t but)
 {
     static const struct diagnosis none;
@@ -563,7 +563,7 @@ static void tell_missing(struct job *job, const struct snapshot *s, struct findi
     keep(&job->watch, now);
 }
 
-/* Adds the digests of new findings and keeps the earlier digests, so a rank that alternates between two findings is
+/* Add the digests of new findings and keep the earlier digests, so a rank that alternates between two findings is
  * reported only once for each finding. */
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
@@ -580,7 +580,7 @@ static void tell_news(struct job *job, const struct snapshot *s, struct findings
     keep_more(&job->watch, now);
 }
 
-/* Reports waits of PyTorch's ranks that exceed schedule_torch_limit(). */
+/* Report waits of PyTorch's ranks that exceed schedule_torch_limit(). */
 static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
@@ -593,7 +593,7 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     tell_news(job, s, now);
 }
 
-/* Returns true for findings that identify a usual wait: those about absent ranks, because the name of a barrier is
+/* Return true for findings that identify a usual wait: those about absent ranks, because the name of a barrier is
  * usually new each time. */
 static bool shows_the_way(const struct finding *f)
 {
@@ -608,7 +608,7 @@ static bool somebody_is_stopped(const struct snapshot *s)
     return false;
 }
 
-/* Returns true if the same ranks have kept the others waiting for about as long before, for example after each epoch.
+/* Return true if the same ranks have kept the others waiting for about as long before, for example after each epoch.
  * Such a wait is not reported again. */
 static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                             uint64_t waited_ms)
@@ -640,14 +640,14 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Returns the index of the first finding that note() prints: all findings about translated addresses, because each
+/* Return the index of the first finding that note() prints: all findings about translated addresses, because each
  * node needs a fix, or only the last finding of another code. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
 }
 
-/* Reports the findings with this code, each as a line of its own. */
+/* Report the findings with this code, each as a line of its own. */
 static void note(struct job *job, const struct snapshot *s, struct diagnosis *d, enum finding_code code)
 {
     diagnose_job(s, d);
@@ -657,7 +657,7 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Reports each stopped rank once per stop. The agent of a worker that a signal has stopped gets no report, because
+/* Report each stopped rank once per stop. The agent of a worker that a signal has stopped gets no report, because
  * the agent has already printed one. If ranks wait in the store, the report of their wait names the stopped rank
  * instead. */
 static void tell_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
@@ -677,7 +677,7 @@ static void tell_stopped(struct job *job, const struct snapshot *s, struct diagn
 
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
-/* Reports once per attempt that two processes act as one rank. */
+/* Report once per attempt that two processes act as one rank. */
 static void tell_repeated(struct job *job)
 {
     words who;
@@ -693,7 +693,7 @@ static void tell_repeated(struct job *job)
     free(d);
 }
 
-/* Reports duplicate ranks when a worker fails, because its error does not name them, and the round often ends before
+/* Report duplicate ranks when a worker fails, because its error does not name them, and the round often ends before
  * the next check. */
 void monitor_failed(struct job *job)
 {
@@ -711,7 +711,7 @@ static bool is_running(const struct job *job)
     return facts.state == RDZV_RUNNING;
 }
 
-/* Returns true if the processes of all ranks use a CPU (state R). Such a job counts as not hanging, even
+/* Return true if the processes of all ranks use a CPU (state R). Such a job counts as not hanging, even
  * without signs of progress. */
 static bool all_compute(struct job *job)
 {
@@ -726,7 +726,7 @@ static bool may_act(const struct job *job)
     return strcmp(job->hang.action, "stop") == 0 || strcmp(job->hang.action, "restart") == 0;
 }
 
-/* Stops the round after a hang if --on_hang is "stop" or "restart". */
+/* Stop the round after a hang if --on_hang is "stop" or "restart". */
 static void act_on_hang(struct job *job, const struct finding *f)
 {
     const bool stops = strcmp(job->hang.action, "stop") == 0;
@@ -745,7 +745,7 @@ static bool is_reported(const struct job *job)
     return job->watch.still_told || job->watch.torch_told;
 }
 
-/* Returns true if this wait was already reported, or, for a stopped rank, its stop. */
+/* Return true if this wait was already reported, or, for a stopped rank, its stop. */
 static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
 {
     if (f->code == FINDING_RANK_STOPPED)
@@ -765,7 +765,7 @@ static void tell_hang(struct job *job, const struct snapshot *s, struct findings
     act_on_hang(job, f);
 }
 
-/* Finds the rank that the others wait for: first by the stacks, then by the steps that libddp reports, because stacks
+/* Find the rank that the others wait for: first by the stacks, then by the steps that libddp reports, because stacks
  * of a C program have no line numbers. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
@@ -776,7 +776,7 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Compares the last two samples and reports a hang. */
+/* Compare the last two samples and report a hang. */
 static void compare_samples(struct job *job)
 {
     struct look l;
@@ -817,7 +817,7 @@ static void take_sample(struct job *job)
         compare_samples(job);
 }
 
-/* Requests the next sample, or processes a sample that has arrived. No sample is requested if the wait was already
+/* Request the next sample, or process a sample that has arrived. No sample is requested if the wait was already
  * reported, or if all ranks compute. */
 static void run_hang(struct job *job)
 {
@@ -837,7 +837,7 @@ static void run_hang(struct job *job)
 
 /* --- slow ranks ---------------------------------------------------------------------------------------------- */
 
-/* Reports a slow rank in one line. */
+/* Report a slow rank in one line. */
 static void tell_slow(struct job *job)
 {
     struct look l;
@@ -854,7 +854,7 @@ static void tell_slow(struct job *job)
     free(d);
 }
 
-/* Runs all due checks with one snapshot. If memory is short there is no report. */
+/* Run all due checks with one snapshot. If memory is short there is no report. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

@@ -27,15 +27,15 @@ struct look {
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of foreign clients, as text */
 };
 
-/* Takes a snapshot. Returns false if memory is short. After false the caller frees nothing. */
+/* Take a snapshot. Return false if memory is short. After false the caller frees nothing. */
 bool snapshot_job(struct job *job, struct look *look);
 void look_free(struct look *look);
 
-/* Runs all due checks and reports new findings. Call this before the tick of the rendezvous, which may end the
+/* Run all due checks and report new findings. Call this before the tick of the rendezvous, which may end the
  * job. */
 void monitor_run(struct job *job);
 
-/* Reports duplicate ranks after a worker has failed by itself. The agent of the worker cannot detect duplicate
+/* Report duplicate ranks after a worker has failed by itself. The agent of the worker cannot detect duplicate
  * ranks. */
 void monitor_failed(struct job *job);
 
@@ -112,7 +112,7 @@ struct schedule_state {
     uint64_t told[SCHEDULE_TOLD_MAX]; /* digests of these findings; a ring, whose oldest entry is replaced */
 };
 
-/* Returns when the next check is due; UINT64_MAX = never. */
+/* Return when the next check is due; UINT64_MAX = never. */
 uint64_t schedule_deadline(const struct job *job);
 /* The checks that are due now. schedule_due() returns them and marks them as done. */
 struct schedule_due {
@@ -127,41 +127,41 @@ struct schedule_due {
     bool torch;   /* check the waits of PyTorch's ranks */
 };
 struct schedule_due schedule_due(struct job *job);
-/* Schedules a comparison of the nodes of a round that has begun. */
+/* Schedule a comparison of the nodes of a round that has begun. */
 void schedule_round(struct job *job);
-/* Schedules a report about a node that joined while a round runs. */
+/* Schedule a report about a node that joined while a round runs. */
 void schedule_spare(struct job *job);
-/* Schedules a report at once, about a problem that a running rank has reported. */
+/* Schedule a report at once, about a problem that a running rank has reported. */
 void schedule_trouble(struct job *job);
-/* Schedules a check because a PyTorch rank waits for another rank, or, with `is_crowded`, because a group may have
+/* Schedule a check because a PyTorch rank waits for another rank, or, with `is_crowded`, because a group may have
  * too many members. */
 void schedule_torch(struct job *job, bool is_crowded);
-/* Moves the check of PyTorch's waiting ranks to an earlier time, because a process has ended. */
+/* Move the check of PyTorch's waiting ranks to an earlier time, because a process has ended. */
 void schedule_torch_exit(struct job *job);
-/* Schedules a check because a rank is in a collective. */
+/* Schedule a check because a rank is in a collective. */
 void schedule_call(struct job *job);
-/* Schedules a check because a barrier has opened. */
+/* Schedule a check because a barrier has opened. */
 void schedule_barrier(struct job *job);
-/* Schedules a check because a signal or a debugger has stopped a rank. */
+/* Schedule a check because a signal or a debugger has stopped a rank. */
 void schedule_stopped(struct job *job);
-/* Records a sign of progress that happened `ago_ms` ago. */
+/* Record a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
-/* Sets the hang rules: the limit (0 = adaptive, UINT64_MAX = off), and the action after a hang. */
+/* Set the hang rules: the limit (0 = adaptive, UINT64_MAX = off), and the action after a hang. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
-/* Resets the schedule when an attempt begins or ends. */
+/* Reset the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
-/* Records the result of a check: how long ranks have waited (0 = no rank waits), and whether a finding was
+/* Record the result of a check: how long ranks have waited (0 = no rank waits), and whether a finding was
  * reported. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Returns true if a wait is shorter than `factor` times the longest usual wait of this round. */
+/* Return true if a wait is shorter than `factor` times the longest usual wait of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
-/* Returns the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,
+/* Return the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,
  * like schedule_still_seen(). */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Schedules a check soon, so that the nodes get a report about an event. */
+/* Schedule a check soon, so that the nodes get a report about an event. */
 void schedule_hurry(struct job *job);
 
 #endif

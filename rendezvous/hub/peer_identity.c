@@ -29,7 +29,7 @@ static bool users_are_known(const struct session *agent, const struct session *s
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Returns true if the agent and the client have the same address, and the same user if both users are known. An agent
+/* Return true if the agent and the client have the same address, and the same user if both users are known. An agent
  * of root may have workers of any user. Hosts behind NAT may share an address. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
@@ -37,14 +37,14 @@ static bool is_at_its_address(const struct session *agent, const struct session 
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Returns true if the agent is at the session's address, and in its job and its tenant if these are known. */
+/* Return true if the agent is at the session's address, and in its job and its tenant if these are known. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
            is_at_its_address(agent, s);
 }
 
-/* Returns the next agent that may know the connection, or NULL. */
+/* Return the next agent that may know the connection, or NULL. */
 static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
 {
     const struct slice address = session_address(s);
@@ -61,7 +61,7 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 /* --- who
  * --------------------------------------------------------------------------------------------------- */
 
-/* Asks the agents which process holds a connection. The question contains both addresses of the connection, because
+/* Ask the agents which process holds a connection. The question contains both addresses of the connection, because
  * only both together identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
@@ -76,7 +76,7 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     cJSON_Delete(o);
 }
 
-/* Asks the agents which process is the plain client `s`, unless the agents were asked before. */
+/* Ask the agents which process is the plain client `s`, unless the agents were asked before. */
 void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
@@ -102,7 +102,7 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held ------------------------------------------------------------------------------------------------- */
 
-/* Holds the requests of a session, and takes the session off the list of unfinished requests, whose timeout would
+/* Hold the requests of a session, and take the session off the list of unfinished requests, whose timeout would
  * close the session. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
@@ -114,7 +114,7 @@ bool peer_hold(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Returns true if the held bytes of the session are within their limit. */
+/* Return true if the held bytes of the session are within their limit. */
 bool peer_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)
@@ -146,14 +146,14 @@ uint64_t peer_deadline(const struct hub *hub)
     return held < claimed ? held : claimed;
 }
 
-/* Moves a held session into its job. hub.c then processes the held bytes. */
+/* Move a held session into its job. hub.c then processes the held bytes. */
 static void release(struct session *s, struct job *job)
 {
     session_enter(s, job);
     session_release(job->hub, s);
 }
 
-/* Moves the session into the job, but holds its requests for CLAIM_MS, because another job may also claim the
+/* Move the session into the job, but holds its requests for CLAIM_MS, because another job may also claim the
  * session. */
 static void claim(struct session *s, struct job *job)
 {
@@ -166,7 +166,7 @@ static void claim(struct session *s, struct job *job)
     list_insert(&hub->peers.claimed, &s->midway);
 }
 
-/* Returns the only job with an agent at the client's address, or NULL. */
+/* Return the only job with an agent at the client's address, or NULL. */
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
@@ -178,7 +178,7 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* Ends the wait for a vouch. The client is rejected unless only one job is possible, because its keys must not get
+/* End the wait for a vouch. The client is rejected unless only one job is possible, because its keys must not get
  * into a wrong job. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
@@ -194,7 +194,7 @@ static void give_up_waiting(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Ends the waits that have timed out. All sessions of a list have the same timeout, so the first session times out
+/* End the waits that have timed out. All sessions of a list have the same timeout, so the first session times out
  * first. */
 void peer_tick(struct hub *hub)
 {
@@ -208,14 +208,14 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* Rejects a `vouch`. This is no error of the agent, because the connection may have sent IDENTIFY meanwhile. */
+/* Reject a `vouch`. This is no error of the agent, because the connection may have sent IDENTIFY meanwhile. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* Returns true if another job has claimed the session, and the users of the agent and the session are not known. */
+/* Return true if another job has claimed the session, and the users of the agent and the session are not known. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->job != NULL && s->job != agent->job && s->pid != 0 &&
@@ -232,7 +232,7 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Returns true if no other job can claim the session. This is certain if the session is in a job and not held. For a
+/* Return true if no other job can claim the session. This is certain if the session is in a job and not held. For a
  * session without a job, this is certain if the kernel has reported the users, or if only one job has agents at the
  * address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
@@ -242,7 +242,7 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* Returns true if the agent may vouch for the session: job, address and user fit, and the rank is on the agent's
+/* Return true if the agent may vouch for the session: job, address and user fit, and the rank is on the agent's
  * node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
@@ -257,7 +257,7 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
     return false;
 }
 
-/* Returns true if the agents at the session's address belong to one tenant. */
+/* Return true if the agents at the session's address belong to one tenant. */
 static bool is_one_tenant(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     for (const struct session *other = NULL; (other = next_agent(hub, s, other)) != NULL;)
@@ -266,7 +266,7 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Admits a stranger whose user an agent has confirmed without naming the process. If agents of several tenants are at
+/* Admit a stranger whose user an agent has confirmed without naming the process. If agents of several tenants are at
  * the address, the stranger must wait until an agent names the process. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
@@ -276,7 +276,7 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
     session_admit(hub, s);
 }
 
-/* Records that an agent has named the process of the session. A stranger becomes a held session. */
+/* Record that an agent has named the process of the session. A stranger becomes a held session. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -299,7 +299,7 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handles `vouch`. A connection that has been closed meanwhile is no error. A connection of an earlier era gets no
+/* Handle `vouch`. A connection that has been closed meanwhile is no error. A connection of an earlier era gets no
  * rank, because the rank now belongs to another process. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
@@ -336,7 +336,7 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
 
 /* --- owner ------------------------------------------------------------------------------------------------ */
 
-/* Keeps the first description of a connection's process. Several agents of a host may send one. */
+/* Keep the first description of a connection's process. Several agents of a host may send one. */
 static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
 {
     struct rdzv_node_facts node;
@@ -351,7 +351,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         buf_free(&text);
 }
 
-/* Handles `owner`. Its text is from another host and is printed on terminals, so control characters are escaped. */
+/* Handle `owner`. Its text is from another host and is printed on terminals, so control characters are escaped. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;

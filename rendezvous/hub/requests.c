@@ -37,7 +37,7 @@ static const char *const role_names[ROLE_COUNT] = {
 #undef X
 };
 
-/* Finds a role. A client must not send the role "plain", so the loop begins after it. */
+/* Find a role. A client must not send the role "plain", so the loop begins after it. */
 static bool find_role(const char *text, enum role *role, struct ddp_err *err)
 {
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
@@ -47,7 +47,7 @@ static bool find_role(const char *text, enum role *role, struct ddp_err *err)
     return false;
 }
 
-/* Reads IDENTIFY. Only a worker sends its rank and world size; other clients send only their role. */
+/* Read IDENTIFY. Only a worker sends its rank and world size; other clients send only their role. */
 static bool read_introduction(const cJSON *o, struct introduction *who, struct ddp_err *err)
 {
     struct message_identify m;
@@ -71,7 +71,7 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
     return false;
 }
 
-/* Rejects a worker. The error names the first difference from the running job. */
+/* Reject a worker. The error names the first difference from the running job. */
 static bool refuse_job(const struct job *job, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -88,7 +88,7 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     return false;
 }
 
-/* Finds the job of a worker. Without an agent, the first worker declares the job. Such a job ends when its last
+/* Find the job of a worker. Without an agent, the first worker declares the job. Such a job ends when its last
  * worker leaves. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
@@ -114,7 +114,7 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     return true;
 }
 
-/* Attaches the session to its rank. A rank may have several connections, and may repeat IDENTIFY. */
+/* Attach the session to its rank. A rank may have several connections, and may repeat IDENTIFY. */
 static bool welcome_worker(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (!join_job(hub, s, &who->job))
@@ -127,7 +127,7 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
-/* Returns false if a node requests another role. A node must stay an agent, because a new attempt closes the
+/* Return false if a node requests another role. A node must stay an agent, because a new attempt closes the
  * connections of workers. */
 static bool may_take_role(struct hub *hub, const struct session *s, enum role role)
 {
@@ -150,7 +150,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Returns true if IDENTIFY names no other role, job or rank than AUTH or an agent has named for the session. */
+/* Return true if IDENTIFY names no other role, job or rank than AUTH or an agent has named for the session. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
@@ -170,7 +170,7 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     return false;
 }
 
-/* Handles IDENTIFY. A rejected client gets the reason, and its connection is closed. */
+/* Handle IDENTIFY. A rejected client gets the reason, and its connection is closed. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -207,7 +207,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
     return ok;
 }
 
-/* Handles BARRIER_NAMED. The wait begins before the arrival, because the last arrival ends all waits at once. */
+/* Handle BARRIER_NAMED. The wait begins before the arrival, because the last arrival ends all waits at once. */
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
@@ -233,7 +233,7 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Passes CONTROL to control.c. Pushes to the calling node are sent after the answer. */
+/* Pass CONTROL to control.c. Push to the calling node are sent after the answer. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -243,7 +243,7 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* Returns true if the store has accepted a request. Otherwise writes the error. */
+/* Return true if the store has accepted a request. Otherwise writes the error. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -270,14 +270,14 @@ static bool on_auth(struct hub *hub, struct session *s, const struct request *re
     return gate_auth(hub, s, req->blob[0]);
 }
 
-/* Handles VALIDATE, whose magic number wire.c has checked. */
+/* Handle VALIDATE, whose magic number wire.c has checked. */
 static bool on_validate(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)hub, (void)s, (void)req;
     return true;
 }
 
-/* Handles PING. The reply repeats the number in the request: PyTorch sends its process id. */
+/* Handle PING. The reply repeats the number in the request: PyTorch sends its process id. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
@@ -301,7 +301,7 @@ static bool on_multi_set(struct hub *hub, struct session *s, const struct reques
     return check_status(hub, s, req, store_multi_set(s->job->store, req->blob[0]));
 }
 
-/* Replies with the value of `key`. */
+/* Reply with the value of `key`. */
 static bool reply_value(struct hub *hub, struct session *s, struct slice key, struct slice value)
 {
     return hub_reply_blob(hub, value, store_holder(s->job->store, key, value));
@@ -321,7 +321,7 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     return check_status(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
-/* Handles GET. The value of a missing key is empty. Clients WAIT before they GET, so a missing key was deleted in
+/* Handle GET. The value of a missing key is empty. Clients WAIT before they GET, so a missing key was deleted in
  * between. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
@@ -338,7 +338,7 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
     return false;
 }
 
-/* Handles MULTI_GET. The size of the answer is checked first, because a request may repeat a key, so the answer may
+/* Handle MULTI_GET. The size of the answer is checked first, because a request may repeat a key, so the answer may
  * be larger than the store. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
@@ -366,7 +366,7 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return put_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handles WAIT and BARRIER. The answer is sent when all keys exist. The wait begins before the call of the store,
+/* Handle WAIT and BARRIER. The answer is sent when all keys exist. The wait begins before the call of the store,
  * because the observer reads the start of the wait. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
@@ -382,7 +382,7 @@ static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct 
     return check_status(hub, s, req, status) && put_u8(&hub->out, 0);
 }
 
-/* Handles CANCEL_WAIT. apply() has ended the wait already. */
+/* Handle CANCEL_WAIT. apply() has ended the wait already. */
 static bool on_cancel_wait(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -395,7 +395,7 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
     return put_u64(&hub->out, store_count(s->job->store));
 }
 
-/* Handles WATCH_KEY. The answer 3 means "registered". The store sends no notifications, because no version of torch
+/* Handle WATCH_KEY. The answer 3 means "registered". The store sends no notifications, because no version of torch
  * uses any. */
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
@@ -408,7 +408,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
     return put_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
-/* Handles LIST_KEYS. */
+/* Handle LIST_KEYS. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct entry *at = NULL;
@@ -432,7 +432,7 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
-/* Handles QUEUE_POP. The length of the queue is read first, because an empty value could also mean an empty queue. */
+/* Handle QUEUE_POP. The length of the queue is read first, because an empty value could also mean an empty queue. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -485,7 +485,7 @@ enum {
     IN_KEPT = 256,     /* an empty buffer of at most this size is kept */
 };
 
-/* Returns the largest allowed size of the next request: what is left of the quota, and the session's buffer, which is
+/* Return the largest allowed size of the next request: what is left of the quota, and the session's buffer, which is
  * already charged. */
 static uint64_t request_budget(struct hub *hub, const struct session *s)
 {
@@ -493,7 +493,7 @@ static uint64_t request_budget(struct hub *hub, const struct session *s)
     return left > REQUEST_MIN ? left : REQUEST_MIN;
 }
 
-/* Returns true if the session has a job, or if the request needs none. A plain c10d client cannot name its job, so it
+/* Return true if the session has a job, or if the request needs none. A plain c10d client cannot name its job, so it
  * enters the only job. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
@@ -525,19 +525,19 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
     return false;
 }
 
-/* Returns true for requests that do not use keys. */
+/* Return true for requests that do not use keys. */
 static bool is_of_agents(enum op_id id)
 {
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Returns true if the session may not use keys: after AUTH, or in a store that serves no job. */
+/* Return true if the session may not use keys: after AUTH, or in a store that serves no job. */
 static bool has_no_keys(const struct hub *hub, const struct session *s)
 {
     return s->auth != NULL || hub->limits.refusal != NULL;
 }
 
-/* Checks and handles a request. An open wait of the session is ended first: a client of torch 1.13 sends its next
+/* Check and handle a request. An open wait of the session is ended first: a client of torch 1.13 sends its next
  * request after a timeout, and would mistake a late answer for the answer to this request. A request from an earlier
  * attempt is rejected. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
@@ -559,7 +559,7 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     return ok;
 }
 
-/* Charges a changed capacity of `in` to the quota, even beyond the limit, because the bytes have already arrived. */
+/* Charge a changed capacity of `in` to the quota, even beyond the limit, because the bytes have already arrived. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -567,7 +567,7 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keeps the unfinished request `rest`, which is at the end of `in` or in the caller's memory. */
+/* Keep the unfinished request `rest`, which is at the end of `in` or in the caller's memory. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -586,7 +586,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Appends the new bytes to the unfinished request, and sets *bytes to both together. */
+/* Append the new bytes to the unfinished request, and set *bytes to both together. */
 static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
 {
     size_t old_cap = s->in.cap;
@@ -607,7 +607,7 @@ struct ahead {
     struct ddp_err err;
 };
 
-/* Prefetches the keys of the requests, but no key lists, which can be long. */
+/* Prefetch the keys of the requests, but no key lists, which can be long. */
 static void bring_near(const struct store *store, const struct ahead *ahead)
 {
     uint32_t hashes[AHEAD_MAX];
@@ -633,7 +633,7 @@ static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes,
         bring_near(s->job->store, out);
 }
 
-/* Returns the bytes after the first `done` requests. */
+/* Return the bytes after the first `done` requests. */
 static struct slice rest_after(const struct ahead *ahead, uint32_t done)
 {
     const char *end = (const char *)ahead->rest.data + ahead->rest.len;
@@ -641,7 +641,7 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
     return slice_of(start, (size_t)(end - start));
 }
 
-/* Pauses a session until clients have read more of their replies. During the pause the timeout for unfinished
+/* Pause a session until clients have read more of their replies. During the pause the timeout for unfinished
  * requests does not apply. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
@@ -652,7 +652,7 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Processes received bytes. */
+/* Process received bytes. */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -23,8 +23,8 @@
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* Prints the first nodes of a round as JSON; the caller frees the text (cJSON_free). All nodes get this list, which
- * is short because a node shows only a few names. Returns NULL if memory is short. */
+/* Print the first nodes of a round as JSON; the caller frees the text (cJSON_free). All nodes get this list, which
+ * is short because a node shows only a few names. Return NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -44,7 +44,7 @@ static char *print_nodes(const struct rdzv_round *world)
     return text;
 }
 
-/* Returns the finding for the cause of a stop, or FINDING_NONE: for a stop to grow the job, or for a rank that failed
+/* Return the finding for the cause of a stop, or FINDING_NONE: for a stop to grow the job, or for a rank that failed
  * because of another rank. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
@@ -64,7 +64,7 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
     }
 }
 
-/* Returns the cause as JSON, or NULL without a cause. */
+/* Return the cause as JSON, or NULL without a cause. */
 static cJSON *encode_cause(const struct rdzv_cause *cause)
 {
     struct failure failure;
@@ -83,7 +83,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* Encodes `round`. The list of nodes is the text that print_nodes has printed once for all nodes. */
+/* Encode `round`. The list of nodes is the text that print_nodes has printed once for all nodes. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
 {
     const struct rdzv_round *w = tell->world;
@@ -100,7 +100,7 @@ static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
         .role_size = tell->role_size != 0 ? (int64_t)tell->role_size : MESSAGE_NONE });
 }
 
-/* Encodes `waiting`. Lists have at most RDZV_SHORT_LIST_MAX rows, but the counts are complete. */
+/* Encode `waiting`. Lists have at most RDZV_SHORT_LIST_MAX rows, but the counts are complete. */
 static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -131,7 +131,7 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_tell *tell)
         .round = tell->round, .why = rdzv_why_word(tell->why), .cause = encode_cause(tell->cause) });
 }
 
-/* Encodes `verdict` with three exit codes. Each node selects one of them by its --exit_code. */
+/* Encode `verdict` with three exit codes. Each node selects one of them by its --exit_code. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -149,7 +149,7 @@ static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell
                                                              .exit = codes });
 }
 
-/* Sends a push to a node. Skips a node whose connection is already closed. */
+/* Send a push to a node. Skip a node whose connection is already closed. */
 static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell)
 {
     static cJSON *(*const encode[])(const struct job *job, const struct rdzv_tell *tell) = {
@@ -169,7 +169,7 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* Returns true if the nodes of a round need no check. Translated addresses are checked only in the first round. */
+/* Return true if the nodes of a round need no check. Translated addresses are checked only in the first round. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -181,7 +181,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begins a round. */
+/* Begin a round. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -200,7 +200,7 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* Returns the highest step that a rank has reported. */
+/* Return the highest step that a rank has reported. */
 static int64_t progress(void *user)
 {
     const struct job *job = user;
@@ -214,7 +214,7 @@ static int64_t progress(void *user)
     return best;
 }
 
-/* Sets the key with the number of waiting nodes. If the store is full, the key keeps its old value. */
+/* Set the key with the number of waiting nodes. If the store is full, the key keeps its old value. */
 static void waiting_nodes(void *user, uint32_t count)
 {
     struct job *job = user;
@@ -223,7 +223,7 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-/* Pushes the reason to a node before its connection is closed. A frozen node can read the reason later. */
+/* Push the reason to a node before its connection is closed. A frozen node can read the reason later. */
 static void say_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
@@ -231,7 +231,7 @@ static void say_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Drops a node for the rendezvous, without reporting the loss back to the rendezvous. If the session's bytes are
+/* Drop a node for the rendezvous, without reporting the loss back to the rendezvous. If the session's bytes are
  * being processed, feed() closes the session later. */
 static void drop(void *user, uint64_t node, const char *why)
 {
@@ -247,7 +247,7 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-/* Records an event of the rendezvous; rdzv_env.record. */
+/* Record an event of the rendezvous; rdzv_env.record. */
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT)
@@ -257,7 +257,7 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* --- life cycle ------------------------------------------------------------------------------------------- */
 
-/* Creates a rendezvous. Its instance id is the hub's random text and a number, so that no other rendezvous has the
+/* Create a rendezvous. Its instance id is the hub's random text and a number, so that no other rendezvous has the
  * same id, even in another store on the same port. */
 static struct rdzv *make_rendezvous(struct job *job)
 {
@@ -276,7 +276,7 @@ static struct rdzv *make_rendezvous(struct job *job)
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 
-/* Returns the rendezvous of the job. In a hub of many jobs a finished rendezvous is replaced. In a launcher the
+/* Return the rendezvous of the job. In a hub of many jobs a finished rendezvous is replaced. In a launcher the
  * finished rendezvous stays and rejects later nodes. */
 struct rdzv *job_rendezvous(struct job *job)
 {

@@ -25,20 +25,20 @@ static uint64_t first_ms(enum situation situation)
     return schedule[situation].first_ms;
 }
 
-/* Returns true if the job waits for nodes and has a node that can receive a report. */
+/* Return true if the job waits for nodes and has a node that can receive a report. */
 static bool is_gathering(const struct rdzv_facts *facts)
 {
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
 }
 
-/* Returns the earlier of two times (0 = never), or UINT64_MAX if both are 0. */
+/* Return the earlier of two times (0 = never), or UINT64_MAX if both are 0. */
 static uint64_t earlier_set(uint64_t a, uint64_t b)
 {
     const uint64_t x = a != 0 ? a : UINT64_MAX, y = b != 0 ? b : UINT64_MAX;
     return x < y ? x : y;
 }
 
-/* Returns when the next check is wanted, without the pause APART_MS; UINT64_MAX = never. */
+/* Return when the next check is wanted, without the pause APART_MS; UINT64_MAX = never. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)
@@ -48,7 +48,7 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     return w->waits ? w->look_ms : 0;
 }
 
-/* Returns true if a check at `at_ms` would be too soon after the last check. The report of a rank is not delayed,
+/* Return true if a check at `at_ms` would be too soon after the last check. The report of a rank is not delayed,
  * because the exit of that rank often ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
@@ -60,7 +60,7 @@ static uint64_t not_before_now(const struct job *job, uint64_t at_ms)
     return at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
 }
 
-/* Returns when the next check or sample is due. */
+/* Return when the next check or sample is due. */
 uint64_t schedule_deadline(const struct job *job)
 {
     struct rdzv_facts facts;
@@ -88,13 +88,13 @@ static void begin_wait(struct schedule_state *w, uint64_t look_ms)
     w->n_told = 0;
 }
 
-/* Returns true if nodes have left and too few remain. */
+/* Return true if nodes have left and too few remain. */
 static bool is_short(const struct rdzv_facts *facts)
 {
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* Starts the wait for nodes, as of the time when the rendezvous began to gather nodes. */
+/* Start the wait for nodes, as of the time when the rendezvous began to gather nodes. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -108,7 +108,7 @@ static void forget_torch(struct schedule_state *w)
     w->torch_crowd = false;
 }
 
-/* Returns true if the check for a rank that does not move is due and a rank is in a collective or a barrier. */
+/* Return true if the check for a rank that does not move is due and a rank is in a collective or a barrier. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -172,26 +172,26 @@ struct schedule_due schedule_due(struct job *job)
     return due;
 }
 
-/* Schedules the comparison of the nodes, whose report must follow the push `round`. */
+/* Schedule the comparison of the nodes, whose report must follow the push `round`. */
 void schedule_round(struct job *job)
 {
     job->watch.compares = true;
 }
 
-/* Schedules the report of a rank's problem. */
+/* Schedule the report of a rank's problem. */
 void schedule_trouble(struct job *job)
 {
     job->watch.trouble = true;
 }
 
-/* Schedules one report for all nodes that join within a short time, such as the nodes of a late rack. */
+/* Schedule one report for all nodes that join within a short time, such as the nodes of a late rack. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedules a check soon. A check that is already due earlier is not postponed. */
+/* Schedule a check soon. A check that is already due earlier is not postponed. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -209,7 +209,7 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Schedules a check of PyTorch's ranks. Later ranks do not postpone a scheduled check. */
+/* Schedule a check of PyTorch's ranks. Later ranks do not postpone a scheduled check. */
 void schedule_torch(struct job *job, bool is_crowded)
 {
     const uint64_t after_ms =
@@ -225,13 +225,13 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* The limit is shorter if a process of the round has ended, because that process will not arrive. */
+/* Return the limit, which is shorter if a process of the round has ended, because that process will not arrive. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Records the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
+/* Record the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
  * waits. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
@@ -259,21 +259,21 @@ void schedule_barrier(struct job *job)
         w->still_ms = job->hub->now_ms + first_ms(SITUATION_STANDS_STILL);
 }
 
-/* Schedules one check for all ranks that are stopped within a short time. */
+/* Schedule one check for all ranks that are stopped within a short time. */
 void schedule_stopped(struct job *job)
 {
     if (job->watch.stopped_ms == 0)
         job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
 }
 
-/* Schedules a check of ranks in a collective. */
+/* Schedule a check of ranks in a collective. */
 void schedule_call(struct job *job)
 {
     schedule_barrier(job);
     job->watch.calls = true;
 }
 
-/* Returns the time until the next check. A short wait is checked soon after it is long enough for a report. Longer
+/* Return the time until the next check. A short wait is checked soon after it is long enough for a report. Longer
  * waits are checked less often. */
 static uint64_t still_again(bool is_told, uint64_t waited_ms)
 {
@@ -303,7 +303,7 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* Measures the waits that end by themselves. A check detects the end of a wait, so the measured time may be too
+/* Measure the waits that end by themselves. A check detects the end of a wait, so the measured time may be too
  * long. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
@@ -319,7 +319,7 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* Records the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
+/* Record the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
  * waits. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
@@ -338,7 +338,7 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 
 /* --- hangs ------------------------------------------------------------------------------------------------ */
 
-/* Drops all samples, also the sample that is being taken, because the job has made progress. */
+/* Drop all samples, also the sample that is being taken, because the job has made progress. */
 static void drop_samples(struct job *job)
 {
     struct job_hang *hang = &job->hang;

@@ -16,7 +16,7 @@
 
 /* --- by id ---------------------------------------------------------------------------------------------- */
 
-/* Returns the bytes of an id as a table key, because all tables have bytes as keys. */
+/* Return the bytes of an id as a table key, because all tables have bytes as keys. */
 static struct slice id_key(const conn_id *id)
 {
     return slice_of(id, sizeof(*id));
@@ -47,7 +47,7 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answers a WAIT or BARRIER with one zero byte. */
+/* Answer a WAIT or BARRIER with one zero byte. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -56,7 +56,7 @@ void session_woken(void *user, struct store_waiter *waiter)
     hub->sink.send(hub->sink.user, s->id, slice_of("\0", 1), NULL);
 }
 
-/* Ends the wait of a session for keys or in a barrier, without an answer. Does nothing if the session does not
+/* End the wait of a session for keys or in a barrier, without an answer. Do nothing if the session does not
  * wait. */
 void session_leave_wait(struct session *s)
 {
@@ -82,7 +82,7 @@ void session_attach(struct session *s, uint32_t rank)
     s->job->members.connected++;
 }
 
-/* Detaches the session from its rank. The rank keeps the time of the session's last byte. */
+/* Detach the session from its rank. The rank keeps the time of the session's last byte. */
 void session_detach(struct session *s)
 {
     if (list_is_empty(&s->by_rank))
@@ -102,7 +102,7 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- made ----------------------------------------------------------------------------------------------- */
 
-/* Adds a session for a new connection. Its era is the present era, so that later attempts reject its requests. */
+/* Add a session for a new connection. Its era is the present era, so that later attempts reject its requests. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -136,7 +136,7 @@ struct quota *session_quota(struct hub *hub, const struct session *s)
     return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
-/* Returns a copy of the rejects, plus the connections that have sent nothing so far, or NULL if memory is short. The
+/* Return a copy of the rejects, plus the connections that have sent nothing so far, or NULL if memory is short. The
  * caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
@@ -212,7 +212,7 @@ enum {
     OUT_KEPT = 1 << 20,      /* an output buffer that has grown beyond this size is freed */
 };
 
-/* Asks the shell whether a reply may be sent. A small reply needs no permission, because check_backlog() limits small
+/* Ask the shell whether a reply may be sent. A small reply needs no permission, because check_backlog() limits small
  * replies. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
@@ -227,7 +227,7 @@ static void check_backlog(struct hub *hub)
         hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, 0);
 }
 
-/* Sends the collected bytes. */
+/* Send the collected bytes. */
 void hub_flush(struct hub *hub)
 {
     if (hub->out.len > 0) {
@@ -239,7 +239,7 @@ void hub_flush(struct hub *hub)
         buf_free(&hub->out);
 }
 
-/* Sends bytes to a session. For the session whose bytes are being processed, the collected answers are sent
+/* Send bytes to a session. For the session whose bytes are being processed, the collected answers are sent
  * first. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
@@ -250,7 +250,7 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* Pushes a text. If memory is short, the whole push is dropped. */
+/* Push a text. If memory is short, the whole push is dropped. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
@@ -284,7 +284,7 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
     return true;
 }
 
-/* Logs a line. A line that is too long is cut. */
+/* Log a line. A line that is too long is cut. */
 void hub_log(struct hub *hub, const char *fmt, ...)
 {
     char line[1024];
@@ -303,7 +303,7 @@ void hub_log(struct hub *hub, const char *fmt, ...)
  *
  * The facts are collected only when a report or an operator needs them. */
 
-/* Returns the incomplete PyTorch barrier whose count the session polls, or NULL. */
+/* Return the incomplete PyTorch barrier whose count the session polls, or NULL. */
 static const struct torch_meet *polled(const struct session *s)
 {
     const struct job *job = s->job;
@@ -313,7 +313,7 @@ static const struct torch_meet *polled(const struct session *s)
     return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
 }
 
-/* Sets the n-th key that the session waits for. A named barrier, or the counter that the session polls, also counts
+/* Set the n-th key that the session waits for. A named barrier, or the counter that the session polls, also counts
  * as a key. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
@@ -347,7 +347,7 @@ static struct rank_wait wait_of(const struct session *s)
     return wait;
 }
 
-/* Returns true if the node of a rank has left the running round. */
+/* Return true if the node of a rank has left the running round. */
 static bool node_is_lost(const struct job *job, uint32_t rank)
 {
     struct rdzv_facts facts;
@@ -358,7 +358,7 @@ static bool node_is_lost(const struct job *job, uint32_t rank)
            rdzv_node_of_rank(job->rdzv, rank) == 0;
 }
 
-/* Fills in the facts about a rank. If a rank has several connections, the facts show the latest byte of all and the
+/* Fill in the facts about a rank. If a rank has several connections, the facts show the latest byte of all and the
  * first wait found. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
 {

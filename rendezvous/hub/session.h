@@ -151,20 +151,20 @@ struct hub {
     uint64_t requests, closed_by_us;
 };
 
-/* requests.c: processes `bytes`. Returns false if the connection must be closed; hub->err has the reason (no text =
+/* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason (no text =
  * memory is short). */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes);
 
-/* job.c: returns the functions that a job's barriers call. */
+/* Return the functions that a job's barriers call (job.c). */
 struct barrier_env job_barrier_env(struct job *job);
 
-/* attempt.c: begins an attempt of the job `name`, declared by an agent or by the first worker. The sessions of the
- * previous attempt leave the job. Returns false, without any change, if memory is short. */
+/* Begin an attempt of the job `name`, declared by an agent or by the first worker (attempt.c). The sessions of the
+ * previous attempt leave the job. Return false, without any change, if memory is short. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
-/* Removes the keys, ends all waits without an answer, and resets the ranks. */
+/* Remove the keys, end all waits without an answer, and reset the ranks. */
 void attempt_end(struct job *job);
 
-/* gate.c: handle a new connection from another host. */
+/* Handle a new connection from another host (gate.c). */
 void gate_meet(struct hub *hub, struct session *s);
 /* Ask an agent that has joined about the strangers at its address. */
 void gate_agent_joined(struct hub *hub, const struct session *agent);
@@ -184,31 +184,31 @@ bool gate_holds(struct hub *hub, const struct session *s);
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
 /* Check and remove the tag of a frame if the session has sent AUTH. Returns false if the tag is wrong. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame);
-/* Returns true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
+/* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
-/* Returns true unless AUTH named another job. */
+/* Return true unless AUTH named another job. */
 bool gate_is_job(const struct session *s, const char *job);
 
-/* peer_identity.c: asks the agents at the session's address which user and process own the connection. Returns false
+/* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false
  * if no agent has that address. */
 bool peer_ask_user(struct hub *hub, struct session *s);
-/* Asks the agents at the session's address once for the session's process. */
+/* Ask the agents at the session's address once for the session's process. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Asks the agents for the process even if the process is not a worker. Their search is slow, so this is called only
- * for a PyTorch group with too many members. Returns false if no agent was asked. */
+/* Ask the agents for the process even if the process is not a worker. Their search is slow, so this is called only
+ * for a PyTorch group with too many members. Return false if no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
-/* Holds the session's requests until its job is known. */
+/* Hold the session's requests until its job is known. */
 bool peer_hold(struct hub *hub, struct session *s);
-/* Returns true if further bytes of a held session still fit. */
+/* Return true if further bytes of a held session still fit. */
 bool peer_holds(struct hub *hub, const struct session *s);
-/* Returns true if the session may be this rank of this job. If an agent has vouched for the session, that agent must
+/* Return true if the session may be this rank of this job. If an agent has vouched for the session, that agent must
  * run the rank. If the session has only a tenant, any agent at its address must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
 
-/* control.c: handles a JSON call of an agent or operator (messages.h). The reply is added to hub->out. Returns false
+/* Handle a JSON call of an agent or operator (messages.h; control.c). The reply is added to hub->out. Return false
  * if memory is short. */
 bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
@@ -216,19 +216,19 @@ bool control_answer(struct hub *hub, struct session *s, struct slice request);
 typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m,
                              struct cJSON *answer);
 
-/* peer_identity.c: handle an agent's answer to `who`. */
+/* Handle an agent's answer to `who` (peer_identity.c). */
 bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* stacks.c: handle an operator's request for stacks, and an agent's answer. */
+/* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* Ends a request for stacks whose time is over. */
+/* End a request for stacks whose time is over. */
 void stacks_tick(struct job *job);
-/* Requests the stacks of all ranks if the monitor or the profile needs a sample. */
+/* Request the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);
 
-/* inspect.c: handle the calls that only read. Any client may make these calls. */
+/* Handle the calls that only read (inspect.c). Any client may make these calls. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
@@ -237,105 +237,105 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* Returns the job of a call: the job `name`, or without a name the job that the caller has entered, or the only job.
- * Returns NULL with hub->err if no job fits. */
+/* Return the job of a call: the job `name`, or without a name the job that the caller has entered, or the only job.
+ * Return NULL with hub->err if no job fits. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
-/* rounds.c: returns the rendezvous of the job. Creates a rendezvous if the job has none, or, in a hub of many jobs,
- * if the last is over. Returns NULL if memory is short. */
+/* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none, or, in a hub of many jobs,
+ * if the last is over. Return NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
-/* Begins the next round if all ranks have agreed to a bigger world. */
+/* Begin the next round if all ranks have agreed to a bigger world. */
 void rounds_look_at_grow_keys(struct job *job);
 
-/* torch_observer.c: observes PyTorch's keys in the store of the job. Called when the first plain client uses a
+/* Observe PyTorch's keys in the store of the job (torch_observer.c). Called when the first plain client uses a
  * key. */
 void torch_observe(struct job *job);
-/* Adds the members of a group with too many members to the snapshot. The caller frees *claims. Returns false if
+/* Add the members of a group with too many members to the snapshot. The caller frees *claims. Return false if
  * memory is short. */
 bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
-/* lost_rank.c: reports a rank whose end makes a barrier fail. The barrier still has its seats. */
+/* Report a rank whose end makes a barrier fail (lost_rank.c). The barrier still has its seats. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
 /* At the end of a round, checks whether the failed rank had lost another rank or had given up a wait, and reports the
  * result. */
 void lost_peer_verdict(struct job *job);
-/* Records at the end of a PyTorch client's connection whether the client has given up the setup of a group. */
+/* Record at the end of a PyTorch client's connection whether the client has given up the setup of a group. */
 void lost_peer_leaves(struct session *s);
 
-/* session.c: fills in the current facts about a rank. Texts are valid until the next call. */
+/* Fill in the current facts about a rank (session.c). Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
-/* Sets the n-th key, or the barrier, that a session waits for. Returns false if the session waits for fewer keys. */
+/* Set the n-th key, or the barrier, that a session waits for. Return false if the session waits for fewer keys. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
-/* Returns the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
+/* Return the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
 const char *facts_waits_by(const struct session *s);
 
-/* session.c: adds a session to hub->sessions, which owns the session. Returns false if memory is short. */
+/* Add a session to hub->sessions, which owns the session (session.c). Return false if memory is short. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
-/* Returns the session of a connection, or NULL if the connection is unknown or closed. */
+/* Return the session of a connection, or NULL if the connection is unknown or closed. */
 struct session *session_find(const struct hub *hub, conn_id conn);
-/* Returns true if the session may use the job `name`, because the job does not belong to another tenant. */
+/* Return true if the session may use the job `name`, because the job does not belong to another tenant. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name);
-/* Returns the peer's address without the port. */
+/* Return the peer's address without the port. */
 struct slice session_address(const struct session *s);
-/* Records that the reply to `op` is sent later. */
+/* Record that the reply to `op` is sent later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
-/* Answers a wait because the awaited keys exist; a store_wake callback. */
+/* Answer a wait because the awaited keys exist; a store_wake callback. */
 void session_woken(void *hub, struct store_waiter *waiter);
-/* Ends the session's wait without an answer. */
+/* End the session's wait without an answer. */
 void session_leave_wait(struct session *s);
 /* Attach the session to a rank, or detach it from the rank. */
 void session_attach(struct session *s, uint32_t rank);
 void session_detach(struct session *s);
-/* Records the pid that an agent or the client has reported. An agent's pid replaces the client's. */
+/* Record the pid that an agent or the client has reported. An agent's pid replaces the client's. */
 void session_is_process(struct session *s, int pid, bool by_agent);
-/* Returns true for agents and operators, whose connections stay open between attempts. */
+/* Return true for agents and operators, whose connections stay open between attempts. */
 static inline bool session_is_operator(const struct session *s)
 {
     return s->role == ROLE_AGENT || s->role == ROLE_CTL;
 }
 
-/* attempt.c: moves the session from its present job, if any, to this job. */
+/* Move the session from its present job, if any, to this job (attempt.c). */
 void session_enter(struct session *s, struct job *job);
 
-/* Returns the quota that is charged for this connection: the quota of its job, or the common share of connections
+/* Return the quota that is charged for this connection: the quota of its job, or the common share of connections
  * without a job. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
-/* Frees a session whose connection is closed, for the reason `how`. The session first leaves its waits and barriers,
+/* Free a session whose connection is closed, for the reason `how`. The session first leaves its waits and barriers,
  * and the rendezvous. */
 void session_free(struct hub *hub, struct session *s, const char *how);
-/* Frees a session and makes the shell close its connection. A handler must not drop its own session, but return
+/* Free a session and make the shell close its connection. A handler must not drop its own session, but return
  * false. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
-/* Drops a session that this store does not accept. The rejection is recorded, and logged once a minute for each
+/* Drop a session that this store does not accept. The rejection is recorded, and logged once a minute for each
  * source. */
 void session_reject(struct hub *hub, struct session *s, const char *why);
-/* Records a rejection without dropping the session. Returns true if the caller should log the rejection. */
+/* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Returns a copy of hub->rejects with the connected clients that have sent nothing, or NULL if memory is short. The
+/* Return a copy of hub->rejects with the connected clients that have sent nothing, or NULL if memory is short. The
  * caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
-/* session.c: sends `bytes` to any session, after the bytes in hub->out. */
+/* Send `bytes` to any session, after the bytes in hub->out (session.c). */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
-/* Pushes a JSON object to an agent. The caller still owns `o`. */
+/* Push a JSON object to an agent. The caller still owns `o`. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
-/* Replies to the current session with a blob. With `holder`, a large value is sent without a copy. Returns false if
+/* Reply to the current session with a blob. With `holder`, a large value is sent without a copy. Return false if
  * memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Returns true if the current session may get a reply of `bytes`. After false the handler must return true, and is
+/* Return true if the current session may get a reply of `bytes`. After false the handler must return true, and is
  * called again later. So a handler calls this function before it changes anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
-/* Sends the bytes in hub->out to the current session. */
+/* Send the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
-/* session.c: removes a stranger from its line (gate.c) and ends its state. */
+/* Remove a stranger from its line (gate.c) and end its state. */
 void session_leave_line(struct hub *hub, struct session *s);
-/* Admits a stranger: ends its state and releases its held bytes. */
+/* Admit a stranger: end its state and release its held bytes. */
 void session_admit(struct hub *hub, struct session *s);
-/* Makes hub.c process the held bytes of a session, after the bytes of the current session. */
+/* Make hub.c process the held bytes of a session, after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);
-/* Removes a session from its line, and frees the memory of AUTH. */
+/* Remove a session from its line, and free the memory of AUTH. */
 void session_end_auth(struct hub *hub, struct session *s);
 /* Append a blob for the session to `out`, with a tag if the session has sent AUTH. */
 bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);

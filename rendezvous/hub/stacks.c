@@ -46,7 +46,7 @@ static cJSON *encode_missing(const struct job_sample *sample)
     return missing;
 }
 
-/* Answers all operators that still wait. An operator no longer waits after it has disconnected or sent another
+/* Answer all operators that still wait. An operator no longer waits after it has disconnected or sent another
  * request. */
 static void answer_all(struct job *job, const cJSON *answer)
 {
@@ -61,7 +61,7 @@ static void answer_all(struct job *job, const cJSON *answer)
     }
 }
 
-/* Adds the sample to the profile. Begins a profile with the first sample of an attempt. */
+/* Add the sample to the profile. Begin a profile with the first sample of an attempt. */
 static void count_profile(struct job *job)
 {
     struct job_profile *profile = &job->profile;
@@ -120,7 +120,7 @@ static bool add_node(struct job_sample *sample, const struct rdzv_node_facts *fa
     return buf_append(&sample->nodes, &node, sizeof(node));
 }
 
-/* Finds the nodes that run one of these ranks. */
+/* Find the nodes that run one of these ranks. */
 static bool find_nodes(struct job *job, const struct rank_set *ranks)
 {
     struct rdzv_node_facts f;
@@ -167,7 +167,7 @@ static bool sample_begin(struct job *job, const struct message_stacks *m, const 
     return true;
 }
 
-/* Frees the state of a request that could not start. Returns false. */
+/* Free the state of a request that could not start. Return false. */
 static bool sample_refuse(struct job_sample *sample)
 {
     sample->until_ms = 0;
@@ -193,7 +193,7 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* While a request is open, no second request is sent. */
+/* Request a sample, unless a request is open. An open request for all ranks also serves the monitor. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };
@@ -250,7 +250,7 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     return true;
 }
 
-/* Handles a node's answer. An answer to an earlier request is dropped. */
+/* Handle a node's answer. An answer to an earlier request is dropped. */
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;

@@ -18,14 +18,14 @@ enum {
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Returns true if a barrier of all ranks has counted more arrivals than the job has ranks. */
+/* Return true if a barrier of all ranks has counted more arrivals than the job has ranks. */
 static bool is_crowded(const struct job *job, struct slice key, int64_t count)
 {
     struct torch_key read;
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* Asks the agents for the owner of a connection that no agent has vouched for. */
+/* Ask the agents for the owner of a connection that no agent has vouched for. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -34,7 +34,7 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* Asks the agents for the owners of a group with too many members, and schedules a check. Until this check, further
+/* Ask the agents for the owners of a group with too many members, and schedule a check. Until this check, further
  * extra members cause no new question. */
 static void suspect_crowd(struct session *newcomer)
 {
@@ -50,7 +50,7 @@ static void suspect_crowd(struct session *newcomer)
     job_touch(job);
 }
 
-/* Returns true if the client has read the complete count, and so leaves the barrier. */
+/* Return true if the client has read the complete count, and so leaves the barrier. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -69,7 +69,7 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     job_touch(s->job);
 }
 
-/* Records that a client has changed the counter of a barrier, or has read the counter (delta 0). */
+/* Record that a client has changed the counter of a barrier, or has read the counter (delta 0). */
 static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -85,7 +85,7 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* Returns true if another process has published an address of the same rank on a connection that is still open. A
+/* Return true if another process has published an address of the same rank on a connection that is still open. A
  * process that sets up its group again has the same pid or has closed its first connection. */
 static bool has_twin(const struct session *s)
 {
@@ -99,8 +99,8 @@ static bool has_twin(const struct session *s)
     return false;
 }
 
-/* Records that a rank has published its address. If a second process publishes an address of the same rank, asks the
- * agents for the owner of the second process and schedules a check. */
+/* Record that a rank has published its address. If a second process publishes an address of the same rank, ask the
+ * agents for the owner of the second process and schedule a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -119,7 +119,7 @@ static void on_set(void *user, struct slice key, bool anew)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
-/* Records a wait. The end of an earlier wait is forgotten, because the rank has not given up. */
+/* Record a wait. The end of an earlier wait is forgotten, because the rank has not given up. */
 static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
 {
     struct torch_client *torch = s->torch;
@@ -158,7 +158,7 @@ static void on_wait(void *user, struct store_waiter *waiter)
     job_touch(s->job);
 }
 
-/* Ends the wait of a client that finds its keys. The first key shows the purpose of all keys. */
+/* End the wait of a client that finds its keys. The first key shows the purpose of all keys. */
 static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 {
     const struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -206,7 +206,7 @@ static struct snapshot_claim claim_of(const struct session *s)
     return claim;
 }
 
-/* Compares two claims for sorting: claims of this job first, then by rank. */
+/* Compare two claims for sorting: claims of this job first, then by rank. */
 static int by_claimed_rank(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
@@ -219,7 +219,7 @@ static int by_claimed_rank(const void *a, const void *b)
 
 /* --- a barrier with too many members -------------------------------------------------------------------- */
 
-/* Returns true if the client still waits in the barrier. */
+/* Return true if the client still waits in the barrier. */
 static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
 {
     struct slice name;
@@ -258,7 +258,7 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Returns true if two processes have published an address of the same rank. The claims are sorted by this rank. */
+/* Return true if two processes have published an address of the same rank. The claims are sorted by this rank. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;
@@ -279,7 +279,7 @@ static int by_said(const void *a, const void *b)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Collects the clients that have arrived in the barrier `meet`, or with NULL the clients that have published an
+/* Collect the clients that have arrived in the barrier `meet`, or with NULL the clients that have published an
  * address. */
 static uint32_t collect_claims(const struct job *job, const struct torch_meet *meet,
                                struct snapshot_claim *claims)
@@ -302,7 +302,7 @@ static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_
            a->pid == b->pid;
 }
 
-/* Merges adjacent claims of the same process. Returns how many claims remain. */
+/* Merge adjacent claims of the same process. Return how many claims remain. */
 static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
 {
     uint32_t kept = 0;

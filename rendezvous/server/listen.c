@@ -32,8 +32,8 @@ uint64_t listen_queue_drops(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, numbers, &len) == 0 ? numbers[SK_MEMINFO_DROPS] : 0;
 }
 
-/* For a listening socket, Linux reports the limit of the accept queue in tcpi_sacked; see tcp_get_info() of the
- * kernel. */
+/* Return the limit of the accept queue, which Linux reports in tcpi_sacked of a listening socket; see tcp_get_info() of
+ * the kernel. */
 uint64_t listen_queue_limit(int fd)
 {
     struct tcp_info info = { 0 };

@@ -77,7 +77,8 @@ void store_clear(struct store *s);
 /* Prefetch the keys with these hashes (table_hash), because requests will soon use them. */
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 
-/* Keys and values are copied. A returned slice is borrowed until the next change of the store. */
+/* Set a key, or return its value. Keys and values are copied. A returned slice is borrowed until the next change of the
+ * store. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
 struct slice store_get(const struct store *s, struct slice key); /* empty if the key is missing */
 /* Return the block that contains `value`, which store_get has returned for `key`. A reference to the block keeps the

@@ -221,7 +221,7 @@ static void multiply(void *user)
     free(p);
 }
 
-/* As gemm.c has promised for all of them. */
+/* Return true if an address is aligned as gemm.c promises for all operands. */
 static bool aligned(const void *memory)
 {
     return (uintptr_t)memory % 16 == 0;

@@ -72,7 +72,7 @@ const char *cudaGetErrorString(cuda_error error)
     return error == CUDA_NO_DEVICE ? "no CUDA-capable device is detected" : "an error of the fake runtime";
 }
 
-/* Queries that are answered with "not yet" leave one; other calls do not. */
+/* Return and clear the last error. Only a query with the answer "not yet" leaves an error. */
 cuda_error cudaGetLastError(void)
 {
     cuda_error error = last;
@@ -135,7 +135,7 @@ cuda_error cudaPointerGetAttributes(cuda_pointer *out, const void *at)
     return CUDA_SUCCESS_;
 }
 
-/* Host memory, which cudaPointerGetAttributes does not know. */
+/* Allocate host memory. cudaPointerGetAttributes reports such a block as unknown. */
 cuda_error cudaMallocHost(void **out, size_t bytes)
 {
     *out = malloc(bytes);
@@ -212,7 +212,7 @@ cuda_error cudaStreamCreateWithFlags(struct CUstream_st **out, unsigned int flag
     return pthread_create(&s->thread, NULL, work, s) == 0 ? CUDA_SUCCESS_ : CUDA_NO_MEMORY;
 }
 
-/* The lock is not held. */
+/* Return `stream`, or the default stream for NULL. The caller does not hold the lock. */
 static struct CUstream_st *stream_of(struct CUstream_st *stream)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;

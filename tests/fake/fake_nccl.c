@@ -233,7 +233,7 @@ static size_t size_of(nccl_type type)
     return sizes[type];
 }
 
-/* The same type by our name. */
+/* Convert NCCL's name of a type to libddp's. */
 static ddp_dtype dtype_of(nccl_type type)
 {
     static const ddp_dtype names[] = {

@@ -71,7 +71,7 @@ static void prepare(struct fiber *f, char *stack)
 }
 
 #else
-/* The same with the C library, which takes two system calls. */
+/* Switch with the C library, which makes two system calls. */
 static void shim_switch(void **from, void *to)
 {
     ucontext_t here;

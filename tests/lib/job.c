@@ -253,7 +253,8 @@ const char *torch_python(void)
     return python != NULL && *python != '\0' ? python : "/usr/bin/python3";
 }
 
-/* Importing torch takes seconds, finding it or its version does not. */
+/* Return true if Python runs `program` without an error. The programs only look for torch, because an import takes
+ * seconds. */
 static bool python_says(const char *program)
 {
     const char *argv[] = { torch_python(), "-c", program, NULL };

@@ -148,7 +148,7 @@ static struct model_batch pictures(int step, int rows, int pixels)
     };
 }
 
-/* Small bytes are frequent, so that the model has something to learn. */
+/* Return a token. Small bytes are frequent, so that the model has something to learn. */
 static int32_t known_token(int step, int row, int at)
 {
     uint32_t byte = noise((uint64_t)(2000 + step), (uint64_t)(row * (KNOWN_LENGTH + 1) + at)) >> 24;

@@ -62,7 +62,7 @@ void ranks_all_well(int n, rank_main main, unsigned flags, const void *user);
 /* Expect that rank `rank` got `status`, and that all `parts` (ending with NULL) occur in the rank's text. */
 void ranks_expect_error(const struct ranks *ranks, int rank, ddp_status status, const char *const parts[]);
 
-/* In a rank: initialise (NULL options allowed), or end this rank with a failure. */
+/* Initialise in a rank (NULL options allowed), or end this rank with a failure. */
 ddp_ctx *rank_init(struct rank *me, const ddp_options *options);
 
 /* Keep `status` and its error text. */
@@ -84,8 +84,8 @@ int rank_open_files(void);
 
 /* Ranks with GPUs on a machine that has none: tests/fake/fake_gpu.h. */
 
-/* In a rank, before ddp_init_from_env: make this process find the fake runtime and NCCL, and the libddp_cuda of this
- * build. */
+/* Make this process find the fake runtime and NCCL, and the libddp_cuda of this build. Call this in a rank, before
+ * ddp_init_from_env. */
 void pretend_gpu(void);
 
 /* Options for device LOCAL_RANK with backend "nccl", and with backend "cpu". */
@@ -128,12 +128,13 @@ struct trial_room {
     size_t bytes;
 };
 
-/* room_open initializes the rank and allocates its blocks. room_close finalizes the rank and frees the blocks. */
+/* Initialize the rank and allocate its blocks. */
 struct trial_room room_open(struct rank *me, size_t bytes);
-
-/* In a rank: use `options` for all later trials. */
-void trials_use(const ddp_options *options);
+/* Free the blocks and finalize the rank. */
 void room_close(struct trial_room *room);
+
+/* Use `options` for all later trials of this rank. */
+void trials_use(const ddp_options *options);
 
 /* Run one collective and compare its result. */
 void trial_run(const struct trial_room *room, const struct trial *trial);
@@ -191,7 +192,7 @@ void toy_set(ddp_reducer *reducer, size_t p, size_t e, double value);
 void toy_clear(ddp_reducer *reducer);
 void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
 
-/* The backward pass, in an order that differs between ranks and steps. */
+/* Run the backward pass, in an order that differs between ranks and steps. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step);
 
 /* Compare the results of the reducer for all steps first .. last with the sums over ranks and the options. */

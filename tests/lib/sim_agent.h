@@ -70,7 +70,7 @@ void asim_free(struct asim *sim);
 /* Let the user request a stop at `at_ms`. */
 void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
 
-/* At `at_ms`, let the store report another node's failure (with exit code `code` for the job), confirm the failure of
+/* Let the store report another node's failure (with exit code `code` for the job) at `at_ms`, confirm the failure of
  * this node, be lost, or send its verdict. */
 void asim_told_at(struct asim *sim, uint64_t at_ms, int code);
 void asim_heard_at(struct asim *sim, uint64_t at_ms); /* the store has the failure of this node */

@@ -50,9 +50,9 @@ void sim_expect_at(struct sim *sim, conn_id conn, const char *hex, const char *f
 void sim_expect_trace_at(struct sim *sim, const char *text, const char *file, int line);
 void sim_note(struct sim *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* hex_read appends the bytes of a hex text (blanks are allowed) to `out`. hex_write appends bytes as compact hex
- * text. */
+/* Append the bytes of a hex text (blanks are allowed) to `out`. */
 void hex_read(const char *hex, struct buf *out);
+/* Append bytes as compact hex text. */
 void hex_write(struct slice bytes, struct buf *out);
 
 /* --- sim job ---------------------------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ void training_close(void)
     run_free(&r);
 }
 
-/* Only `make tsan` sets DDP_BUILD to programs with a sanitizer. */
+/* Skip a test under ThreadSanitizer. Only `make tsan` sets DDP_BUILD to programs with a sanitizer. */
 void training_skip_same_threads(void)
 {
     if (getenv("DDP_BUILD") != NULL && bin_is_sanitized())

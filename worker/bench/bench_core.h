@@ -62,19 +62,19 @@ size_t bench_bytes(const struct bench_case *c);
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 
-/* bench_algbw returns the bandwidth in GB/s (1e9) of `bytes` in `us` microseconds. bench_busbw returns `algbw` times
- * the factor of the collective. */
+/* Return the bandwidth in GB/s (1e9) of `bytes` in `us` microseconds. */
 double bench_algbw(size_t bytes, double us);
+/* Return `algbw` times the factor of the collective. */
 double bench_busbw(enum bench_kind kind, int world, double algbw);
 
 /* Return the next size: `bytes` plus `step`, or with step 0 `bytes` times `factor`. Return SIZE_MAX if the result
  * does not fit. */
 size_t bench_next(size_t bytes, size_t step, size_t factor);
 
-/* bench_fill fills the input of rank `rank`, and bench_wrong returns the number of wrong elements in its output. Sums
- * are exact in every type up to a world of 64. An average may be off by two units in the last place, because NCCL
- * divides before it adds. */
+/* Fill the input of rank `rank`. */
 void bench_fill(const struct bench_case *c, int rank, void *in);
+/* Return the number of wrong elements in the output of rank `rank`. Sums are exact in every type up to a world of 64.
+ * An average may be off by two units in the last place, because NCCL divides before it adds. */
 uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */

@@ -136,7 +136,7 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
     return DDP_OK;
 }
 
-/* CALL_TEXT is large enough for every kind with the longest numbers. */
+/* Format a call. CALL_TEXT is large enough for every kind with the longest numbers. */
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq)
 {
     if ((size_t)call->kind >= CALL_KINDS)

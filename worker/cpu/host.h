@@ -32,7 +32,7 @@ void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
 
-/* Like memcpy, but faster if the cache of another core has the data. */
+/* Copy like memcpy, but faster if the cache of another core has the data. */
 void cpu_copy(void *to, const void *from, size_t bytes);
 
 /* Return true if all ranks can reach the buffers that `rank` passes, or if `rank` passes no buffer. For another

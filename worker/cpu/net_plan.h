@@ -114,9 +114,9 @@ struct net_column net_column_at(const struct net_way *way, size_t n, int column)
 /* Return the part of a column that `lane` carries. */
 struct net_range net_lane_part(const struct net_way *way, const struct net_column *column, int lane);
 
-/* net_owns returns true if `host` owns the column. net_holds returns true if `host` has the finished column after
- * the first phase. */
+/* Return true if `host` owns the column. */
 bool net_owns(const struct net_column *column, int host);
+/* Return true if `host` has the finished column after the first phase. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
 /* Return true if host `from` sends the column to host `to`, in the first phase or in the second phase. */

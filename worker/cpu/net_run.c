@@ -451,7 +451,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
     return status;
 }
 
-/* After a failure, make all ranks of all hosts fail with the reason of the first rank that failed. */
+/* Make all ranks of all hosts fail after a failure, with the reason of the first rank that failed. */
 static ddp_status net_settle(struct net *net, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)

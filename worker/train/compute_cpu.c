@@ -97,7 +97,7 @@ static void cpu_attention_forward(struct compute *c, void *y, float *log_sum, co
     attention_forward(y, log_sum, qkv, scratch, a);
 }
 
-/* The CPU does not need `y`, because softmax_backward uses the scores. */
+/* Compute the gradient without `y`, because softmax_backward uses the scores. */
 static void cpu_attention_backward(struct compute *c, void *dqkv, const void *dy, const void *y,
                                    const void *qkv, const float *log_sum, float *scratch,
                                    const struct attention *a)

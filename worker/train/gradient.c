@@ -85,7 +85,7 @@ void gradient_free(struct gradient *g)
     *g = (struct gradient){ 0 };
 }
 
-/* left += right */
+/* Add `right` to `left`. */
 static void add(const struct gradient *g, size_t i, float *const left[], float *const right[])
 {
     struct compute *on = g->model->compute;

@@ -194,7 +194,7 @@ static ddp_status restore_one(struct optimizer *o, int slot, struct ddp_err *err
                                             o->model->params.count, err);
 }
 
-/* fills o->slot */
+/* Copy o->slot to the device. */
 static ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;

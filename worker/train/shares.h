@@ -87,19 +87,19 @@ void shares_close(struct shares *s); /* NULL is allowed */
 
 float *shares_grad(const struct shares *s, size_t i);
 
-/* shares_start begins a step. shares_ready records that the gradient of parameter i is complete after the work that
- * is now on the stream. shares_average makes the stream wait for all collectives. shares_ready and shares_average are
- * collective. */
+/* Begin a step. */
 void shares_start(struct shares *s);
+/* Record that the gradient of parameter i is complete after the work that is now on the stream; collective. */
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err);
+/* Make the stream wait for all collectives; collective. */
 ddp_status shares_average(struct shares *s, struct ddp_err *err);
 
 /* Compute the norm of all gradients, as compute_ops.norm does; collective. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err);
 
-/* shares_update updates the elements of parameter i that are in this rank's shares. shares_send then gathers the new
- * weights of all ranks; collective. */
+/* Update the elements of parameter i that are in this rank's shares. */
 void shares_update(struct shares *s, const ddp_optim *rule, size_t i);
+/* Gather the new weights of all ranks; collective. */
 ddp_status shares_send(struct shares *s, struct ddp_err *err);
 
 /* Copy a slot to `flat` (export) or from `flat` (import). `flat` has all parameters in the host's memory. Slot 0 has

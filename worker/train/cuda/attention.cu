@@ -34,7 +34,7 @@ __device__ inline float product_of(const value *x, const value *y, size_t n)
     return sum;
 }
 
-/* Adds x[0] * row 0 + x[1] * row 1 + ... to sum[]. Rows are `stride` values apart. Each lane sums every 32nd
+/* Add x[0] * row 0 + x[1] * row 1 + ... to sum[]. Rows are `stride` values apart. Each lane sums every 32nd
  * column. */
 __device__ inline void add_rows(float *sum, const float *x, const value *row, size_t stride, size_t rows, size_t width)
 {
@@ -44,7 +44,7 @@ __device__ inline void add_rows(float *sum, const float *x, const value *row, si
     }
 }
 
-/* Copies each lane's number to shared[lane], which all lanes can read. */
+/* Copy each lane's number to shared[lane], which all lanes can read. */
 __device__ inline void share(float *shared, float x)
 {
     __syncwarp();

@@ -27,14 +27,14 @@ typedef unsigned tile[TILE][TILE_WORDS];
 typedef unsigned left_rows[STEPS][4];
 typedef float result[BANDS][4];
 
-/* Returns the row of element e of a result; a warp has 16 rows. */
+/* Return the row of element e of a result; a warp has 16 rows. */
 __device__ inline int row_of(int e) { return warp_number() * 16 + lane_number() / 4 + 8 * (e / 2); }
 __device__ inline int column_of(int b, int e) { return b * 8 + lane_number() % 4 * 2 + e % 2; }
 
 __device__ inline unsigned two(float low, float high) { return put(low) | (unsigned)put(high) << 16; }
 
-/* Loads rows first, first + 1 ... of `from` into `to`, and transposed into `turned`. `to` or `turned` may be NULL.
- * Sets elements outside rows x width to 0. */
+/* Load rows first, first + 1 ... of `from` into `to`, and transposed into `turned`. `to` or `turned` may be NULL.
+ * Set elements outside rows x width to 0. */
 __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_WORDS], const value *from, size_t stride,
                             size_t first, size_t rows, size_t width)
 {
@@ -50,7 +50,7 @@ __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_
     }
 }
 
-/* Loads this warp's 16 rows of a tile into registers. */
+/* Load this warp's 16 rows of a tile into registers. */
 __device__ inline void take_left(left_rows a, tile from)
 {
     const int row = row_of(0), word = lane_number() % 4;
@@ -91,7 +91,7 @@ __device__ inline void product(result acc, left_rows a, tile b)
     }
 }
 
-/* Returns the maximum over the four lanes that share a row. */
+/* Return the maximum over the four lanes that share a row. */
 __device__ inline float quad_max(float x)
 {
     x = larger(x, __shfl_xor_sync(0xffffffffu, x, 1));
@@ -104,7 +104,7 @@ __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Writes the rows of a result, each multiplied by its factor. `first` is the tile's first row. */
+/* Write the rows of a result, each multiplied by its factor. `first` is the tile's first row. */
 __device__ inline void write_result(value *to, size_t stride, result x, const float factor[2], size_t first, size_t rows,
                                     size_t width)
 {
@@ -134,8 +134,8 @@ __device__ inline struct work work_of(const void *qkv, size_t length, size_t hea
     return w;
 }
 
-/* Adds a tile of scores to the softmax. Turns the scores into probabilities relative to the largest score so far,
- * and scales the earlier results down if that score has grown. */
+/* Add a tile of scores to the softmax. Turn the scores into probabilities relative to the largest score so far,
+ * and scale the earlier results down if that score has grown. */
 __device__ inline void soften(result s, result y, float top[2], float sum[2], size_t first_query, size_t first_key, size_t length,
                               float scale)
 {
@@ -198,7 +198,7 @@ KERNEL(attention_forward_tiles, attention)
     }
 }
 
-/* Turns s from a score into its probability, and ds from the gradient of the probability into the gradient of the
+/* Turn s from a score into its probability, and ds from the gradient of the probability into the gradient of the
  * score. `log_sum` and `dot` are those of the query. */
 __device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
 {
@@ -249,7 +249,7 @@ KERNEL(attention_backward_query_tiles, attention_back)
     write_result((value *)a.dqkv + (w.h.q - (const value *)a.qkv), w.h.stride, dq, one, first, a.length, w.h.width);
 }
 
-/* Here rows are keys and columns are queries, so all scores are transposed. */
+/* Compute the gradients of keys and values. Here rows are keys and columns are queries, so all scores are transposed. */
 KERNEL(attention_backward_key_tiles, attention_back)
 {
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;

@@ -71,7 +71,7 @@ KERNEL(norm_measure, norm)
         record[2 * (size_t)a.channels] = count;
 }
 
-/* Returns the new running value. As in torch, momentum is the weight of the new value. */
+/* Return the new running value. As in torch, momentum is the weight of the new value. */
 __device__ inline float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * (double)running + momentum * now);
@@ -90,7 +90,7 @@ __device__ inline void learn(const struct norm_args *a, size_t c, double mean, d
     }
 }
 
-/* Joins the records of all strips or ranks. A record with a count of 0 changes nothing. */
+/* Join the records of all strips or ranks. A record with a count of 0 changes nothing. */
 KERNEL(norm_join, norm)
 {
     const size_t c = thread_number(), channels = (size_t)a.channels, words = 2 * channels + 1;
@@ -130,7 +130,7 @@ __device__ inline struct in_channel channel_of(size_t i, int channels, int spati
     return p;
 }
 
-/* Moves to the next value. Returns true if that value belongs to another channel. */
+/* Move to the next value. Return true if that value belongs to another channel. */
 __device__ inline bool channel_ends(struct in_channel *p, int channels, int spatial)
 {
     if (++p->at < spatial)

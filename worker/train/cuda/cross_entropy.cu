@@ -17,7 +17,7 @@ __device__ inline void exp_sum_add(struct exp_sum *s, float z)
     s->sum += exp_of(z - s->top);
 }
 
-/* Returns the log of the block's sum. If a logit is a NaN, the result is a NaN. */
+/* Return the log of the block's sum. If a logit is a NaN, the result is a NaN. */
 __device__ inline float log_sum_exp(struct exp_sum s)
 {
     const float top = block_max(s.top);

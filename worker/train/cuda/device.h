@@ -99,10 +99,10 @@ void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *a
 /* Return at least `bytes` bytes of memory with undefined contents, or NULL after a failure. */
 void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
 
-/* layers.c: set `to` to the sum of `parts` rows. Each row has n numbers, and rows are `stride` numbers apart. */
+/* Set `to` to the sum of `parts` rows (layers.c). Each row has n numbers, and rows are `stride` numbers apart. */
 void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride);
 
-/* gemm.c: compute d = a b (+ before) (+ bias), with column-major matrices as in BLAS. */
+/* Compute d = a b (+ before) (+ bias), with column-major matrices as in BLAS (gemm.c). */
 void cuda_gemm(struct cuda *c, const struct gemm *gemm, const void *a, const void *b, const void *before,
                const void *bias, void *d);
 bool cuda_gemm_open(struct cuda *c);

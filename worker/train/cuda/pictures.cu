@@ -1,7 +1,7 @@
 /* pictures.cu -- the shortcut (layers/activation.c), and columns and pooling (layers/conv.c). */
 
-/* Returns the pixel at (line, column) of a picture that is spread out: neighbouring pixels are `apart` lines or
- * columns from each other. Returns 0 between pixels and outside the picture. */
+/* Return the pixel at (line, column) of a picture that is spread out: neighbouring pixels are `apart` lines or
+ * columns from each other. Return 0 between pixels and outside the picture. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -13,8 +13,8 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
 }
 
-/* A thread computes a pack of one row. Row r belongs to plane r / taps, counted over all pictures, and to tap r %
- * taps. */
+/* Compute a pack of one row with each thread. Row r belongs to plane r / taps, counted over all pictures, and to
+ * tap r % taps. */
 KERNEL(columns, columns)
 {
     const size_t at = thread_number() * PACK, row = at / a.pitch;
@@ -42,7 +42,7 @@ KERNEL(turn_weight, turn_weight)
         ((value *)a.to)[at] = ((const value *)a.weight)[(o * a.in + i + 1) * a.taps - 1 - tap];
 }
 
-/* Returns true if the shortcut is the unchanged input: the block neither halves the picture nor adds channels. */
+/* Return true if the shortcut is the unchanged input: the block neither halves the picture nor adds channels. */
 __device__ inline bool is_same(const struct shortcut_args *a)
 {
     return a->stride == 1 && a->in == a->out;
@@ -94,7 +94,7 @@ KERNEL(shortcut_backward, shortcut)
     pack_to_within((value *)a.to, at, a.n, dx);
 }
 
-/* One warp processes one plane. */
+/* Process one plane with each warp. */
 KERNEL(pool_forward, pool)
 {
     const size_t plane = grid_warp();

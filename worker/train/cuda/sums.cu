@@ -1,7 +1,7 @@
 /* sums.cu -- sums over many rows. The first step sums strips of rows into parts, and the second step sums the
  * parts. Both steps add in a fixed order. */
 
-/* Adds the sums of a block's warps; each warp has summed every KERNEL_WARPS-th row. Returns true for the threads
+/* Add the sums of a block's warps; each warp has summed every KERNEL_WARPS-th row. Return true for the threads
  * that have a result. */
 __device__ inline bool join_warps(float *sum)
 {
@@ -59,7 +59,7 @@ KERNEL(join_sums, join_sums)
         a.to[i] = sum;
 }
 
-/* All bounds are constants, so that the compiler keeps x in registers. */
+/* Sum one column with each thread. All bounds are constants, so that the compiler keeps x in registers. */
 KERNEL(sum_rows, sum_rows)
 {
     const size_t i = thread_number();
@@ -89,7 +89,7 @@ KERNEL(squares, squares)
         a.part[blockIdx.x] = sum;
 }
 
-/* The factor is computed as in norm_clip_factor() in worker/reducer/optim.c. A NaN stays a NaN. */
+/* Compute the norm and the clip factor, as norm_clip_factor() in worker/reducer/optim.c does. A NaN stays a NaN. */
 KERNEL(join_squares, join_squares)
 {
     double sum = 0;

@@ -30,7 +30,7 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* d += a b for a warp: a is 16x16 and b is 16x8, distributed over the lanes as the PTX manual describes for
+/* Add a b to d for a warp: a is 16x16 and b is 16x8, distributed over the lanes as the PTX manual describes for
  * m16n8k16. The statement is volatile, so that the compiler does not move it into a condition, because all lanes
  * must execute it. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
@@ -58,8 +58,8 @@ struct ALIGNED16 pack {
 __device__ inline struct pack pack_at(const value *x) { return *(const struct pack *)x; }
 __device__ inline void pack_to(value *x, struct pack p) { *(struct pack *)x = p; }
 
-/* pack_within reads a pack from an array of n values, which may end inside the pack, and sets the missing values to
- * 0. pack_to_within writes only the values below n. */
+/* Read a pack from an array of n values, which may end inside the pack. Set the missing values to 0.
+ * pack_to_within() writes only the values below n. */
 __device__ inline struct pack pack_within(const value *x, size_t at, size_t n)
 {
     struct pack p;
@@ -85,12 +85,12 @@ __device__ inline void pack_to_within(value *x, size_t at, size_t n, struct pack
 __device__ inline size_t thread_number(void) { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline int lane_number(void) { return (int)(threadIdx.x % WARP); }
 __device__ inline int warp_number(void) { return (int)(threadIdx.x / WARP); }
-/* Returns this warp's number in the grid. */
+/* Return this warp's number in the grid. */
 __device__ inline size_t grid_warp(void) { return thread_number() / WARP; }
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 
-/* Returns the sum over the warp, with the same bits in every lane, because a + b equals b + a. */
+/* Return the sum over the warp, with the same bits in every lane, because a + b equals b + a. */
 __device__ inline float warp_sum(float x)
 {
     for (int mask = WARP / 2; mask > 0; mask /= 2)
@@ -105,7 +105,7 @@ __device__ inline float warp_max(float x)
     return x;
 }
 
-/* Returns the sum over the block. The block must have 256 threads, and all of them must call this function. */
+/* Return the sum over the block. The block must have 256 threads, and all of them must call this function. */
 __device__ inline double block_sum(double x)
 {
     __shared__ double part[256];

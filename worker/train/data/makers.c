@@ -198,7 +198,7 @@ static void speech_invent(ddp_random *luck, struct speech *speech)
     }
 }
 
-/* weights 8 : 4 : 2 : 2 */
+/* Draw the next word; the four candidates have the weights 8 : 4 : 2 : 2. */
 static int follow(ddp_random *luck, const struct speech *speech, int word)
 {
     unsigned chance = ddp_random_next(luck) % 16;

@@ -215,7 +215,7 @@ static void gradient(real *d, const real *z, real lse, size_t target, real weigh
         d[k] = weight * (real_exp(z[k] - lse) - (k == target ? 1 : 0));
 }
 
-/* Losses are added in double, because an epoch adds many losses. */
+/* Return the sum of the losses and compute the gradient `d`. The sum is a double, because an epoch adds many losses. */
 double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
                      size_t length, size_t n)
 {

@@ -58,7 +58,7 @@ static void column_sums(real *sum, const real *d, size_t rows, size_t n)
     }
 }
 
-/* The gradients are overwritten (beta = 0), so the caller need not clear them. */
+/* Overwrite the gradients of weight and bias (beta = 0), so that the caller need not clear them. */
 void linear_backward_params(real *dweight, real *dbias, const real *dy, const real *x, size_t rows, size_t in,
                             size_t out)
 {

@@ -350,7 +350,7 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(PRODUCT_LIBS)
 	$(call say,LD,$@)
 	$(LINK) -fsanitize=fuzzer $(PRODUCT_LDLIBS)
 
-purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers include only downwards, no file or concept depends on itself, and the texts are plain English
+purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; functions of one file are static; the layers include only downwards, no file or concept depends on itself, and the texts are plain English
 	@BUILD=$(BUILD) scripts/purity.sh
 	@scripts/layers.sh
 	@BUILD=$(BUILD) scripts/circles.sh

@@ -4,7 +4,7 @@
 # It lists what is allowed instead of what is forbidden: a pure object may import the C library's arithmetic, memory and text
 # functions, cJSON, the matrix product, what the processor can do, and what other pure objects define. So a pure module
 # cannot reach a clock through a module of ours that is not pure either. Unlisted modules that would pass are named, to be
-# added to the list.
+# added to the list. Functions that no other file of the product calls must be static, unless libddp exports them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -42,6 +42,7 @@ mapfile -t unlisted < <(find "$BUILD"/obj/{rendezvous,launcher,worker} -name '*.
 # Lines `FILE:ADDRESS TYPE SYMBOL` of both lists. Before the comparison the C library's aliases are replaced by the plain
 # names: __memcpy_chk -> memcpy, __isoc99_sscanf -> sscanf.
 nm -A "${objects[@]}" "${unlisted[@]}" | awk -v pattern="^($(xargs <<<"$allowed" | tr ' ' '|'))\$" \
+    -v exported="$(grep -oh 'ddp_[a-z0-9_]*' include/ddp/*.h worker/cuda/exports.map | xargs)" \
     -v listed="${#objects[@]}" -v build="$BUILD/obj/" -v objects="${objects[*]}" -v unlisted="${unlisted[*]}" '
     function allows(symbol) {
         sub(/@.*/, "", symbol)
@@ -55,11 +56,19 @@ nm -A "${objects[@]}" "${unlisted[@]}" | awk -v pattern="^($(xargs <<<"$allowed"
         m = split(unlisted, other, " ")
         for (i = 1; i <= n; i++)
             pure[object[i]] = 1
+        used["main"] = 1
+        split(exported, names, " ")
+        for (i in names)
+            used[names[i]] = 1
     }
     {
         file = $1
         sub(/:[^:]*$/, "", file)
         symbol = $NF
+        if ($(NF - 1) == "U")
+            used[symbol] = 1
+        else if ($(NF - 1) ~ /^[DRT]$/)
+            defined[symbol] = file
         if ($(NF - 1) == "U")
             imports[file] = imports[file] " " symbol
         else if ($(NF - 1) ~ /^[A-Z]$/ && pure[file])
@@ -102,6 +111,11 @@ nm -A "${objects[@]}" "${unlisted[@]}" | awk -v pattern="^($(xargs <<<"$allowed"
         for (i = 1; i <= n; i++)
             if ((out = foreign(object[i])) != "") {
                 print "  impure  " name(object[i]) " imports:" out
+                bad++
+            }
+        for (symbol in defined)
+            if (!(symbol in used)) {
+                print "  " name(defined[symbol]) ".c: only this file uses " symbol ", so it must be static"
                 bad++
             }
         propose()

@@ -160,7 +160,9 @@ const char *cgroup_below(const char *group, const char *root)
     return strcmp(group + len, "/") == 0 ? "" : group + len;
 }
 
-bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why)
+/* Find the directory of this process's own group of version 2. `groups` is the text of /proc/self/cgroup, and
+ * `mounts` is the text of /proc/self/mountinfo. Return false with the reason in *why, a static text. */
+static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why)
 {
     char group[CGROUP_PATH_MAX];
     struct cgroup_mount m;
@@ -192,14 +194,16 @@ void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
             out[i] = '_';
 }
 
-bool cgroup_is_name(const char *name)
+/* Return true if `name` has the form that cgroup_name() writes. */
+static bool cgroup_is_name(const char *name)
 {
     const size_t len = strlen(name), digits = 8, front = strlen("ddprun-");
     return len > front + digits && strncmp(name, "ddprun-", front) == 0 && name[len - digits - 1] == '-' &&
            strspn(name + len - digits, "0123456789abcdef") == digits;
 }
 
-bool cgroup_is_populated(const char *events)
+/* Return true if the text of a cgroup.events file reports a process in the group or below. */
+static bool cgroup_is_populated(const char *events)
 {
     const char *line;
     while ((line = next_line(&events)) != NULL)

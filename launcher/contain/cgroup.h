@@ -35,19 +35,9 @@ bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX]);
  * The result points into `group`. */
 const char *cgroup_below(const char *group, const char *root);
 
-/* Find the directory of this process's own group of version 2. `groups` is the text of /proc/self/cgroup, and
- * `mounts` is the text of /proc/self/mountinfo. Return false with the reason in *why, a static text. */
-bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why);
-
 /* Write the name of a job's group, which is a valid file name: "ddprun-<job>-<first 8 digits of the cookie>". */
 enum { CGROUP_NAME_MAX = 96 };
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie);
-
-/* Return true if `name` has the form that cgroup_name() writes. */
-bool cgroup_is_name(const char *name);
-
-/* Return true if the text of a cgroup.events file reports a process in the group or below. */
-bool cgroup_is_populated(const char *events);
 
 enum { CGROUP_WHY_MAX = 160 };
 

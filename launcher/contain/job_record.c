@@ -186,7 +186,23 @@ static bool one_line(const char *text)
     return strchr(text, '\n') == NULL;
 }
 
-bool record_print(struct buf *out, const struct record *r)
+/* A process: its pid and start time. */
+struct record_process {
+    int pid;
+    uint64_t start_ticks;
+};
+
+struct record {
+    char boot[RECORD_BOOT_CHARS + 1]; /* boot of the machine during which pids and start times are valid */
+    uint64_t pid_namespace;           /* PID namespace in which the pids are valid */
+    struct record_process guardian, agent;
+    char cookie[COOKIE_CHARS + 1];
+    char job[RECORD_JOB_MAX];
+    char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" = none */
+};
+
+/* Append the text of a record. Return false if memory is short, or if a text of the record contains a newline. */
+static bool record_print(struct buf *out, const struct record *r)
 {
     return one_line(r->boot) && one_line(r->cgroup) && one_line(r->job) &&
            buf_printf(out,
@@ -259,7 +275,8 @@ static bool is_our_group(const char *path, const char *cookie)
            path[len - 9] == '-' && strncmp(path + len - 8, cookie, 8) == 0;
 }
 
-bool record_parse(const char *text, struct record *out)
+/* Parse the whole text of a record. Return false if the text is not a record. */
+static bool record_parse(const char *text, struct record *out)
 {
     char version[8];
     const char *at = text;
@@ -337,6 +354,12 @@ static bool leftovers_is_marked(int pid, const char *cookie)
         close(fd);
     return found;
 }
+
+struct leftovers {
+    const char *cookie;   /* value of DDPRUN_COOKIE */
+    uint64_t start_ticks; /* older processes cannot belong to the job */
+    int killed;           /* result: number of processes found */
+};
 
 /* Kill `pid` and return true if the process belongs to the job. */
 static bool kill_one(const struct leftovers *l, pid_t pid)

@@ -63,27 +63,6 @@ enum {
     RECORD_MAX = 8192 /* longest text of a record, in bytes */
 };
 
-/* A process: its pid and start time. */
-struct record_process {
-    int pid;
-    uint64_t start_ticks;
-};
-
-struct record {
-    char boot[RECORD_BOOT_CHARS + 1]; /* boot of the machine during which pids and start times are valid */
-    uint64_t pid_namespace;           /* PID namespace in which the pids are valid */
-    struct record_process guardian, agent;
-    char cookie[COOKIE_CHARS + 1];
-    char job[RECORD_JOB_MAX];
-    char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" = none */
-};
-
-/* Append the text of a record. Return false if memory is short, or if a text of the record contains a newline. */
-bool record_print(struct buf *out, const struct record *r);
-
-/* Parse the whole text of a record. Return false if the text is not a record. */
-bool record_parse(const char *text, struct record *out);
-
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
 /* If guardian and agent are killed together, their children get another parent. So the job's processes are found by
@@ -92,12 +71,6 @@ bool record_parse(const char *text, struct record *out);
 /* Time limit for killing the leftovers of a dead agent or job. The kernel needs up to this time to free a large
  * memory. */
 enum { SWEEP_LIMIT_MS = 5000 };
-
-struct leftovers {
-    const char *cookie;   /* value of DDPRUN_COOKIE */
-    uint64_t start_ticks; /* older processes cannot belong to the job */
-    int killed;           /* result: number of processes found */
-};
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 

@@ -69,7 +69,9 @@ static const struct call *find_call(long number)
     return NULL;
 }
 
-bool syscall_parse(const char *line, long *number, unsigned long *args, int n)
+/* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. Return false if the thread is running,
+ * or in no system call. */
+static bool syscall_parse(const char *line, long *number, unsigned long *args, int n)
 {
     char *end;
     *number = strtol(line, &end, 10);

@@ -27,8 +27,4 @@ bool threads_lock_memory(pid_t pid);
  * system call or kernel function, "" = unknown. */
 void thread_words(char state, const char *where, char to[STACK_NAME_MAX]);
 
-/* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. Return false if the thread is running,
- * or in no system call. */
-bool syscall_parse(const char *line, long *number, unsigned long *args, int n);
-
 #endif

@@ -27,8 +27,8 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Returns the finding of the first row that matches. The last row of each stage matches every error. */
-enum finding_code dial_finding_of(const struct dial_met *met)
+/* Return the finding of the first row that matches. The last row of each stage matches every error. */
+static enum finding_code dial_finding_of(const struct dial_met *met)
 {
     for (int i = 0; i < ROWS; i++)
         if (rows[i].stage == met->stage && (rows[i].error == 0 || rows[i].error == met->error) &&

@@ -181,9 +181,6 @@ void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 /* Returns the kind of service that has sent these first bytes. */
 int dial_answer_kind(struct slice bytes);
 
-/* Returns the finding of the first row that matches `met`. */
-enum finding_code dial_finding_of(const struct dial_met *met);
-
 /* Returns the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */
 const char *dial_code(enum finding_code finding);
 

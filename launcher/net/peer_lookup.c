@@ -37,7 +37,8 @@ static bool parse_end(const char *text, struct sockaddr_storage *out)
     return inet_pton(AF_INET6, end.host, &v6->sin6_addr) == 1;
 }
 
-bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner)
+/* Find the owner of a socket on this host. Return false if no process holds the socket. */
+static bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner)
 {
     struct sockaddr_storage near, far;
     return parse_end(ours, &near) && parse_end(theirs, &far) &&

@@ -66,7 +66,4 @@ bool vouch_knows(const struct vouch *v, uint64_t inode);
 
 void vouch_free(struct vouch *v);
 
-/* Finds the owner of a socket on this host. Returns false if no process holds the socket. */
-bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner);
-
 #endif

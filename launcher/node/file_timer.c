@@ -20,7 +20,16 @@
 
 /* The table is searched from the front, because a job has few timers. */
 
-void timer_table_free(struct timer_table *t)
+/* A zeroed struct is an empty table. */
+struct timer_table {
+    struct timer_row *rows; /* owned */
+    size_t n, room;
+    char line[TIMER_LINE_SIZE]; /* received part of the next line */
+    size_t len;
+    bool too_long; /* drop the rest of the current line, which is too long */
+};
+
+static void timer_table_free(struct timer_table *t)
 {
     free(t->rows);
     *t = (struct timer_table){ 0 };
@@ -117,7 +126,8 @@ static bool take_line(struct timer_table *t)
     return ok;
 }
 
-size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n)
+/* Process bytes that were read. Return the number of lines that were invalid or could not be kept. */
+static size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < n; i++) {
@@ -131,7 +141,8 @@ size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n)
     return wrong;
 }
 
-bool timer_table_next(const struct timer_table *t, double *expires)
+/* Get the time at which the next timer expires. Return false without a timer. */
+static bool timer_table_next(const struct timer_table *t, double *expires)
 {
     for (size_t i = 0; i < t->n; i++)
         if (i == 0 || t->rows[i].expires < *expires)
@@ -148,7 +159,9 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
     return a->expires < b->expires;
 }
 
-bool timer_table_take(struct timer_table *t, double now, struct timer_row *row)
+/* Remove all timers of a process with an expired timer. Set *row to the earliest expired timer of this process,
+ * preferably one with a signal. Return false if no timer has expired. */
+static bool timer_table_take(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;
     for (size_t i = 0; i < t->n; i++) {

@@ -29,27 +29,6 @@ struct timer_row {
     char scope[TIMER_SHOWN]; /* without control characters; longer names are cut */
 };
 
-/* A zeroed struct is an empty table. */
-struct timer_table {
-    struct timer_row *rows; /* owned */
-    size_t n, room;
-    char line[TIMER_LINE_SIZE]; /* received part of the next line */
-    size_t len;
-    bool too_long; /* drop the rest of the current line, which is too long */
-};
-
-void timer_table_free(struct timer_table *t);
-
-/* Process bytes that were read. Return the number of lines that were invalid or could not be kept. */
-size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n);
-
-/* Get the time at which the next timer expires. Return false without a timer. */
-bool timer_table_next(const struct timer_table *t, double *expires);
-
-/* Remove all timers of a process with an expired timer. Set *row to the earliest expired timer of this process,
- * preferably one with a signal. Return false if no timer has expired. */
-bool timer_table_take(struct timer_table *t, double now, struct timer_row *row);
-
 struct file_timer;
 
 struct file_timer_calls {

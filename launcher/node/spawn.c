@@ -251,7 +251,8 @@ IN_CHILD static int child_main(void *arg)
 
 /* --- the parent ----------------------------------------------------------------------------------------- */
 
-bool proc_slots_open(struct proc_slots *slots)
+/* Reserve the slots, as early as possible. Return false and set errno if no descriptors are left. */
+static bool proc_slots_open(struct proc_slots *slots)
 {
     slots->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
@@ -259,7 +260,7 @@ bool proc_slots_open(struct proc_slots *slots)
     return slots->at[2] >= 0;
 }
 
-void proc_slots_close(struct proc_slots *slots)
+static void proc_slots_close(struct proc_slots *slots)
 {
     for (int i = 0; i < 3; i++)
         if (slots->at[i] > STDERR_FILENO)
@@ -336,7 +337,10 @@ static int check_executable(const char *path)
     return S_ISREG(st.st_mode) && access(path, X_OK) == 0 ? 0 : EACCES;
 }
 
-int proc_find(const char *program, const char *path, char *out, size_t size)
+/* Find the file that execvp would execute: `program` itself if its name contains a '/', else the first executable
+ * file in the directories of `path` (the text of PATH; NULL = the system's default). Return 0 and the file in `out`,
+ * or an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
+static int proc_find(const char *program, const char *path, char *out, size_t size)
 {
     if (strchr(program, '/') != NULL)
         return (size_t)snprintf(out, size, "%s", program) < size ? check_executable(out) : ENAMETOOLONG;

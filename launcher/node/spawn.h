@@ -24,10 +24,6 @@ struct proc_slots {
     int at[3]; /* in ascending order */
 };
 
-/* Reserve the slots, as early as possible. Return false and set errno if no descriptors are left. */
-bool proc_slots_open(struct proc_slots *slots);
-void proc_slots_close(struct proc_slots *slots);
-
 struct proc_spec {
     const char *path;            /* the executed file, from proc_find */
     char *const *argv;           /* NULL-terminated */
@@ -37,11 +33,6 @@ struct proc_spec {
     const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty = the CPUs of this process */
     int cgroup_fd;               /* directory of the worker's control group; -1 = the group of this process */
 };
-
-/* Find the file that execvp would execute: `program` itself if its name contains a '/', else the first executable
- * file in the directories of `path` (the text of PATH; NULL = the system's default). Return 0 and the file in `out`,
- * or an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
-int proc_find(const char *program, const char *path, char *out, size_t size);
 
 /* Start a process. Return its pid, which stays reserved until waitpid, and in *error 0 or the reason why the process
  * is outside its control group. If no process was started, return -1 and the reason in *error. Call this from a

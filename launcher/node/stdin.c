@@ -13,7 +13,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool fan_init(struct fan *fan, int n)
+enum fan_state {
+    FAN_ABSENT,   /* does not read this input */
+    FAN_EXPECTED, /* will be started; no chunk is read before the start */
+    FAN_OPEN,     /* reads */
+    FAN_CLOSED    /* has all input, has closed its input, or could not be started */
+};
+
+struct fan_reader {
+    enum fan_state state;
+    size_t done; /* bytes of the present chunk that this reader has */
+};
+
+struct fan {
+    struct fan_reader *readers; /* owned, `n` of them */
+    int n;
+    size_t len; /* length of the chunk */
+    bool ended; /* the input has ended after this chunk */
+};
+
+/* Initialize with absent readers. Return false when memory is short. */
+static bool fan_init(struct fan *fan, int n)
 {
     *fan = (struct fan){ .readers = calloc((size_t)n, sizeof(*fan->readers)), .n = n };
     if (fan->readers == NULL)
@@ -21,32 +41,35 @@ bool fan_init(struct fan *fan, int n)
     return fan->readers != NULL;
 }
 
-void fan_free(struct fan *fan)
+static void fan_free(struct fan *fan)
 {
     free(fan->readers);
     *fan = (struct fan){ 0 };
 }
 
-void fan_expect(struct fan *fan, int reader)
+/* Record that a reader will start. Until this reader has started, no input is read. fan_open and fan_close record the
+ * start and the end. */
+static void fan_expect(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
 /* Open a reader. The new reader also gets the present chunk, which may have been read for readers that are closed
  * now. */
-void fan_open(struct fan *fan, int reader)
+static void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
 /* Close a reader. Also called if a worker cannot be started, because an expected reader blocks the other readers. */
-void fan_close(struct fan *fan, int reader)
+static void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
         fan->readers[reader].state = FAN_CLOSED;
 }
 
-void fan_forget(struct fan *fan)
+/* Drop the rest of the chunk, which no reader needs. */
+static void fan_forget(struct fan *fan)
 {
     fan->len = 0;
     for (int i = 0; i < fan->n; i++)
@@ -56,7 +79,7 @@ void fan_forget(struct fan *fan)
 /* Return true if the next chunk may be read. Each reader must have the whole last chunk before, and each expected
  * reader must be open. Without an open reader no input is read, so that the input stays for the process after
  * ddprun. */
-bool fan_wants(const struct fan *fan)
+static bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
     for (int i = 0; i < fan->n; i++) {
@@ -68,35 +91,44 @@ bool fan_wants(const struct fan *fan)
     return somebody && !fan->ended;
 }
 
-void fan_fill(struct fan *fan, size_t len)
+/* Record that a chunk of `len` bytes was read. 0 = the input has ended. */
+static void fan_fill(struct fan *fan, size_t len)
 {
     fan_forget(fan);
     fan->len = len;
     fan->ended = len == 0;
 }
 
-size_t fan_due(const struct fan *fan, int reader, size_t *at)
+/* Return how many bytes of the chunk `reader` still needs, and set *at to the first of these bytes. */
+static size_t fan_due(const struct fan *fan, int reader, size_t *at)
 {
     const struct fan_reader *r = &fan->readers[reader];
     *at = r->done;
     return r->state == FAN_OPEN ? fan->len - r->done : 0;
 }
 
-void fan_gave(struct fan *fan, int reader, size_t len)
+/* Record that `reader` has got `len` more bytes. */
+static void fan_gave(struct fan *fan, int reader, size_t len)
 {
     fan->readers[reader].done += len;
 }
 
 /* Return true if a reader's pipe can be closed: the input has ended, and the reader has all bytes. */
-bool fan_is_over(const struct fan *fan, int reader)
+static bool fan_is_over(const struct fan *fan, int reader)
 {
     const struct fan_reader *r = &fan->readers[reader];
     return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
 }
 
+enum input_way {
+    INPUT_NONE,   /* no worker reads the input */
+    INPUT_DIRECT, /* the only reader inherits the input */
+    INPUT_COPIED  /* this process reads the input and writes to a pipe for each reader */
+};
+
 /* Choose how the input is passed on. A single reader inherits the input if possible, so that line editing and seeking
  * work as without ddprun. If two readers inherited the input, each would get only a part of the bytes. */
-enum input_way input_way(int n_readers, bool terminal, bool background)
+static enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)
         return INPUT_NONE;

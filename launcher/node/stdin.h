@@ -14,67 +14,6 @@
 #include <sys/types.h>
 #include <uv.h>
 
-enum fan_state {
-    FAN_ABSENT,   /* does not read this input */
-    FAN_EXPECTED, /* will be started; no chunk is read before the start */
-    FAN_OPEN,     /* reads */
-    FAN_CLOSED    /* has all input, has closed its input, or could not be started */
-};
-
-struct fan_reader {
-    enum fan_state state;
-    size_t done; /* bytes of the present chunk that this reader has */
-};
-
-struct fan {
-    struct fan_reader *readers; /* owned, `n` of them */
-    int n;
-    size_t len; /* length of the chunk */
-    bool ended; /* the input has ended after this chunk */
-};
-
-/* Initialize with absent readers. Return false when memory is short. */
-bool fan_init(struct fan *fan, int n);
-void fan_free(struct fan *fan);
-
-/* Record that a reader will start. Until this reader has started, no input is read. fan_open and fan_close record the
- * start and the end. */
-void fan_expect(struct fan *fan, int reader);
-void fan_open(struct fan *fan, int reader);
-void fan_close(struct fan *fan, int reader);
-
-/* Drop the rest of the chunk, which no reader needs. */
-void fan_forget(struct fan *fan);
-
-/* Return true if the next chunk may be read: a reader is open, and all readers have the whole last chunk. */
-bool fan_wants(const struct fan *fan);
-
-/* Record that a chunk of `len` bytes was read. 0 = the input has ended. */
-void fan_fill(struct fan *fan, size_t len);
-
-/* Return how many bytes of the chunk `reader` still needs, and set *at to the first of these bytes. */
-size_t fan_due(const struct fan *fan, int reader, size_t *at);
-
-/* Record that `reader` has got `len` more bytes. */
-void fan_gave(struct fan *fan, int reader, size_t len);
-
-/* Return true if the input has ended and this open reader has all bytes, so its pipe can be closed. */
-bool fan_is_over(const struct fan *fan, int reader);
-
-/* --- input of a worker -------------------------------------------------------------------------------------- */
-
-enum input_way {
-    INPUT_NONE,   /* no worker reads the input */
-    INPUT_DIRECT, /* the only reader inherits the input */
-    INPUT_COPIED  /* this process reads the input and writes to a pipe for each reader */
-};
-
-/* Return how ddprun passes the input on. If the job is in the background, ddprun copies the input, because the
- * terminal's input then belongs to the shell. */
-enum input_way input_way(int n_readers, bool terminal, bool background);
-
-/* --- input ------------------------------------------------------------------------------------------------ */
-
 /* ddprun's stdin, for the workers in --stdin.
  *
  * A single reader inherits stdin. Each of several readers has a pipe, to which ddprun copies stdin. All other workers

@@ -28,6 +28,15 @@ enum {
     LOOK_MS = 1000          /* interval between checks that the file still exists */
 };
 
+/* News of a file that were not reported to the user yet; usually LOG_NO_NEWS. Any thread may call log_file_news
+ * until the file is closed. */
+enum log_news {
+    LOG_NO_NEWS,
+    LOG_MADE_AGAIN, /* the user deleted the file, and ddprun has created it again */
+    LOG_DELETED, /* the user deleted the file, and ddprun cannot create it again, so further output is lost */
+    LOG_NOT_ROTATED /* the file has reached its limit but cannot be renamed */
+};
+
 struct log_file {
     int fd;
     struct log_rotate rotate;
@@ -40,8 +49,9 @@ struct log_file {
     char path[];
 };
 
-/* Create the file. With a limit of 0, `full` is never reached, so the other functions need no special case. */
-struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
+/* Create the file and its parent directories. The caller owns the file until log_file_target passes it to a writer,
+ * which then closes it. With a limit of 0, `full` is never reached, so the other functions need no special case. */
+static struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
     struct log_file *f = calloc(1, sizeof(*f) + len);
@@ -163,7 +173,7 @@ static void look_if_deleted(struct log_file *f)
 
 /* Return the news and reset them. `news` is atomic, because the writer's thread stores the news and the event loop
  * reads them. */
-enum log_news log_file_news(struct log_file *f)
+static enum log_news log_file_news(struct log_file *f)
 {
     return atomic_exchange(&f->news, LOG_NO_NEWS);
 }
@@ -212,7 +222,8 @@ static void target_close(void *user)
     free(f);
 }
 
-struct writer_target log_file_target(struct log_file *f)
+/* Return the file as the target for a slot of a writer. */
+static struct writer_target log_file_target(struct log_file *f)
 {
     return (struct writer_target){ .write = target_write, .close = target_close, .user = f };
 }

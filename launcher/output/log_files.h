@@ -2,7 +2,7 @@
  * which all output is written.
  *
  * A log file is created once and never overwrites another file. After its creation only the writer's thread uses
- * the file; other threads may call only log_file_news.
+ * the file.
  *
  * A file that has reached its limit gets a number, and a new file gets its name: `out.log.1` is the oldest part,
  * `out.log` the newest. In this order, the parts together are the output, byte for byte. A file that the user
@@ -16,25 +16,6 @@
 #include "output/lines.h"
 #include "output/writer.h"
 #include "plan/plan.h"
-
-struct log_file;
-
-/* Create the file and its parent directories. Return NULL with the reason in `err` if this fails. The caller owns
- * the file until log_file_target passes it to a writer, which then closes it. */
-struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err);
-
-/* News of a file that were not reported to the user yet; usually LOG_NO_NEWS. Any thread may call log_file_news
- * until the file is closed. */
-enum log_news {
-    LOG_NO_NEWS,
-    LOG_MADE_AGAIN, /* the user deleted the file, and ddprun has created it again */
-    LOG_DELETED, /* the user deleted the file, and ddprun cannot create it again, so further output is lost */
-    LOG_NOT_ROTATED /* the file has reached its limit but cannot be renamed */
-};
-enum log_news log_file_news(struct log_file *f);
-
-/* Return the file as the target for a slot of a writer. */
-struct writer_target log_file_target(struct log_file *f);
 
 /* --- logdir ----------------------------------------------------------------------------------------------- */
 

@@ -135,7 +135,7 @@ static bool item_name(const char *at, const char *end, long index, char name[HOS
 }
 
 /* Find the item that contains host `index`, and format only this host's name. */
-bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
+static bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
 {
     long left = index;
     while (*text != '\0') {

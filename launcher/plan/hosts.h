@@ -27,9 +27,6 @@ bool host_list_slurm(const char *text, struct host_list *out);
  * has no name or more than HOST_WORDS_MAX names. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out);
 
-/* Format the name of host `index` of a list in Slurm's form. Return false if the list has fewer hosts. */
-bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE]);
-
 /* Return the number of tasks of node `node` from Slurm's "4(x3),2". Return 0 if the text has fewer nodes or
  * another form. */
 int host_list_tasks(const char *text, int node);

@@ -266,54 +266,22 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
     return n;
 }
 
-static struct hint_facts hint_facts(const struct report *r)
-{
-    const struct plan *plan = r->plan;
-    const struct env_sources env = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
-    return (struct hint_facts){ .python = r->python,
-                                .evidence = r->evidence,
-                                .room = r->room,
-                                .no_gpu = plan->facts->physical_gpus == 0,
-                                .rank0_store = plan->rank0_store,
-                                .standalone = plan->cli->standalone,
-                                .gloo_interface = env_sources_find(&env, "GLOO_SOCKET_IFNAME") != NULL };
-}
-
-bool cause_full_path(const struct report *r, char path[PATH_MAX])
-{
-    struct buf lines = { 0 };
-    bool from_stdout, found = r->error != NULL && hint_full_path(slice_str(r->error->message), path);
-    if (!found && cause_last_lines(r, HINT_LINES, &lines, &from_stdout) > 0)
-        found = hint_full_path(buf_slice(&lines), path);
-    buf_free(&lines);
-    return found;
-}
-
-/* Append a hint for the error file, or for the last lines if the error file has none. The error file is the
- * worker's own summary. */
-bool cause_hint(const struct report *r, struct buf *out)
-{
-    const struct hint_facts facts = hint_facts(r);
-    struct buf lines = { 0 };
-    bool from_stdout, ok = true;
-    const size_t before = out->len;
-    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* a hint would blame a rank */
-        return true;
-    if (r->error != NULL)
-        ok = hint_for(slice_str(r->error->message), &facts, out);
-    if (out->len == before)
-        cause_last_lines(r, HINT_LINES, &lines, &from_stdout);
-    if (lines.len > 0)
-        ok = ok && hint_for(buf_slice(&lines), &facts, out);
-    buf_free(&lines);
-    return ok;
-}
-
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
 /* The table maps a piece of text to a sentence that explains it. The C library, Python, PyTorch or NCCL prints the
  * piece. A row may require a second piece of text or a fact. Of several rows with the same piece, the first that
  * applies is used. */
+
+/* Facts that decide about a hint besides the text. In a zeroed struct no fact is known. */
+struct hint_facts {
+    const char *python;  /* path of the Python that ran the worker; borrowed; NULL = not known */
+    bool no_gpu;         /* this machine has no GPU */
+    bool rank0_store;    /* --torch_store=rank0 applies */
+    bool standalone;     /* --standalone is set */
+    bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
+    const struct worker_evidence *evidence; /* limits of the worker; borrowed; NULL = not known */
+    const struct disk_room *room; /* free space of the full file system; borrowed; NULL = not known */
+};
 
 /* clang-format off */
 #define LATE_RANK                                                                                                         \
@@ -521,13 +489,17 @@ static bool quoted_path(struct slice line, char path[PATH_MAX])
     return to != NULL && to - from < PATH_MAX && snprintf(path, PATH_MAX, "%.*s", (int)(to - from), from) > 0;
 }
 
-bool hint_full_path(struct slice text, char path[PATH_MAX])
+/* Find an absolute path in a line such as "No space left on device: '/data/x'" or "write '/data/x': Disk quota
+ * exceeded". Return false if no line contains such a path. */
+static bool hint_full_path(struct slice text, char path[PATH_MAX])
 {
     return quoted_path(line_with(text, "No space left on device"), path) ||
            quoted_path(line_with(text, "Disk quota exceeded"), path);
 }
 
-bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
+/* Append the hint for the last lines, or nothing if no row of the table applies. Return false when memory is
+ * short. */
+static bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
 {
     static const struct worker_evidence nothing;
     const struct worker_evidence *e = facts->evidence != NULL ? facts->evidence : &nothing;
@@ -551,6 +523,49 @@ bool hint_is_of_lost_rank(struct slice text)
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
     return found != NULL && found->sentence == lost_rank &&
            (contains(text, "gloo/transport/") || contains(text, "ncclRemoteError"));
+}
+
+static struct hint_facts hint_facts(const struct report *r)
+{
+    const struct plan *plan = r->plan;
+    const struct env_sources env = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
+    return (struct hint_facts){ .python = r->python,
+                                .evidence = r->evidence,
+                                .room = r->room,
+                                .no_gpu = plan->facts->physical_gpus == 0,
+                                .rank0_store = plan->rank0_store,
+                                .standalone = plan->cli->standalone,
+                                .gloo_interface = env_sources_find(&env, "GLOO_SOCKET_IFNAME") != NULL };
+}
+
+bool cause_full_path(const struct report *r, char path[PATH_MAX])
+{
+    struct buf lines = { 0 };
+    bool from_stdout, found = r->error != NULL && hint_full_path(slice_str(r->error->message), path);
+    if (!found && cause_last_lines(r, HINT_LINES, &lines, &from_stdout) > 0)
+        found = hint_full_path(buf_slice(&lines), path);
+    buf_free(&lines);
+    return found;
+}
+
+/* Append a hint for the error file, or for the last lines if the error file has none. The error file is the
+ * worker's own summary. */
+bool cause_hint(const struct report *r, struct buf *out)
+{
+    const struct hint_facts facts = hint_facts(r);
+    struct buf lines = { 0 };
+    bool from_stdout, ok = true;
+    const size_t before = out->len;
+    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* a hint would blame a rank */
+        return true;
+    if (r->error != NULL)
+        ok = hint_for(slice_str(r->error->message), &facts, out);
+    if (out->len == before)
+        cause_last_lines(r, HINT_LINES, &lines, &from_stdout);
+    if (lines.len > 0)
+        ok = ok && hint_for(buf_slice(&lines), &facts, out);
+    buf_free(&lines);
+    return ok;
 }
 
 /* --- errors at the start of Python ---------------------------------------------------------------------- */

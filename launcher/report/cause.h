@@ -140,25 +140,6 @@ const char *cause_code_name(const struct report *r, const struct failure *f);
 
 /* --- common last lines of workers, and their meaning ------------------------------------------------------- */
 
-/* Facts that decide about a hint besides the text. In a zeroed struct no fact is known. */
-struct hint_facts {
-    const char *python;  /* path of the Python that ran the worker; borrowed; NULL = not known */
-    bool no_gpu;         /* this machine has no GPU */
-    bool rank0_store;    /* --torch_store=rank0 applies */
-    bool standalone;     /* --standalone is set */
-    bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
-    const struct worker_evidence *evidence; /* limits of the worker; borrowed; NULL = not known */
-    const struct disk_room *room; /* free space of the full file system; borrowed; NULL = not known */
-};
-
-/* Find an absolute path in a line such as "No space left on device: '/data/x'" or "write '/data/x': Disk quota
- * exceeded". Return false if no line contains such a path. */
-bool hint_full_path(struct slice last_lines, char path[PATH_MAX]);
-
-/* Append the hint for the last lines, or nothing if no row of the table applies. Return false when memory is
- * short. */
-bool hint_for(struct slice last_lines, const struct hint_facts *facts, struct buf *out);
-
 /* Return true if these lines say that a peer of a PyTorch process group (Gloo, NCCL) is gone. */
 bool hint_is_of_lost_rank(struct slice last_lines);
 

@@ -645,8 +645,9 @@ static ddp_status error_text_take(const cJSON *root, struct error_text *out, str
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
 }
 
-/* Parse an error file. Length and types are checked, because the file comes from the worker. */
-ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
+/* Parse an error file. Length and types are checked, because the file comes from the worker. After DDP_OK the caller
+ * frees `out` with error_text_free. */
+static ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
 {
     const char *end = NULL;
     *out = (struct error_text){ 0 };
@@ -856,7 +857,7 @@ static void find_near(const char *path, char out[PATH_MAX])
 }
 
 /* Examine a program. Its header is compared with that of ddprun's own executable, which runs on this machine. */
-void program_see(const char *path, struct program_look *look)
+static void program_see(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
     struct rlimit processes;

@@ -64,10 +64,6 @@ struct error_text {
     uint64_t unix_ms; /* when the error occurred, by the worker's clock; 0 = not known */
 };
 
-/* Parse the content of an error file. After DDP_OK the caller frees `out` with error_text_free. Return
- * DDP_ERR_CORRUPT or DDP_ERR_LIMIT with the reason in `err` if the content is invalid, or DDP_ERR_NOMEM. */
-ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err);
-
 void error_text_free(struct error_text *text);
 
 /* Read and parse the error file at `path`. The worker may have created a FIFO or a link there, so the function
@@ -81,9 +77,6 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
-
-/* Examine the file at `path`, which could not be executed. */
-void program_see(const char *path, struct program_look *look);
 
 /* Examine the program `failed`, which could not be started. `script` is the file that Python should run; it may be
  * equal to `failed`. Return false if there is no file to examine. */

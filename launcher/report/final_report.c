@@ -353,9 +353,9 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
-/* Build the report as one object. Each json_add passes ownership to the parent. `workers` exists before the
+/* Return the report as one JSON object, which report.schema.json describes, or NULL when memory is short. Each json_add passes ownership to the parent. `workers` exists before the
  * parent, so this function frees `workers` if an earlier step fails. */
-struct cJSON *report_json(const struct report *r)
+static struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON *workers = cJSON_CreateArray();
@@ -373,7 +373,7 @@ struct cJSON *report_json(const struct report *r)
 }
 
 /* Append the last event of --json, which contains the report. */
-bool event_finished(struct buf *out, const struct report *report)
+static bool event_finished(struct buf *out, const struct report *report)
 {
     cJSON *o = event_new(EVENT_FINISHED, report->ended_ms - report->started_ms);
     return event_print(out, o, o != NULL && json_add(o, "report", report_json(report)));

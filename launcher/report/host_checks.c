@@ -32,6 +32,15 @@ static const char *number(amount out, uint64_t n)
     return out;
 }
 
+/* Limits of this machine. Value 0 in shm_size and shm_free means "not known". */
+struct host_facts {
+    uint64_t nofile;  /* hard limit of open files, because the agent raises the soft limit */
+    uint64_t nproc;   /* limit of processes of this user; HOST_NO_LIMIT for root */
+    uint64_t memlock; /* soft limit of locked memory in bytes, which the workers inherit */
+    bool has_infiniband;
+    uint64_t shm_size, shm_free; /* bytes */
+};
+
 /* Check the limits of open files, processes and locked memory. Locked memory matters only with an InfiniBand card,
  * which needs its buffers locked. */
 static void check_limits(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
@@ -62,8 +71,9 @@ static void check_shm(const struct host_facts *f, uint64_t workers, const char *
                  words_size(need, wanted), "workers", who, NULL);
 }
 
-int host_findings(const struct host_facts *facts, int workers, const char *host,
-                  struct finding out[HOST_FINDINGS_MAX])
+/* Find which limits are too low for `workers` workers. Store the findings in `out` and return their number. */
+static int host_findings(const struct host_facts *facts, int workers, const char *host,
+                         struct finding out[HOST_FINDINGS_MAX])
 {
     int n = 0;
     check_limits(facts, (uint64_t)workers, host, out, &n);
@@ -141,7 +151,9 @@ void host_warn(int workers, const char *host)
 
 enum { GPU_LOOK_MS = 200 };
 
-bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out)
+/* Describe which processes use a GPU. `gpu` is its name in CUDA_VISIBLE_DEVICES. Return false if no process uses
+ * the GPU. */
+static bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out)
 {
     char subject[FINDING_SUBJECT_MAX], process[FINDING_SUBJECT_MAX], bytes[SIZE_TEXT_MAX];
     const bool is_number = gpu[strspn(gpu, "0123456789")] == '\0';

@@ -12,20 +12,7 @@
 
 #define HOST_NO_LIMIT UINT64_MAX
 
-/* Limits of this machine. Value 0 in shm_size and shm_free means "not known". */
-struct host_facts {
-    uint64_t nofile;  /* hard limit of open files, because the agent raises the soft limit */
-    uint64_t nproc;   /* limit of processes of this user; HOST_NO_LIMIT for root */
-    uint64_t memlock; /* soft limit of locked memory in bytes, which the workers inherit */
-    bool has_infiniband;
-    uint64_t shm_size, shm_free; /* bytes */
-};
-
 enum { HOST_FINDINGS_MAX = 4 };
-
-/* Find which limits are too low for `workers` workers. Store the findings in `out` and return their number. */
-int host_findings(const struct host_facts *facts, int workers, const char *host,
-                  struct finding out[HOST_FINDINGS_MAX]);
 
 /* Read the facts of this machine and call host_findings. Return the number of findings. */
 int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
@@ -34,10 +21,6 @@ int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MA
 void host_warn(int workers, const char *host);
 
 enum { GPU_FINDINGS_MAX = 8 };
-
-/* Describe which processes use a GPU. `gpu` is its name in CUDA_VISIBLE_DEVICES. Return false if no process uses
- * the GPU. */
-bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out);
 
 /* Find GPUs of this node's workers that other processes use. Log each finding as a warning unless --quiet is set,
  * and return the number of findings. If the driver does not answer within 200 ms, return 0. */

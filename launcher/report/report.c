@@ -30,6 +30,15 @@ enum {
 
 static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
 
+/* The rows of the report, each with a label and a text. After `limit` lines, further rows are dropped. All text
+ * passes through text.h, because workers may print any bytes. */
+struct rows {
+    struct buf *out;
+    bool colour;
+    int lines, limit;
+    bool ok; /* false after memory was short; later appends do nothing */
+};
+
 static void put(struct rows *r, const void *bytes, size_t len)
 {
     r->ok = r->ok && buf_append(r->out, bytes, len);
@@ -422,7 +431,8 @@ static void put_left(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
-void report_attempts(const struct report *r, struct rows *rows)
+/* Append the rows about attempts, hangs and processes that cannot be killed, if there are any. */
+static void report_attempts(const struct report *r, struct rows *rows)
 {
     struct failure room;
     put_attempts(r, rows);

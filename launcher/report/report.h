@@ -23,20 +23,7 @@ bool report_text(const struct report *r, struct buf *out);
 /* Append why no restart followed. Append nothing if no explanation is needed. */
 bool report_no_restart(const struct report *r, struct buf *out);
 
-/* The rows of the report, each with a label and a text. After `limit` lines, further rows are dropped. All text
- * passes through text.h, because workers may print any bytes. */
-struct rows {
-    struct buf *out;
-    bool colour;
-    int lines, limit;
-    bool ok; /* false after memory was short; later appends do nothing */
-};
-
-/* Append the rows about attempts, hangs and processes that cannot be killed, if there are any. */
-void report_attempts(const struct report *r, struct rows *rows);
-
-/* --- final_report.c: collects the facts for the report, prints it, and writes report.json
- * ------------------------ */
+/* --- final_report.c --------------------------------------------------------------------------------------- */
 
 /* Collect the remaining facts for `r` after all output is written. Then print the report on stderr after a
  * failure, and with --verbose also after a success. With --json, print the last event on stdout instead. Finally
@@ -44,14 +31,5 @@ void report_attempts(const struct report *r, struct rows *rows);
  * were started. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program);
-
-struct cJSON;
-
-/* Return the report as one JSON object, which report.schema.json describes. The caller frees it with cJSON_Delete.
- * Return NULL when memory is short. */
-struct cJSON *report_json(const struct report *r);
-
-/* Append the last event of --json, which contains the report. */
-bool event_finished(struct buf *out, const struct report *report);
 
 #endif

@@ -35,7 +35,10 @@ static const struct {
     { EM_LOONGARCH, "loongarch" },
 };
 
-const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX])
+enum { ELF_MACHINE_NAME_MAX = 32 };
+
+/* Return "x86-64", "aarch64" and so on, or "machine type 4711" in `buffer` for an unknown machine. */
+static const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX])
 {
     for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++)
         if (machines[i].machine == machine)
@@ -133,7 +136,9 @@ static enum elf_kind judge(const struct reader *file, const struct reader *ours)
                : ELF_CUT; /* a program without segments cannot be loaded */
 }
 
-void elf_check(struct slice file, struct slice ours, struct elf_look *look)
+/* Compare the first bytes of a file with those of a program that runs on this machine. The first 4 KiB contain all
+ * that is needed. */
+static void elf_check(struct slice file, struct slice ours, struct elf_look *look)
 {
     struct reader theirs, mine;
     *look = (struct elf_look){ .kind = ELF_NONE };

@@ -26,14 +26,6 @@ struct elf_look {
     char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" = none found */
 };
 
-/* Compare the first bytes of a file with those of a program that runs on this machine. The first 4 KiB contain all
- * that is needed. */
-void elf_check(struct slice file, struct slice ours, struct elf_look *look);
-
-/* Return "x86-64", "aarch64" and so on, or "machine type 4711" in `buffer` for an unknown machine. */
-enum { ELF_MACHINE_NAME_MAX = 32 };
-const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX]);
-
 /* Kinds of files. The file is the program, its interpreter or its loader. */
 enum path_kind {
     PATH_UNKNOWN, /* not examined, or cannot be examined */

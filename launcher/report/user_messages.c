@@ -26,7 +26,7 @@
  * object would make the next lines unreadable. */
 
 /* Append what a program needs to join the job or to find its files, before the first worker runs. */
-bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
+static bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     cJSON *o = event_new(EVENT_STARTED, t_ms);
     return event_print(out, o,
@@ -38,7 +38,7 @@ bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
                            json_add_text(o, "log_dir", plan->log_root));
 }
 
-bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid)
+static bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid)
 {
     cJSON *o = event_new(EVENT_WORKER_STARTED, t_ms);
     return event_print(out, o,
@@ -48,8 +48,8 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
 
 /* Append that a worker has ended. `exit_code` is that of a shell, so 137 may mean exit(137) or SIGKILL. `signal`
  * is present only if a signal ended the worker. */
-bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
-                        const struct agent_worker *how)
+static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
+                               const struct agent_worker *how)
 {
     char text[ENDING_MAX];
     cJSON *o = event_new(EVENT_WORKER_ENDED, t_ms);
@@ -80,7 +80,8 @@ static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_at
                            json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
 }
 
-bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)
+/* Append that the user has requested a stop. */
+static bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)
 {
     cJSON *o = event_new(EVENT_STOP_REQUESTED, t_ms);
     return event_print(out, o,
@@ -88,7 +89,8 @@ bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard
                            json_add_sender(o, "sender", &heard->sender));
 }
 
-bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
+/* Append that a signal was passed on to `workers` workers. */
+static bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
 {
     cJSON *o = event_new(EVENT_SIGNAL_PASSED, t_ms);
     return event_print(out, o,
@@ -97,7 +99,9 @@ bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_hea
                            json_add_number(o, "workers", workers));
 }
 
-bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal)
+/* Append that a signal has stopped a worker. */
+static bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid,
+                                 int signal)
 {
     cJSON *o = event_new(EVENT_WORKER_STOPPED, t_ms);
     return event_print(out, o,

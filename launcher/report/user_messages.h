@@ -77,24 +77,6 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
  * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md describes the other
  * members. U+FFFD replaces bytes of workers that are not UTF-8. */
 
-/* Append that the plan is complete and the store listens. */
-bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
-
-bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
-
-/* Append that a worker has ended or could not be started. `how` contains the details. */
-bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
-                        const struct agent_worker *how);
-
-/* Append that the user has requested a stop. */
-bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard);
-
-/* Append that a signal was passed on to `workers` workers. */
-bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers);
-
-/* Append that a signal has stopped a worker. */
-bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal);
-
 /* --- status ----------------------------------------------------------------------------------------------- */
 
 /* The state of each worker, one line each, for a user who requests the status (SIGQUIT, Ctrl-\).

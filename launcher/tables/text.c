@@ -20,7 +20,9 @@ static size_t length_of(uint8_t first)
     return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
 }
 
-size_t utf8_sequence(const uint8_t *p, size_t len)
+/* Return the length of the UTF-8 sequence at `p` (`len` > 0 bytes), or 0 if it is invalid. Overlong forms,
+ * surrogates and code points above U+10FFFF are invalid. */
+static size_t utf8_sequence(const uint8_t *p, size_t len)
 {
     uint8_t low = 0x80, high = 0xbf; /* allowed range of the second byte */
     size_t need = length_of(p[0]);
@@ -44,7 +46,7 @@ size_t utf8_sequence(const uint8_t *p, size_t len)
 
 /* Return the code point of a sequence. The number of leading one bits in the first byte is the length of the
  * sequence. The bits after them are the highest bits of the code point. */
-uint32_t utf8_code(const uint8_t *p, size_t len)
+static uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
     uint32_t code = p[0] & masks[len];

@@ -9,13 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return the length of the UTF-8 sequence at `p` (`len` > 0 bytes), or 0 if it is invalid. Overlong forms,
- * surrogates and code points above U+10FFFF are invalid. */
-size_t utf8_sequence(const uint8_t *p, size_t len);
-
-/* Return the code point of a valid sequence of `len` bytes. */
-uint32_t utf8_code(const uint8_t *p, size_t len);
-
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
 /* The values of placeholders in a sentence such as "{program} is a directory". So a table can contain whole

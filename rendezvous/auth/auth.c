@@ -283,7 +283,8 @@ static void make_tag(struct auth_way *way, uint8_t kind, struct slice frame,
     memcpy(tag, full, AUTH_TAG_BYTES);
 }
 
-void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES])
+/* Compute the tag of the next frame to send. `kind` is the opcode of a request, or 0 for a reply or a push. */
+static void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES])
 {
     make_tag(&a->out, kind, frame, tag);
 }

@@ -113,9 +113,6 @@ void auth_wipe(struct auth *a);
 /* Return true if the client's first message named this job. */
 bool auth_is_job(const struct auth *a, const char *job);
 
-/* Compute the tag of the next frame to send. `kind` is the opcode of a request, or 0 for a reply or a push. */
-void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES]);
-
 /* Append a frame as a blob with its tag. If memory is short, return false and do not count the frame. */
 bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 

@@ -133,8 +133,10 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
 
 /* --- one call ------------------------------------------------------------------------------------------- */
 
-void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
-                  uint32_t timeout_ms)
+/* Take the turn and begin a request. timeout_ms 0 = the store's timeout. client_end must end every call. The timeout
+ * includes the time during which other threads use the store, so a call may time out before the request is sent. */
+static void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
+                         uint32_t timeout_ms)
 {
     const uint64_t now = clock_ms();
     *c = (struct client_call){ .store = store, .op = op, .subject = subject, .start_ms = now };
@@ -164,7 +166,7 @@ static void say_where(struct client_call *c)
 
 /* End a call. If the handle becomes unusable, close its socket at once, so that the server and its diagnosis detect
  * the loss of this client. Only this function makes a handle unusable. */
-ddp_status client_end(struct client_call *c, struct ddp_err *err)
+static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;
     const ddp_status code = c->err.code;

@@ -100,11 +100,6 @@ struct client_call {
     bool answered; /* the failure is an answer of the store; the connection is intact */
 };
 
-/* Take the turn and begin a request. timeout_ms 0 = the store's timeout. client_end must end every call. The timeout
- * includes the time during which other threads use the store, so a call may time out before the request is sent. */
-void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
-                  uint32_t timeout_ms);
-
 /* Append another request to the current request, or begin a request after a reply, within the same call and
  * deadline. */
 void client_put_op(struct client_call *c, enum op_id op);
@@ -153,10 +148,6 @@ bool client_cancel_wait(struct client_call *c);
 
 /* Set the call's failure, unless the call has already failed. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
-
-/* Release the turn and return the outcome. After a failure, `err` (may be NULL) gets "store HOST:PORT: GET 'key':
- * ...". */
-ddp_status client_end(struct client_call *c, struct ddp_err *err);
 
 /* ddp_store_connect for a caller that has a secret. `auth` NULL = the caller has no secret. */
 ddp_status client_open(const char *host, int port, const ddp_store_options *options,

@@ -15,6 +15,17 @@ enum { COLUMNS_MAX = 16, RANKS_BYTES = 60, GAP = 2 };
 
 /* --- cells ---------------------------------------------------------------------------------------------- */
 
+/* Append the text of a field. If the field is missing or of another type, append nothing. The cell then shows "-".
+ * Return false if memory is short. */
+typedef bool (*ctl_cell)(const cJSON *row, const char *field, struct buf *out);
+
+struct ctl_column {
+    const char *title; /* NULL ends the list */
+    const char *field;
+    ctl_cell cell;
+    bool right; /* aligned to the right, for numbers */
+};
+
 static bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));
@@ -28,7 +39,7 @@ static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out
     return !cJSON_IsNumber(number) || buf_printf(out, "%.0f", number->valuedouble);
 }
 
-bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
+static bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
     const double most =
         1e15; /* in ms, 30,000 years; a larger value is invalid and would overflow an integer */
@@ -39,7 +50,7 @@ bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 }
 
 /* Append names in quotes, because a key may contain blanks and commas. */
-bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
+static bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(row, field);
     const char *comma = "";
@@ -62,7 +73,7 @@ static int rank_of(const cJSON *item)
 }
 
 /* Append ranks. Consecutive ranks become "first-last", because a job may have thousands of ranks. */
-bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
+static bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(row, field);
     const cJSON *item = cJSON_IsArray(list) ? list->child : NULL;

@@ -9,22 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Append the text of a field. If the field is missing or of another type, append nothing. The cell then shows "-".
- * Return false if memory is short. */
-typedef bool (*ctl_cell)(const cJSON *row, const char *field, struct buf *out);
-
-struct ctl_column {
-    const char *title; /* NULL ends the list */
-    const char *field;
-    ctl_cell cell;
-    bool right; /* aligned to the right, for numbers */
-};
-
-bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out); /* milliseconds as "1.2 s" */
-bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out);    /* strings as "'/a', '/b'" */
-bool ctl_cell_ranks(const cJSON *row, const char *field,
-                    struct buf *out); /* ranks, or objects with a rank, as "0-2,5" */
-
 /* --- answers -------------------------------------------------------------------------------------------- */
 
 /* These functions format the answers of a store. The input is JSON, the output is text.

@@ -83,12 +83,12 @@ const char *finding_advice(enum finding_code code)
     return rows[code].advice;
 }
 
-const char *finding_detection(enum finding_code code)
+static const char *finding_detection(enum finding_code code)
 {
     return rows[code].detection;
 }
 
-const char *finding_example(enum finding_code code)
+static const char *finding_example(enum finding_code code)
 {
     return rows[code].example;
 }
@@ -199,7 +199,7 @@ static bool put_placeholder(void *user, struct slice word, struct buf *out)
 }
 
 /* Append a template for the manual page and `ddprun explain`. */
-bool finding_put_readable(struct buf *out, const char *text)
+static bool finding_put_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, put_placeholder, NULL);
 }

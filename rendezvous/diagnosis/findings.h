@@ -953,11 +953,6 @@ const char *finding_predicate(const struct finding *f);
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 
-const char *finding_example(enum finding_code code);
-const char *finding_detection(enum finding_code code);
-/* Append a template for readers: "${host}" becomes "HOST". Return false if memory is short. */
-bool finding_put_readable(struct buf *out, const char *text);
-
 /* Append the table as a section of the manual page. Return false if memory is short. */
 bool findings_print_man(struct buf *out);
 

@@ -578,7 +578,9 @@ static bool put_no_findings(const struct snapshot *s, struct buf *out)
                       who[0] != '\0' ? "other " : "");
 }
 
-bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
+/* Append a headline with the number of nodes, the time, and the option that limits the time. Then append the nodes,
+ * and the findings with their advice. Lines end with a newline, except the last line. */
+static bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
     bool ok = put_headline(s, out) && put_nodes(s, out) && put_findings(d, out);

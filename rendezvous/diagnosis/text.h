@@ -63,9 +63,6 @@ enum {
     SCREEN_MISSING = 4, /* rows of missing nodes */
 };
 
-/* Append a headline with the number of nodes, the time, and the option that limits the time. Then append the nodes,
- * and the findings with their advice. Lines end with a newline, except the last line. */
-bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
 /* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. Return false
  * if memory is short. */
 bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);

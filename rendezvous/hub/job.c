@@ -162,7 +162,8 @@ static void barrier_opened(void *user, const struct barrier *barrier)
     schedule_moved(user, 0);
 }
 
-struct barrier_env job_barrier_env(struct job *job)
+/* Return the functions that a job's barriers call. */
+static struct barrier_env job_barrier_env(struct job *job)
 {
     return (struct barrier_env){ .user = job,
                                  .answer = answer_barrier,

@@ -52,11 +52,6 @@ enum message_class message_class(enum message_id id)
     return messages[id].class;
 }
 
-const char *message_name(enum message_id id)
-{
-    return messages[id].name;
-}
-
 /* Find a call or push by name. */
 enum message_id message_find_call(const char *op)
 {

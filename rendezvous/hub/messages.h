@@ -455,8 +455,6 @@ enum message_class {
     MESSAGE_CLASSES
 };
 enum message_class message_class(enum message_id id);
-/* Return the name of a message, such as "join". */
-const char *message_name(enum message_id id);
 /* Return the call or push with this name, or MESSAGE_COUNT. */
 enum message_id message_find_call(const char *op);
 enum message_id message_find_push(const char *push);

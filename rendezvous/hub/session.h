@@ -155,9 +155,6 @@ struct hub {
  * memory is short). */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes);
 
-/* Return the functions that a job's barriers call (job.c). */
-struct barrier_env job_barrier_env(struct job *job);
-
 /* Begin an attempt of the job `name`, declared by an agent or by the first worker (attempt.c). The sessions of the
  * previous attempt leave the job. Return false, without any change, if memory is short. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);

@@ -123,7 +123,8 @@ static int compare_numbers(const char **a, const char **b)
     return order;
 }
 
-int rdzv_compare_names(const char *a, const char *b)
+/* Compare host names, with runs of digits compared as numbers: "node2" is before "node10". */
+static int rdzv_compare_names(const char *a, const char *b)
 {
     const char *from_a = a, *from_b = b;
     int order = 0;

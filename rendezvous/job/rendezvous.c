@@ -76,7 +76,9 @@ static enum rdzv_state nobody_left(struct rdzv *r)
     return RDZV_OVER;
 }
 
-void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event)
+/* Apply an event to the state machine. `node` is the node of the event; NULL for GROW, HANGS, SETTLE, TIME_UP, and
+ * for the JOIN of a new node. */
+static void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     enum rdzv_state next = machine[r->state][event->type](r, node, event);
     if (r->n_live == 0 && next != RDZV_OVER)

@@ -32,16 +32,6 @@ struct restarts {
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules);
 
-/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. */
-enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause);
-
-/* Record the progress of an attempt; -1 = not reported. Return the reason against a restart; NO_RESTART_NONE =
- * another attempt is allowed. */
-enum no_restart restarts_progress(struct restarts *a, int64_t step);
-
-/* Return the back-off before the next attempt, in ms. */
-uint64_t restarts_backoff(const struct restarts *a);
-
 struct node {
     struct table_node by_id;
     struct list joined;  /* link in rdzv.nodes, in order of arrival */
@@ -184,9 +174,6 @@ struct rdzv_event {
 };
 
 /* --- rendezvous.c --- */
-/* Apply an event to the state machine. `node` is the node of the event; NULL for GROW, HANGS, SETTLE, TIME_UP, and
- * for the JOIN of a new node. */
-void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event);
 
 /* --- admission.c --- */
 /* The part of a node that joins now: member of the next round, spare, or none because the job is over. */
@@ -231,8 +218,6 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r);
  * an elastic job. */
 void rdzv_order_static(struct rdzv *r);
 void rdzv_order_elastic(struct rdzv *r, uint32_t n);
-/* Compare host names, with runs of digits compared as numbers: "node2" is before "node10". */
-int rdzv_compare_names(const char *a, const char *b);
 
 /* --- round.c --- */
 /* Return true if the worker failed only because it had lost a peer. */

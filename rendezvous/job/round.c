@@ -41,9 +41,10 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Return the failure's own reason rather than the used-up budget, because the failure's reason helps the user more.
+/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. Return
+ * the failure's own reason rather than the used-up budget, because the failure's reason helps the user more.
  * `failed` stops at max_restarts + 1, so that the number cannot overflow. */
-enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
+static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;
     if (a->failed <= a->max_restarts)
@@ -57,7 +58,7 @@ enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cau
 
 /* Apply --max_no_progress. The limit applies after any attempt has reported progress. From then on, an attempt that
  * reports no progress counts as an attempt without progress. */
-enum no_restart restarts_progress(struct restarts *a, int64_t step)
+static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
     bool judged = a->best_step >= 0;
@@ -73,7 +74,7 @@ enum no_restart restarts_progress(struct restarts *a, int64_t step)
 
 /* Double the pause with each attempt without progress. If no attempt has reported progress, double the pause with
  * each failed attempt. Stop doubling at half of the cap, so that the pause cannot overflow. */
-uint64_t restarts_backoff(const struct restarts *a)
+static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
     uint64_t wait_ms = a->backoff_ms;

@@ -55,7 +55,9 @@ static bool grow_map(struct idmap *map)
     return true;
 }
 
-uint64_t idmap_put(struct idmap *map, void *pointer)
+/* Store `pointer`, which must not be NULL and is borrowed. Return its number, or 0 if memory is short or 2^20 numbers
+ * are in use. */
+static uint64_t idmap_put(struct idmap *map, void *pointer)
 {
     if (map->free_top == 0 && !grow_map(map))
         return 0;
@@ -74,13 +76,15 @@ static struct id_slot *find_slot(const struct idmap *map, uint64_t number)
     return number != 0 && index < map->cap && map->at[index].number == number ? &map->at[index] : NULL;
 }
 
-void *idmap_get(const struct idmap *map, uint64_t number)
+/* Return the pointer of a number, or NULL if the number is not in use. */
+static void *idmap_get(const struct idmap *map, uint64_t number)
 {
     const struct id_slot *slot = find_slot(map, number);
     return slot != NULL ? slot->pointer : NULL;
 }
 
-void idmap_remove(struct idmap *map, uint64_t number)
+/* Release a number. Ignore a number that is not in use. */
+static void idmap_remove(struct idmap *map, uint64_t number)
 {
     struct id_slot *slot = find_slot(map, number);
     if (slot == NULL)
@@ -90,7 +94,9 @@ void idmap_remove(struct idmap *map, uint64_t number)
     map->count--;
 }
 
-void *idmap_next(const struct idmap *map, size_t *index)
+/* Return the next pointer of an iteration, or NULL after the last one. Begin with *index = 0. During the iteration
+ * the caller may remove the current pointer. */
+static void *idmap_next(const struct idmap *map, size_t *index)
 {
     while (*index < map->cap) {
         const struct id_slot *slot = &map->at[(*index)++];
@@ -100,7 +106,7 @@ void *idmap_next(const struct idmap *map, size_t *index)
     return NULL;
 }
 
-void idmap_free(struct idmap *map)
+static void idmap_free(struct idmap *map)
 {
     free(map->at);
     *map = (struct idmap){ 0 };
@@ -108,7 +114,8 @@ void idmap_free(struct idmap *map)
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-bool replies_put(struct replies *r, conn_id to, struct slice bytes)
+/* Store a copy of a reply. Return false if the reply does not fit. */
+static bool replies_put(struct replies *r, conn_id to, struct slice bytes)
 {
     if (r->n == REPLIES_MAX || bytes.len > REPLIES_BYTES - r->used)
         return false;
@@ -120,7 +127,9 @@ bool replies_put(struct replies *r, conn_id to, struct slice bytes)
     return true;
 }
 
-void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes), void *user)
+/* Pass all kept replies to `send`, in order, and empty the buffer. `send` must not call replies_put(). */
+static void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes),
+                          void *user)
 {
     const uint8_t *at = r->bytes;
     for (uint32_t i = 0; i < r->n; at += r->of[i++].len)
@@ -147,7 +156,9 @@ static bool is_limited(const struct admission *a, const struct admission_key *ke
     return !key->is_uid || (key->uid != 0 && key->uid != a->self);
 }
 
-uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
+/* Return the limit for the connections of a source: half of all for another user of this host, 7/8 of all for an
+ * address. */
+static uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
 {
     if (!is_limited(a, key))
         return a->max;
@@ -190,8 +201,16 @@ static void release_source(struct admission_source *s)
     free(s);
 }
 
-enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
-                                      const struct admission_key *key, uint64_t now_ms)
+enum admission_verdict {
+    ADMISSION_OK,
+    ADMISSION_FULL,    /* the source has reached its limit */
+    ADMISSION_CROWDED, /* all limited sources together have 7/8 of all connections */
+    ADMISSION_NO_MEMORY
+};
+
+/* Count a new connection. Nothing is counted unless the result is ADMISSION_OK. */
+static enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
+                                             const struct admission_key *key, uint64_t now_ms)
 {
     struct admission_source *s = find_source(a, key);
     if (s == NULL)
@@ -208,14 +227,16 @@ enum admission_verdict admission_open(struct admission *a, struct admission_entr
     return ADMISSION_OK;
 }
 
-void admission_spoke(struct admission *a, struct admission_entry *e)
+/* Record that a connection has sent its first request. */
+static void admission_spoke(struct admission *a, struct admission_entry *e)
 {
     if (e->is_silent)
         TAILQ_REMOVE(&a->silent, e, link);
     e->is_silent = false;
 }
 
-void admission_close(struct admission *a, struct admission_entry *e)
+/* Stop counting a connection. Further calls do nothing. */
+static void admission_close(struct admission *a, struct admission_entry *e)
 {
     admission_spoke(a, e);
     if (e->source == NULL)
@@ -226,8 +247,13 @@ void admission_close(struct admission *a, struct admission_entry *e)
     e->source = NULL;
 }
 
-struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
-                                                const struct admission_key *key, uint64_t now_ms)
+/* Return the oldest connection without a request whose close would help, or NULL. Skip connections younger than
+ * ADMISSION_SILENT_MS. `verdict` is the reason for the search. ADMISSION_FULL: search only the source `key`.
+ * ADMISSION_CROWDED: search all limited sources. ADMISSION_OK (descriptors have run out): search all sources; `key`
+ * may be NULL. */
+static struct admission_entry *admission_oldest_silent(const struct admission *a,
+                                                       enum admission_verdict verdict,
+                                                       const struct admission_key *key, uint64_t now_ms)
 {
     struct admission_entry *e;
     TAILQ_FOREACH(e, &a->silent, link)

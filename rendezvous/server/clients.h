@@ -28,22 +28,6 @@ struct idmap {
     uint64_t serial;   /* serial of the last number */
 };
 
-/* Store `pointer`, which must not be NULL and is borrowed. Return its number, or 0 if memory is short or 2^20 numbers
- * are in use. */
-uint64_t idmap_put(struct idmap *map, void *pointer);
-
-/* Return the pointer of a number, or NULL if the number is not in use. */
-void *idmap_get(const struct idmap *map, uint64_t number);
-
-/* Release a number. Ignore a number that is not in use. */
-void idmap_remove(struct idmap *map, uint64_t number);
-
-/* Return the next pointer of an iteration, or NULL after the last one. Begin with *index = 0. During the iteration
- * the caller may remove the current pointer. */
-void *idmap_next(const struct idmap *map, size_t *index);
-
-void idmap_free(struct idmap *map);
-
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
 /* Small replies of one turn, kept in order and written together at the end of the turn. Pure.
@@ -65,12 +49,6 @@ struct replies {
     } of[REPLIES_MAX];
     uint8_t bytes[REPLIES_BYTES]; /* all kept replies, one after the other */
 };
-
-/* Store a copy of a reply. Return false if the reply does not fit. */
-bool replies_put(struct replies *r, conn_id to, struct slice bytes);
-
-/* Pass all kept replies to `send`, in order, and empty the buffer. `send` must not call replies_put(). */
-void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes), void *user);
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
@@ -116,35 +94,7 @@ struct admission {
     struct admission_entries silent; /* open connections without a request, the oldest first */
 };
 
-enum admission_verdict {
-    ADMISSION_OK,
-    ADMISSION_FULL,    /* the source has reached its limit */
-    ADMISSION_CROWDED, /* all limited sources together have 7/8 of all connections */
-    ADMISSION_NO_MEMORY
-};
-
 void admission_init(struct admission *a, uint32_t max, uint32_t self);
-
-/* Return the limit for the connections of a source: half of all for another user of this host, 7/8 of all for an
- * address. */
-uint32_t admission_limit(const struct admission *a, const struct admission_key *key);
-
-/* Count a new connection. Nothing is counted unless the result is ADMISSION_OK. */
-enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
-                                      const struct admission_key *key, uint64_t now_ms);
-
-/* Record that a connection has sent its first request. */
-void admission_spoke(struct admission *a, struct admission_entry *e);
-
-/* Stop counting a connection. Further calls do nothing. */
-void admission_close(struct admission *a, struct admission_entry *e);
-
-/* Return the oldest connection without a request whose close would help, or NULL. Skip connections younger than
- * ADMISSION_SILENT_MS. `verdict` is the reason for the search. ADMISSION_FULL: search only the source `key`.
- * ADMISSION_CROWDED: search all limited sources. ADMISSION_OK (descriptors have run out): search all sources; `key`
- * may be NULL. */
-struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
-                                                const struct admission_key *key, uint64_t now_ms);
 
 enum { CLIENT_UNREAD_MAX = 1 << 20 }; /* while a client has more unread bytes, its requests wait */
 

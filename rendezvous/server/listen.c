@@ -327,8 +327,9 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the holder of a port. A listener is preferred, because its connections have the same port. */
-bool port_table_find(const char *table, int port, struct port_holder *out)
+/* Find the holder of `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid. Prefer a listener,
+ * because its connections have the same port. Return false if no process holds the port; then see `leftover`. */
+static bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
     for (const char *line = table; line != NULL && *line != '\0';) {

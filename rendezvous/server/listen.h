@@ -84,10 +84,6 @@ struct port_holder {
     char command[80];    /* command line, printable and cut; "" = unknown */
 };
 
-/* Find the holder of `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid. Prefer a listening
- * socket. Skip malformed lines. Return false if no process holds the port; then see `leftover`. */
-bool port_table_find(const char *table, int port, struct port_holder *out);
-
 /* Format the holder, for example as "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)" or as "a
  * process that is hidden from you". Return `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);

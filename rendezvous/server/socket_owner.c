@@ -79,6 +79,8 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
     return fd >= 0 && send(fd, question, question->nlmsg_len, 0) == (ssize_t)question->nlmsg_len;
 }
 
+enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* netlink does not answer */ };
+
 /* Find whether an address belongs to this host, with the request of `ip route get`. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
@@ -151,8 +153,10 @@ static enum socket_place address_place(struct socket_owners *o, const struct soc
     return place != THIS_HOST && source_is(&end) ? THIS_HOST : place;
 }
 
-enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
-                                    const struct sockaddr *here)
+/* Find on which host the process runs that has connected from `peer` to the local address `here`. A connection to a
+ * loopback address always comes from this host. No packet is sent. */
+static enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
+                                           const struct sockaddr *here)
 {
     struct end end;
     return end_of(here, &end) && is_loopback_end(&end) ? THIS_HOST : address_place(o, peer);

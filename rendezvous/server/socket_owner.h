@@ -45,13 +45,6 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner);
 
-enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* netlink does not answer */ };
-
-/* Find on which host the process runs that has connected from `peer` to the local address `here`. A connection to a
- * loopback address always comes from this host. No packet is sent. */
-enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
-                                    const struct sockaddr *here);
-
 void socket_owners_close(struct socket_owners *o);
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */

@@ -35,8 +35,7 @@ void table_free(struct table *t);
  * call the secret is 0, so that unit tests are repeatable. */
 void table_set_hash_key(const uint64_t key[2]);
 
-/* Return SipHash-1-3 of `key` with the secret. table_hash returns the lower 32 bits, which tables use. */
-uint64_t table_siphash(struct slice key);
+/* Return the lower 32 bits of SipHash-1-3 of `key` with the secret. */
 uint32_t table_hash(struct slice key);
 
 /* Return the node with this key, or NULL. `hash` must be table_hash(key). */

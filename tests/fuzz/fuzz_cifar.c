@@ -1,5 +1,5 @@
 /* Any bytes as a file of CIFAR-10, plain or gzip: rejected with an error text, or every record of it can be read. */
-#include "train/data/pictures.h"
+#include "train/data/pictures.c"
 
 #include "memory_file.h"
 

@@ -1,6 +1,6 @@
 /* Any bytes as the header of a model of llm.c, before a file of any length: rejected with an error text; or it fits,
  * and everything it describes is read without leaving the file. */
-#include "train/models/llmc.h"
+#include "train/models/llmc.c"
 
 #include <stdlib.h>
 #include <string.h>

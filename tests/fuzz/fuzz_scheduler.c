@@ -1,7 +1,7 @@
 /* Environments that any user may set: the input is a file, then variables, each ending with a NUL. ddprun
  * must read, apply and print every one, or reject it. */
 #include "cli/cli.h"
-#include "plan/hosts.h"
+#include "plan/hosts.c"
 #include "plan/scheduler.h"
 
 #include <stdlib.h>

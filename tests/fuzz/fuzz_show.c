@@ -4,7 +4,7 @@
 #include "output/lines.h"
 #include "tables/prefix.h"
 #include "record/rank_set.h"
-#include "tables/text.h"
+#include "tables/text.c"
 
 #include <stdlib.h>
 

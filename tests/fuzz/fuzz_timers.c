@@ -1,5 +1,5 @@
 /* Any bytes that a process may write to the FIFO of the file timer, in pieces of any size, while time passes. */
-#include "node/file_timer.h"
+#include "node/file_timer.c"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Any bytes as two files of tokens: rejected with an error text, or every sample is read or rejected with an error
  * text. The first byte is the length of a sample, the second the vocabulary. */
-#include "train/data/tokens.h"
+#include "train/data/tokens.c"
 
 #include "memory_file.h"
 

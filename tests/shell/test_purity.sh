@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The checks of `make purity` can fail: they detect a module that reads the clock, an include against the arrows, a circle, and stilted English.
+# The checks of `make purity` can fail: they detect a module that reads the clock, a needless public function, an include against the arrows, a circle, and stilted English.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -9,6 +9,10 @@ compile() {
 
 names_the_clock() {
     scripts/purity.sh "$tmp/clock.o" | grep -E 'impure .*clock imports: time$'
+}
+
+names_the_public_function() {
+    scripts/purity.sh "$tmp/clock.o" | grep -E 'clock.c: only this file uses now, so it must be static$'
 }
 
 complains_about_no_object_but() {
@@ -29,7 +33,7 @@ includes_against_the_arrows() {
 echo '#include <time.h>
 long now(void); long now(void) { return (long)time(0); }' | compile clock
 echo '#include <string.h>
-unsigned long many(const char *s); unsigned long many(const char *s) { return strlen(s); }' | compile text
+int main(int n, char **words) { return n + (int)strlen(words[0]); }' | compile text
 
 # Two that call each other.
 names_both() {
@@ -62,6 +66,7 @@ detects_stilted_english() {
 
 check "a module that asks the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
 check "the message names the module and the symbol" names_the_clock
+check "a function that only its file uses is found" names_the_public_function
 check "a module that only counts letters is pure" complains_about_no_object_but "$tmp/text.o"
 check "an include against the arrows is found" includes_against_the_arrows
 check "all pure modules are pure" scripts/purity.sh

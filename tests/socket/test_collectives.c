@@ -1,6 +1,6 @@
 /* Every collective with real processes: types, operations, sizes, roots, private and shared memory, exact values.
  * ranks.h has the comparisons. */
-#include "core/collective_check.h"
+#include "core/collective_check.c"
 #include "core/comm_thread.h"
 #include "core/context.h"
 #include "ddp/store.h"

@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "job.h"
-#include "output/log_files.h"
+#include "output/log_files.c"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
  * and the same text at each later call. */
 #include "base/endpoint.h"
 #include "job.h"
-#include "net/peer_lookup.h"
+#include "net/peer_lookup.c"
 #include "ranks.h"
 #include "run.h"
 #include "store_peers.h"

@@ -1,6 +1,6 @@
 /* The port that a rank opens for other hosts: the accepted peers, the answers to others, and the error of a rank that
  * cannot connect. */
-#include "cpu/net_connect.h"
+#include "cpu/net_connect.c"
 #include "ranks.h"
 
 #include <criterion/criterion.h>

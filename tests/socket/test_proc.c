@@ -1,12 +1,12 @@
 /* Finding and starting programs, and killing all their descendants. */
 #include "contain/descendants.h"
 #include "contain/procfs.h"
-#include "contain/threads.h"
+#include "contain/threads.c"
 #include "job.h"
-#include "node/spawn.h"
+#include "node/spawn.c"
 #include "plan/plan.h"
 #include "plan/torch_look.h"
-#include "report/evidence.h"
+#include "report/evidence.c"
 #include "run.h"
 
 #include <cjson/cJSON.h>

@@ -2,7 +2,7 @@
 #include "job.h"
 #include "run.h"
 #include "ranks.h"
-#include "core/recorder.h"
+#include "core/recorder.c"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* The kernel names the owner of each TCP socket of this host. */
-#include "server/socket_owner.h"
+#include "server/socket_owner.c"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>

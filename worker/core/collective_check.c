@@ -26,7 +26,13 @@ static void format_line(char *to, size_t room, const char *line)
             *c = ' ';
 }
 
-size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *said)
+struct call_record {
+    int rank;
+    char call[CHECK_LINE], what[CHECK_LINE], before[CHECK_LINE];
+};
+
+/* Write the text of a record, with blanks instead of newlines. Return the length of the text. */
+static size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *said)
 {
     const char *const lines[] = { said->call, said->what, said->before };
     size_t len = (size_t)snprintf(text, CHECK_TEXT, "%d", said->rank);
@@ -51,7 +57,8 @@ static bool parse_line(const char **at, char line[CHECK_LINE])
     return true;
 }
 
-bool collective_check_decode(const char *text, struct call_record *said)
+/* Decode `text`, which ends with a NUL. Return false if `text` is not a record. */
+static bool collective_check_decode(const char *text, struct call_record *said)
 {
     char *end;
     const long rank = strtol(text, &end, 10);
@@ -68,8 +75,10 @@ static const char *or_nothing(const char *line)
     return line[0] != '\0' ? line : "nothing";
 }
 
-ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
-                                    struct ddp_err *err)
+/* Compare two records. DDP_ERR_MISMATCH names both ranks, the lower one first, and the first difference: the call,
+ * its purpose, or the result of the previous call. */
+static ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
+                                           struct ddp_err *err)
 {
     const struct call_record *low = a->rank < b->rank ? a : b, *high = low == a ? b : a;
     if (strcmp(low->call, high->call) != 0)

@@ -26,22 +26,6 @@ struct ddp_ctx;
 
 enum { CHECK_LINE = 192, CHECK_TEXT = 640 };
 
-struct call_record {
-    int rank;
-    char call[CHECK_LINE], what[CHECK_LINE], before[CHECK_LINE];
-};
-
-/* Write the text of a record, with blanks instead of newlines. Return the length of the text. */
-size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *said);
-
-/* Decode `text`, which ends with a NUL. Return false if `text` is not a record. */
-bool collective_check_decode(const char *text, struct call_record *said);
-
-/* Compare two records. DDP_ERR_MISMATCH names both ranks, the lower one first, and the first difference: the call,
- * its purpose, or the result of the previous call. */
-ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
-                                    struct ddp_err *err);
-
 struct collective_check {
     bool on;
     struct ddp_store

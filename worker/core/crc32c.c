@@ -23,7 +23,8 @@ static void make_tables(uint32_t table[SLICES][256])
     }
 }
 
-uint32_t crc32c_portable(uint32_t crc, const void *data, size_t len)
+/* Compute CRC-32C without special instructions. */
+static uint32_t crc32c_portable(uint32_t crc, const void *data, size_t len)
 {
     uint32_t table[SLICES][256];
     const uint8_t *p = data;

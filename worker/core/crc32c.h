@@ -11,7 +11,4 @@
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 
-/* Compute CRC-32C without special instructions. */
-uint32_t crc32c_portable(uint32_t crc, const void *data, size_t len);
-
 #endif

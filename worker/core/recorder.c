@@ -21,7 +21,7 @@
 
 /* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
 
-enum { PLACES = 8, PATIENCE_MS = 2000 };
+enum { PLACES = 8, HANDLER_WAIT_MS = 2000 };
 
 static _Atomic(struct sigusr1 *) listening[PLACES];
 static _Atomic int inside; /* number of running handlers */
@@ -54,7 +54,7 @@ static bool is_unhandled(const struct sigaction *now)
 }
 
 /* Add a listener, and install the handler. SA_RESTART: system calls of the program must not fail with EINTR. */
-void sigusr1_listen(struct sigusr1 *listener)
+static void sigusr1_listen(struct sigusr1 *listener)
 {
     struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
     sigemptyset(&ours.sa_mask);
@@ -62,16 +62,17 @@ void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &ours, NULL);
 }
 
-/* Remove a listener, but keep the handler, because a late signal would otherwise end the process. Another thread may
- * be running the handler with this listener, so wait for that thread. Wait at most PATIENCE_MS, because the disk may
+/* Remove a listener. If the result is false, a handler is still running, and the listener must not be freed. Keep the
+ * signal handler, because a late signal would otherwise end the process. Another thread may
+ * be running the handler with this listener, so wait for that thread. Wait at most HANDLER_WAIT_MS, because the disk may
  * hang. */
-bool sigusr1_leave(struct sigusr1 *listener)
+static bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
         struct sigusr1 *ours = listener;
         atomic_compare_exchange_strong(&listening[i], &ours, NULL);
     }
-    for (int ms = 0; ms < PATIENCE_MS && atomic_load(&inside) != 0; ms++)
+    for (int ms = 0; ms < HANDLER_WAIT_MS && atomic_load(&inside) != 0; ms++)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     return atomic_load(&inside) == 0;
 }

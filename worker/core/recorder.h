@@ -22,12 +22,6 @@ struct sigusr1 {
     void (*received)(struct sigusr1 *listener);
 };
 
-/* Call listener->received at each SIGUSR1. Only eight listeners are possible; others are ignored. */
-void sigusr1_listen(struct sigusr1 *listener);
-
-/* Remove a listener. If the result is false, a handler is still running, and the listener must not be freed. */
-bool sigusr1_leave(struct sigusr1 *listener);
-
 struct recorder {
     struct sigusr1 sigusr1;                             /* the first member; writes the file at SIGUSR1 */
     struct flight *flight;                              /* owned; NULL = the recorder is not active */

@@ -157,7 +157,9 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
     return DDP_OK;
 }
 
-int net_connect(const char *address, int port, const char *source, int *fd)
+/* Open a non-blocking socket and begin to connect to address:port. Bind it to address `source`, unless `source` is
+ * "". Return 0, or -1 with errno. */
+static int net_connect(const char *address, int port, const char *source, int *fd)
 {
     struct sockaddr_storage to, from;
     socklen_t len, from_len;

@@ -21,10 +21,6 @@ ddp_status net_address_choose(const char *iface, const struct ddp_store *store, 
 ddp_status net_listen(const char *address, const char *range, int local_rank, int *fd, int *port,
                       struct ddp_err *err);
 
-/* Open a non-blocking socket and begin to connect to address:port. Bind it to address `source`, unless `source` is
- * "". Return 0, or -1 with errno. */
-int net_connect(const char *address, int port, const char *source, int *fd);
-
 /* --- dial: connect to a rank -------------------------------------------------------------------------- */
 
 /* A dial connects one link to its peer rank.

@@ -135,7 +135,7 @@ void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t 
     put_number(to, (uint32_t)call->root, 4);
 }
 
-bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank)
+static bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank)
 {
     const uint8_t *from = bytes + sizeof(head_magic);
 

@@ -56,10 +56,8 @@ void net_encode_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer);
 enum net_answer net_decode_answer(const uint8_t bytes[NET_ANSWER]);
 const char *net_answer_text(enum net_answer answer);
 
-/* Encode or decode the head of call number `seq` of `rank`. net_decode_head returns false if the bytes are not a
- * head. */
+/* Encode the head of call number `seq` of `rank`. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
-bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank);
 
 /* Compare two heads. DDP_ERR_MISMATCH names both calls, beginning with the call of the lower rank. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],

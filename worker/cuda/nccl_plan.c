@@ -170,8 +170,10 @@ const char *nccl_id_key(char key[NCCL_KEY], int i)
 
 /* --- error texts -------------------------------------------------------------------------------------- */
 
-/* Format a version. Before 2.9 the minor version had only one digit in the number. */
-const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version)
+enum { NCCL_VERSION_TEXT = 24 };
+
+/* Format 22809 as "2.28.9" and 2804 as "2.8.4". Before 2.9 the minor version had only one digit in the number. */
+static const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version)
 {
     if (version < 10000)
         snprintf(text, NCCL_VERSION_TEXT, "%d.%d.%d", version / 1000, version % 1000 / 100, version % 100);
@@ -212,7 +214,9 @@ static const char *result_words(nccl_result result)
                                                          : "error code of a newer NCCL";
 }
 
-ddp_status nccl_status_of(nccl_result result)
+/* Return the status for a result of NCCL. Only DDP_ERR_ARG leaves the communicator usable, because no rank has
+ * begun the call. */
+static ddp_status nccl_status_of(nccl_result result)
 {
     switch (result) {
     case NCCL_SUCCESS:

@@ -115,19 +115,11 @@ const char *nccl_id_key(char key[NCCL_KEY], int i);
 
 /* --- error texts --- */
 
-/* Format 22809 as "2.28.9" and 2804 as "2.8.4". Return `text`. */
-enum { NCCL_VERSION_TEXT = 24 };
-const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version);
-
 /* Return DDP_ERR_UNSUPPORTED if the version is too old. */
 ddp_status nccl_check_version(int version, struct ddp_err *err);
 
 /* Report that NCCL has failed in `call`. `detail` is NCCL's last error text, "" or NULL. */
 ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_result result, const char *detail);
-
-/* Return the status for a result of NCCL. Only DDP_ERR_ARG leaves the communicator usable, because no rank has
- * begun the call. */
-ddp_status nccl_status_of(nccl_result result);
 
 /* The progress of a rank, for the text of a timeout. */
 struct nccl_progress {

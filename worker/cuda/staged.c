@@ -38,8 +38,21 @@ static uint64_t most(const struct call *call, int world, size_t room)
     return fit > 0 ? fit : 1;
 }
 
-bool staged_chunk(const struct call *call, int rank, int world, size_t room, size_t k,
-                  struct staged_chunk *chunk)
+/* A chunk: some elements of every rank's part. A buffer with one part has one row. A buffer with a part for each
+ * rank has `world` rows. */
+struct staged_chunk {
+    size_t k;                 /* number of the chunk */
+    uint64_t count;           /* elements of a row */
+    size_t width, pitch;      /* bytes of a row; bytes between two rows in the caller's buffer */
+    size_t in_rows, out_rows; /* number of rows; 0 if the call has no such buffer on this rank */
+    const char *in;           /* first row in the caller's buffer */
+    char *out;
+};
+
+/* Set *chunk to chunk `k` of a call with slots of `room` bytes. Return false if there is no such chunk. All ranks
+ * divide a call in the same way, because the chunks depend only on values that are equal on all ranks. */
+static bool staged_chunk(const struct call *call, int rank, int world, size_t room, size_t k,
+                         struct staged_chunk *chunk)
 {
     const struct call_rule *rule = &call_rules[call->kind];
     uint64_t step = most(call, world, room), first = k * step;
@@ -63,6 +76,8 @@ bool staged_chunk(const struct call *call, int rank, int world, size_t room, siz
 }
 
 enum { SLOT = 1 << 20, SLOTS = 2 };
+
+static const struct comm_ops staged_comm_ops;
 
 struct staged {
     struct comm comm; /* must be the first member */
@@ -360,7 +375,7 @@ static ddp_status staged_settle(struct comm *comm, void *stream, struct ddp_err 
     return gpu_check(gpu, gpu->call.stream_sync(stream), "cannot wait for a stream", err);
 }
 
-const struct comm_ops staged_comm_ops = {
+static const struct comm_ops staged_comm_ops = {
     .name = "cpu",
     .blocks = true,
     .open = staged_open,

@@ -15,7 +15,7 @@
 /* Return the buffer and the number of merges of a part. Walk down the tree from the root to the part. Each step to
  * the right uses the next buffer. The steps to the right after the last step to the left are the sums that this part
  * completes. */
-struct tree_part tree_part(int n, int part)
+static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
     while (n > 1) {
@@ -35,7 +35,7 @@ struct tree_part tree_part(int n, int part)
 
 /* Return the number of buffers. The last part needs the most, because the right half of a tree is never smaller
  * than the left half. */
-int tree_buffers(int n)
+static int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;
 }

@@ -27,12 +27,6 @@ struct tree_part {
     int merges; /* number of merges after the part */
 };
 
-/* Return the buffer and the merges of part `part` (< n). */
-struct tree_part tree_part(int n, int part);
-
-/* Return how many buffers a tree of n parts needs, including buffer 0. */
-int tree_buffers(int n);
-
 enum { GRADIENT_BUFFERS = 32 }; /* enough for the largest number of shards */
 
 /* Callbacks that observe or change gradients; each may be NULL. */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const phase_words[PHASES] = {
+static const char *const phase_words[PHASES] = {
 #define X(name, words, key) words,
     PHASE_LIST(X)
 #undef X
@@ -59,7 +59,20 @@ void phases_end(struct phases *p, uint64_t now_us)
 
 /* --- trace ------------------------------------------------------------------------------------------------ */
 
-const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
+/* The trace file: the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), one JSON object per
+ * line. Pure.
+ *
+ *     [
+ *     {"name":"process_name","ph":"M","pid":0,"args":{"name":"rank 0"}},
+ *     {"name":"forward","ph":"X","pid":0,"tid":0,"ts":12,"dur":340,"args":{"step":1}},
+ *
+ * The viewers accept a list without its end, so the file of a killed run can be viewed too. */
+
+enum { TRACE_LINE = 256 }; /* bytes of the longest line */
+
+/* Text before the first line and after the last line. Lines end with a comma, so trace_end begins with an empty
+ * object. */
+static const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
 /* Return the length of a line, limited to the buffer. Names come from tables of this program, so they need no
  * escapes and fit. */
@@ -68,7 +81,8 @@ static size_t fits(int len)
     return len < 0 ? 0 : len < TRACE_LINE ? (size_t)len : TRACE_LINE - 1;
 }
 
-size_t trace_rank(char to[TRACE_LINE], int rank)
+/* Write a line with newline and NUL to `to`. Return its length without the NUL. */
+static size_t trace_rank(char to[TRACE_LINE], int rank)
 {
     return fits(
         snprintf(to, TRACE_LINE,
@@ -76,8 +90,8 @@ size_t trace_rank(char to[TRACE_LINE], int rank)
                  rank, rank));
 }
 
-size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
-                   uint64_t step)
+static size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
+                          uint64_t step)
 {
     return fits(snprintf(to, TRACE_LINE,
                          "{\"name\":\"%.40s\",\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%" PRIu64

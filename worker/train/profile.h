@@ -33,7 +33,7 @@ enum phase {
 #undef X
         PHASES
 };
-extern const char *const phase_words[PHASES], *const phase_key[PHASES];
+extern const char *const phase_key[PHASES];
 
 enum { PHASES_PIECES = 128, PHASES_DEPTH = 4, PHASES_SHORT_US = 20 };
 
@@ -56,28 +56,6 @@ struct phases {
 void phases_start(struct phases *p);
 void phases_begin(struct phases *p, enum phase phase, uint64_t now_us);
 void phases_end(struct phases *p, uint64_t now_us);
-
-/* --- trace ------------------------------------------------------------------------------------------------ */
-
-/* The trace file: the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), one JSON object per
- * line. Pure.
- *
- *     [
- *     {"name":"process_name","ph":"M","pid":0,"args":{"name":"rank 0"}},
- *     {"name":"forward","ph":"X","pid":0,"tid":0,"ts":12,"dur":340,"args":{"step":1}},
- *
- * The viewers accept a list without its end, so the file of a killed run can be viewed too. */
-
-enum { TRACE_LINE = 256 }; /* bytes of the longest line */
-
-/* Write a line with newline and NUL to `to`. Return its length without the NUL. */
-size_t trace_rank(char to[TRACE_LINE], int rank);
-size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
-                   uint64_t step);
-
-/* Text before the first line and after the last line. Lines end with a comma, so trace_end begins with an empty
- * object. */
-extern const char trace_begin[], trace_end[];
 
 struct profile {
     ddp_ctx *ctx;

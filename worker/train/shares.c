@@ -28,8 +28,26 @@ size_t shares_multiple(size_t world)
     return world * COMPUTE_LEAF;
 }
 
-bool shares_plan_make(struct shares_plan *p, const size_t elements[], size_t n, size_t world, size_t rank,
-                      size_t most)
+struct shares_plan {
+    size_t n;               /* number of parameters */
+    const size_t *elements; /* borrowed: the number of elements of each parameter */
+    size_t *at;             /* owned: the offset of each parameter in the flat array */
+    size_t count;           /* elements of the flat array, with the zeros at the end */
+    size_t bucket, buckets; /* elements of a bucket (the last may be smaller); number of buckets */
+    size_t world, rank;
+};
+
+/* The part of a parameter that is in a given range of the flat array. */
+struct shares_piece {
+    size_t first; /* index of the first element in the parameter */
+    size_t at;    /* offset of the first element in the flat array */
+    size_t n;     /* number of elements; 0 = none */
+};
+
+/* Make a plan with buckets of about `most` elements. For a small model, make about eight smaller buckets. Return
+ * false if memory is short. */
+static bool shares_plan_make(struct shares_plan *p, const size_t elements[], size_t n, size_t world,
+                             size_t rank, size_t most)
 {
     enum { FEW = 8 };
     const size_t multiple = shares_multiple(world);
@@ -48,7 +66,7 @@ bool shares_plan_make(struct shares_plan *p, const size_t elements[], size_t n, 
     return true;
 }
 
-void shares_plan_free(struct shares_plan *p)
+static void shares_plan_free(struct shares_plan *p)
 {
     free(p->at);
     *p = (struct shares_plan){ 0 };
@@ -59,29 +77,32 @@ static size_t shares_begin(const struct shares_plan *p, size_t b)
     return b * p->bucket;
 }
 
-size_t shares_of_bucket(const struct shares_plan *p, size_t b)
+/* Return the number of elements in bucket `b`. shares_of_rank returns the number of elements in one rank's share of
+ * the bucket. shares_mine returns the offset of this rank's share in the flat array. */
+static size_t shares_of_bucket(const struct shares_plan *p, size_t b)
 {
     const size_t left = p->count - shares_begin(p, b);
     return left < p->bucket ? left : p->bucket;
 }
 
-size_t shares_of_rank(const struct shares_plan *p, size_t b)
+static size_t shares_of_rank(const struct shares_plan *p, size_t b)
 {
     return shares_of_bucket(p, b) / p->world;
 }
 
-size_t shares_mine(const struct shares_plan *p, size_t b)
+static size_t shares_mine(const struct shares_plan *p, size_t b)
 {
     return shares_begin(p, b) + p->rank * shares_of_rank(p, b);
 }
 
 /* Return the offset in the shard. All buckets before bucket `b` have the full size. */
-size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at)
+static size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - shares_mine(p, b);
 }
 
-struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t from, size_t many)
+/* Return the part of parameter i that is between offsets `from` and `from + many` of the flat array. */
+static struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t from, size_t many)
 {
     const size_t begin = p->at[i] > from ? p->at[i] : from;
     const size_t end_here = p->at[i] + p->elements[i], end_there = from + many;

@@ -29,43 +29,8 @@
  * a multiple of COMPUTE_LEAF, so the leaves are the same for any number of ranks. Zeros after the last parameter fill
  * the last share. The shares of one rank in all buckets form one array, the rank's shard. */
 
-struct shares_plan {
-    size_t n;               /* number of parameters */
-    const size_t *elements; /* borrowed: the number of elements of each parameter */
-    size_t *at;             /* owned: the offset of each parameter in the flat array */
-    size_t count;           /* elements of the flat array, with the zeros at the end */
-    size_t bucket, buckets; /* elements of a bucket (the last may be smaller); number of buckets */
-    size_t world, rank;
-};
-
-/* The part of a parameter that is in a given range of the flat array. */
-struct shares_piece {
-    size_t first; /* index of the first element in the parameter */
-    size_t at;    /* offset of the first element in the flat array */
-    size_t n;     /* number of elements; 0 = none */
-};
-
-/* Make a plan with buckets of about `most` elements. For a small model, make about eight smaller buckets. Return
- * false if memory is short. */
-bool shares_plan_make(struct shares_plan *p, const size_t elements[], size_t n, size_t world, size_t rank,
-                      size_t most);
-void shares_plan_free(struct shares_plan *p);
-
 /* Return the `multiple` to which compute_ops.place must round up the size of the flat array. */
 size_t shares_multiple(size_t world);
-
-/* Return the number of elements in bucket `b`. shares_of_rank returns the number of elements in one rank's share of
- * the bucket. shares_mine returns the offset of this rank's share in the flat array. */
-size_t shares_of_bucket(const struct shares_plan *p, size_t b);
-size_t shares_of_rank(const struct shares_plan *p, size_t b);
-size_t shares_mine(const struct shares_plan *p, size_t b);
-
-/* Return the offset in this rank's shard of element `at` of the flat array. The element must be in this rank's share
- * of bucket `b`. */
-size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at);
-
-/* Return the part of parameter i that is between offsets `from` and `from + many` of the flat array. */
-struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t from, size_t many);
 
 enum { SHARES_SLOTS = 3 };
 

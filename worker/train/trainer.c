@@ -69,8 +69,8 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
 }
 
 /* Test the model. First send rank 0's running numbers, so that all ranks test the same model. */
-ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
-                    struct ddp_err *err)
+static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
+                           struct ddp_err *err)
 {
     struct feed feed;
     bool more = true;

@@ -26,10 +26,6 @@ struct accuracy {
     double loss;              /* mean loss */
 };
 
-/* Test the model; collective. Fail if the ranks have not tested each sample exactly once. */
-ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
-                    struct ddp_err *err);
-
 /* The values of a step's report that are known before its loss. A device returns the loss only while it computes
  * the next step. */
 struct late {

@@ -1,6 +1,6 @@
 /* The authentication: vectors of vectors.py, and every message replayed, reflected, changed by one bit, or sent by the
  * wrong side. */
-#include "auth/auth.h"
+#include "auth/auth.c"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

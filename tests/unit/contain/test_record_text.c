@@ -1,5 +1,5 @@
 /* The record of a running job: written, read, and all other texts rejected. */
-#include "contain/job_record.h"
+#include "contain/job_record.c"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* The pure part of the NCCL backend: which function for which call, the life of a communicator, the environment of
  * NCCL, error texts, and how calls are cut for the way through the host. */
-#include "cuda/nccl_plan.h"
+#include "cuda/staged.c"
+#include "cuda/nccl_plan.c"
 #include "cuda/blocks.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
 /* A job as text: present and missing nodes, and findings; and the findings as JSON. */
+#include "diagnosis/text.c"
 #include "snapshot_case.h"
 
 #include <cjson/cJSON.h>

@@ -1,6 +1,6 @@
 /* Connections from other hosts: what a stranger gets before and after a proof of the secret, and what an agent's word
  * opens. */
-#include "auth/auth.h"
+#include "auth/auth.c"
 #include "ddp/context.h"
 #include "sim_hub.h"
 #include "store/encode.h"

@@ -97,16 +97,18 @@ Test(messages, a_push_is_read_whatever_it_holds)
     cJSON_Delete(o);
 }
 
-/* Every message survives the way there and back: its numbers at their limits. */
 Test(messages, calls_and_pushes_are_found_by_their_names)
 {
+#define X(ID, name, words, class, what) words,
+    static const char *const names[] = { MESSAGES(X) };
+#undef X
     for (int id = 0; id < MESSAGE_COUNT; id++) {
         const enum message_class class = message_class((enum message_id)id);
         const bool is_call = class == MESSAGE_IS_CALL || class == MESSAGE_IS_AGENT_CALL;
         if (is_call)
-            cr_assert_eq((int)message_find_call(message_name((enum message_id)id)), id);
+            cr_assert_eq((int)message_find_call(names[id]), id);
         if (class == MESSAGE_IS_PUSH)
-            cr_assert_eq((int)message_find_push(message_name((enum message_id)id)), id);
+            cr_assert_eq((int)message_find_push(names[id]), id);
     }
     cr_assert_eq(message_find_call("round"), MESSAGE_COUNT);
     cr_assert_eq(message_find_push("join"), MESSAGE_COUNT);

@@ -1,4 +1,7 @@
 /* The rules of a round's life, one by one. Whole stories are in tests/sim/test_rdzv_sim.c. */
+#include "job/round.c"
+#include "job/rendezvous.c"
+#include "job/nodes.c"
 #include "job/rendezvous_core.h"
 #include "sim_rdzv.h"
 

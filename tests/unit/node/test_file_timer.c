@@ -1,5 +1,5 @@
 /* torchrun's file timers: lines go in, processes with expired timers come out. */
-#include "node/file_timer.h"
+#include "node/file_timer.c"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

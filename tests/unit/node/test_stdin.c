@@ -1,6 +1,6 @@
 /* test_stdin.c -- one input for several readers: all get all of it, and the input does not wait for readers that have
  * left. */
-#include "node/stdin.h"
+#include "node/stdin.c"
 
 #include <criterion/criterion.h>
 

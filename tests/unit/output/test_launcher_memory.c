@@ -1,8 +1,9 @@
 /* Each allocation of the launcher's pure modules fails once: the module must report that, stay consistent, and free
  * its memory. malloc and its family are replaced in this program; the n-th call returns NULL. */
+#include "report/final_report.c"
 #include "command_line.h"
 #include "output/event_log.h"
-#include "report/user_messages.h"
+#include "report/user_messages.c"
 #include "output/lines.h"
 #include "report/report.h"
 

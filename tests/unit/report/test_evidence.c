@@ -1,5 +1,5 @@
 /* torch's error file, in both forms and in neither. */
-#include "report/evidence.h"
+#include "report/evidence.c"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

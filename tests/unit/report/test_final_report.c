@@ -1,7 +1,8 @@
 /* Output for programs: the report as JSON, and the events of a job. */
+#include "report/final_report.c"
 #include "output/event_log.h"
 #include "report/report.h"
-#include "report/user_messages.h"
+#include "report/user_messages.c"
 #include "report_case.h"
 
 static const char *member(const cJSON *o, const char *name)

@@ -1,5 +1,5 @@
 /* The findings of a node about its own machine, and about the loss of the store. */
-#include "report/host_checks.h"
+#include "report/host_checks.c"
 
 #include <criterion/criterion.h>
 

@@ -1,6 +1,7 @@
 /* The report at the end: the first failure here or elsewhere, the other workers, attempts. */
-#include "report/cause.h"
-#include "report/report.h"
+#include "report/final_report.c"
+#include "report/cause.c"
+#include "report/report.c"
 #include "report_case.h"
 
 #include <cjson/cJSON.h>

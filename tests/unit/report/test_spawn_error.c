@@ -1,5 +1,5 @@
 /* Why a program could not be started, from its first bytes. */
-#include "report/spawn_error.h"
+#include "report/spawn_error.c"
 
 #include <criterion/criterion.h>
 #include <elf.h>

@@ -1,5 +1,5 @@
 /* Sentences with gaps, sizes and times for readers, and hints from the last lines of a worker. */
-#include "report/cause.h"
+#include "report/cause.c"
 #include "tables/text.h"
 
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 /* The layer between the loop and the hub: numbers that find their own pointer in constant time, replies that
  * wait, lines of the log, and the admission of clients. */
 #include "base/log.h"
-#include "server/clients.h"
+#include "server/clients.c"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

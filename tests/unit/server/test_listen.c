@@ -1,5 +1,5 @@
 /* The holder of a port: the kernel's table as text, and the message about it. */
-#include "server/listen.h"
+#include "server/listen.c"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The output of a worker can neither harm a terminal nor imitate the output of another. */
-#include "tables/text.h"
+#include "tables/text.c"
 
 #include <criterion/criterion.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* CIFAR-10's binary files, and the augmentation of their images. */
 #include "run.h"
-#include "train/data/pictures.h"
+#include "train/data/pictures.c"
 #include "train/dataset.h"
 
 #include <criterion/criterion.h>

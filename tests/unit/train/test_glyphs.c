@@ -1,5 +1,5 @@
 /* The generated data set: the same on every machine, balanced, and not empty. */
-#include "train/data/makers.h"
+#include "train/data/makers.c"
 
 #include <criterion/criterion.h>
 #include <string.h>

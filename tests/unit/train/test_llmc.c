@@ -2,7 +2,7 @@
  * names offset and value. */
 #include "numbers.h"
 #include "train/models/gpt2.h"
-#include "train/models/llmc.h"
+#include "train/models/llmc.c"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

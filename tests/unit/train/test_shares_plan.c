@@ -1,6 +1,6 @@
 /* worker/train/shares.h: every element of every parameter is in one bucket and belongs to one rank, for any number of
  * ranks. */
-#include "train/shares.h"
+#include "train/shares.c"
 
 #include "train/compute.h"
 

@@ -1,7 +1,7 @@
 /* The small pure modules of train: learning rates, phases of a step, lines of a trace, trees of sums. */
-#include "train/profile.h"
+#include "train/profile.c"
 #include "train/schedule.h"
-#include "train/gradient.h"
+#include "train/gradient.c"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -165,8 +165,9 @@ static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
     }
 }
 
-/* Make the labels, then the pictures. So the labels do not depend on the random numbers that the pictures use. */
-void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
+/* Fill in `n` pictures and their labels, in random order. The classes have equal numbers of samples, or differ by
+ * one. Make the labels, then the pictures. So the labels do not depend on the random numbers that the pictures use. */
+static void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
     glyph_labels(luck, n, labels);
     for (size_t i = 0; i < n; i++)

@@ -19,10 +19,6 @@
  * Pure. The pictures are the same on every machine, because the functions use only operations that IEEE 754 defines
  * to the last bit. The random numbers come from the caller's generator. */
 
-/* Fill in `n` pictures and their labels, in random order. The classes have equal numbers of samples, or differ by
- * one. */
-void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels);
-
 /* --- speech ----------------------------------------------------------------------------------------------- */
 
 /* The synthetic language: invented words. Each word is followed by one of four words.

@@ -173,7 +173,9 @@ void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, in
 
 /* --- cifar ------------------------------------------------------------------------------------------------ */
 
-void cifar_file_name(char *to, int number)
+/* Write the name of a file: "data_batch_3.bin" for training file 3, "test_batch.bin" for number 0. `to` has room
+ * for 32 bytes. */
+static void cifar_file_name(char *to, int number)
 {
     if (number == 0)
         snprintf(to, 32, "test_batch.bin");
@@ -200,7 +202,9 @@ static ddp_status check(const struct whole_file *f, struct ddp_err *err)
     return DDP_OK;
 }
 
-ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err)
+/* Load one more file. Errors begin with the path, and DDP_ERR_CORRUPT names offset and value. Even after an error,
+ * cifar_free frees everything. */
+static ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err)
 {
     struct whole_file f;
     ddp_status status = whole_file_open(&f, path, err);

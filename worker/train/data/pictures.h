@@ -85,10 +85,6 @@ struct cifar {
     size_t files, n;
 };
 
-/* Load one more file. Errors begin with the path, and DDP_ERR_CORRUPT names offset and value. Even after an error,
- * cifar_free frees everything. */
-ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err);
-
 /* Find the directory of the files: `dir`, or in `dir` the folder of the published archive. Write its path to
  * `found`, which has room for PATH_MAX bytes. Return false if there are no files. */
 bool cifar_find(char *found, const char *dir);
@@ -99,9 +95,5 @@ void cifar_free(struct cifar *c);
 
 /* Return record `index` (< n): its label, then the picture. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index);
-
-/* Write the name of a file: "data_batch_3.bin" for training file 3, "test_batch.bin" for number 0. `to` has room
- * for 32 bytes. */
-void cifar_file_name(char *to, int number);
 
 #endif

@@ -112,7 +112,7 @@ static bool reserve(struct tokens *t)
 }
 
 /* Open one more shard. Keep its descriptor open, so that reading a sample takes only one system call. */
-ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
+static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
     uint64_t count = 0;
     if (t->shards == TOKENS_MAX_SHARDS)

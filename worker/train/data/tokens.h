@@ -37,10 +37,6 @@ struct tokens {
 /* Initialize a set without files. Every token must be below `vocabulary`, which is at most 65,536. */
 void tokens_init(struct tokens *t, size_t length, size_t vocabulary);
 
-/* Open one more shard. Errors begin with the path, and DDP_ERR_CORRUPT names offset and value. Even after an error,
- * tokens_free frees everything. */
-ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err);
-
 /* Open all training files or all test files, in the order of their names. `where` is a directory with files ending
  * in .bin, or a pattern for glob(7). Training files have "train" in their names, test files "val" or "test". */
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err);

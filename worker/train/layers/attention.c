@@ -28,6 +28,15 @@ REAL_BODY real largest(const real *x, size_t n)
     return lanes[0];
 }
 
+/* Replace x by the softmax of scale x: exp(x - log(sum(exp(x)))). Set *log_sum to log(sum(exp(scale x))). */
+static void softmax(real *x, real scale, size_t n, real *log_sum);
+
+/* Replace x by the same softmax, with the log_sum that softmax() has returned for this row. */
+static void softmax_again(real *x, real scale, real log_sum, size_t n);
+
+/* Turn d, the gradient of the softmax p, into the gradient of the softmax's input. */
+static void softmax_backward(real *d, const real *p, real scale, size_t n);
+
 REAL_BODY void softmax_body(real *restrict x, real scale, size_t n, real *restrict log_sum)
 {
     real lanes[REAL_LANES] = { 0 };

@@ -97,17 +97,6 @@ void layer_norm_backward(real *dx, real *dweight, real *dbias, const real *dy, c
 
 /* Causal self-attention with several heads: each token uses only itself and earlier tokens. */
 
-/* The softmax of a row: exp(x - log(sum(exp(x)))). */
-
-/* Replace x by the softmax of scale x. Set *log_sum to log(sum(exp(scale x))). */
-void softmax(real *x, real scale, size_t n, real *log_sum);
-
-/* Replace x by the same softmax, with the log_sum that softmax() has returned for this row. */
-void softmax_again(real *x, real scale, real log_sum, size_t n);
-
-/* Turn d, the gradient of the softmax p, into the gradient of the softmax's input. */
-void softmax_backward(real *d, const real *p, real scale, size_t n);
-
 struct attention {
     size_t rows, length, heads, width; /* width: sum over all heads */
 };

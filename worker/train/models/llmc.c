@@ -88,8 +88,17 @@ static uint64_t count_of(const struct model_kind *kind, size_t padded)
     return (padded + kind->length) * width + config_of(kind)->blocks * in_block + 2 * width;
 }
 
-ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head, uint64_t file_bytes,
-                      struct ddp_err *err)
+/* The contents of a checked header. */
+struct llmc {
+    size_t padded;  /* size of the vocabulary, padding included */
+    size_t element; /* bytes of a number: 4 or 2 */
+    uint64_t bytes; /* bytes of the file */
+};
+
+/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes`. Return DDP_ERR_CORRUPT, or DDP_ERR_MISMATCH
+ * if the file has a model of another size. The error names offset and value. */
+static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head,
+                             uint64_t file_bytes, struct ddp_err *err)
 {
     *f = (struct llmc){ .padded = files_get_u32(head + AT_PADDED),
                         .element = files_get_u32(head + AT_VERSION) == LLMC_FLOAT ? 4 : 2 };
@@ -149,8 +158,9 @@ static void read_tensor(void *user, size_t i)
         r->at += r->padding;
 }
 
-void llmc_read(const struct llmc *f, const struct model_kind *kind, const uint8_t *body,
-               const struct model_tensors *params)
+/* Copy the parameters from `body`, which has everything after the header: f->bytes - LLMC_HEADER bytes. */
+static void llmc_read(const struct llmc *f, const struct model_kind *kind, const uint8_t *body,
+                      const struct model_tensors *params)
 {
     struct reading r = { f, params, body,
                          (f->padded - kind->vocabulary) * config_of(kind)->width * f->element };
@@ -162,7 +172,8 @@ static size_t padded_for_writing(const struct model_kind *kind)
     return (kind->vocabulary + LLMC_PADDING - 1) / LLMC_PADDING * LLMC_PADDING;
 }
 
-uint64_t llmc_bytes(const struct model_kind *kind)
+/* Return the bytes of a float32 file. */
+static uint64_t llmc_bytes(const struct model_kind *kind)
 {
     return LLMC_HEADER + 4 * count_of(kind, padded_for_writing(kind));
 }
@@ -202,8 +213,10 @@ static void write_tensor(void *user, size_t i)
     }
 }
 
-void llmc_write(const struct model_kind *kind, const struct model_tensors *params, const float *values,
-                uint8_t *to)
+/* Write a whole file of llmc_bytes() bytes to `to`. `values` has the values of all parameters, tensor after
+ * tensor. */
+static void llmc_write(const struct model_kind *kind, const struct model_tensors *params, const float *values,
+                       uint8_t *to)
 {
     struct writing w = { params, values, to + LLMC_HEADER,
                          (padded_for_writing(kind) - kind->vocabulary) * config_of(kind)->width * 4 };

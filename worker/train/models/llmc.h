@@ -14,31 +14,8 @@
 
 enum { LLMC_MAGIC = 20240326, LLMC_FLOAT = 3, LLMC_BFLOAT = 5, LLMC_HEADER = 1024, LLMC_PADDING = 128 };
 
-/* The contents of a checked header. */
-struct llmc {
-    size_t padded;  /* size of the vocabulary, padding included */
-    size_t element; /* bytes of a number: 4 or 2 */
-    uint64_t bytes; /* bytes of the file */
-};
-
 /* Return true if llm.c has files for models of this kind. */
 bool llmc_knows(const struct model_kind *kind);
-
-/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes`. Return DDP_ERR_CORRUPT, or DDP_ERR_MISMATCH
- * if the file has a model of another size. The error names offset and value. */
-ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head, uint64_t file_bytes,
-                      struct ddp_err *err);
-
-/* Copy the parameters from `body`, which has everything after the header: f->bytes - LLMC_HEADER bytes. */
-void llmc_read(const struct llmc *f, const struct model_kind *kind, const uint8_t *body,
-               const struct model_tensors *params);
-
-/* Return the bytes of a float32 file. */
-uint64_t llmc_bytes(const struct model_kind *kind);
-/* Write a whole file of llmc_bytes() bytes to `to`. `values` has the values of all parameters, tensor after
- * tensor. */
-void llmc_write(const struct model_kind *kind, const struct model_tensors *params, const float *values,
-                uint8_t *to);
 
 /* --- files ------------------------------------------------------------------------------------------------ */
 
@@ -46,7 +23,7 @@ void llmc_write(const struct model_kind *kind, const struct model_tensors *param
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err);
 
-/* Save the parameters; llmc_write describes `values`. If saving fails, the old file stays. */
+/* Save the parameters; `values` has the values of all parameters, tensor after tensor. If saving fails, the old file stays. */
 ddp_status llmc_save(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      const float *values, struct ddp_err *err);
 

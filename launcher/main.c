@@ -630,6 +630,8 @@ int main(int argc, char **argv)
 
     log_setup("ddprun", LOG_INFO);
     keep_standard_fds();
+    if (argc == FLIGHT_HELPER_WORDS && strcmp(argv[1], FLIGHT_HELPER_OPTION) == 0)
+        return flight_helper_run(argc, argv);
     const int command = argc > 1 ? run_command(argc - 1, argv + 1) : -1;
     if (command >= 0)
         return command;

@@ -164,8 +164,8 @@
       "with --hosts: copy the log files of all hosts below --log_dir of this host when the job has ended, in a folder " \
       "for each node")                                                                                       \
     X(FLIGHT_RECORDER, "flight_recorder", 0, SWITCH, flight_recorder, NULL, NULL, true, OURS, OUTPUT,                \
-      "let PyTorch record the collectives of each rank and, at a timeout, write the records below --log_dir, " \
-      "for 'ddpctl flight'")                                                                                     \
+      "let PyTorch record the collectives of each rank and, at a timeout or a hang, write the records below " \
+      "--log_dir, for 'ddpctl flight'")                                                                                     \
     X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, FIRST, OUTPUT,                            \
       "streams that are written to files and not to the console: 0 none, 1 stdout, 2 stderr, 3 both; or by " \
       "local rank, as in 0:3,1:1")   \

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "ddp/context.h"
 #include "hub/messages.h"
+#include "record/flight_dump.h"
 #include "base/exit_codes.h"
 #include "tables/text.h"
 
@@ -135,10 +136,27 @@ cJSON *encode_done(void)
     return message_encode_done(&(struct message_done){ .round = MESSAGE_NONE });
 }
 
-cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut)
+cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut)
 {
-    return message_encode_sampled(
-        &(struct message_sampled){ .id = id, .stacks = rows, .cut = is_cut, .round = MESSAGE_NONE });
+    return message_encode_sampled(&(struct message_sampled){
+        .id = id, .stacks = rows, .calls = calls, .cut = is_cut, .round = MESSAGE_NONE });
+}
+
+cJSON *encode_flight_call(int rank, const struct flight_entry *call)
+{
+    const uint64_t most = MESSAGE_NUMBER_MAX;
+    return message_encode_flight_call(
+        &(struct message_flight_call){ .rank = rank,
+                                       .group = call->group,
+                                       .seq = (int64_t)(call->seq < most ? call->seq : most),
+                                       .name = call->name,
+                                       .state = call->state,
+                                       .dtype = call->dtype,
+                                       .reduce = call->op,
+                                       .n = (int64_t)(call->n < most ? call->n : most),
+                                       .root = call->root,
+                                       .created_ms = call->created_ns / 1000000,
+                                       .at = call->place });
 }
 
 /* Encodes `stopped`. Only the node of rank 0 sends the exit code of rank 0. */

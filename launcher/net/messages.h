@@ -12,6 +12,8 @@
 #include <stddef.h>
 
 /* The identity of this process, by which the store detects a second launcher on one node. */
+struct flight_entry;
+
 struct link_who {
     int pid;
     uint64_t pid_start;
@@ -42,7 +44,9 @@ cJSON *encode_owner(int64_t conn, int pid, const char *words);
 cJSON *encode_done(void);
 
 /* Encodes the answer to `sample`, which then owns `rows` (record/stacks.h). */
-cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut);
+/* Encode a call of a rank's flight record. */
+cJSON *encode_flight_call(int rank, const struct flight_entry *call);
+cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut);
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 

@@ -604,7 +604,8 @@ static void push_sample(struct store_link *link, const cJSON *push)
     struct message_sample sample;
     message_read_sample(push, &sample);
     if (sample.id >= 1)
-        link->options.calls.sample(link->options.user, sample.id, sample.ranks, sample.native);
+        link->options.calls.sample(link->options.user, sample.id, sample.ranks, sample.native,
+                                   sample.still_ms);
 }
 
 /* Passes an event of the store to the owner, for the event log of this node. */

@@ -60,8 +60,9 @@ struct store_link_calls {
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* Called with the answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* Asks where the threads of these ranks are ("" = all ranks). The owner answers with encode_sampled. */
-    void (*sample)(void *user, int64_t id, const char *ranks, bool is_native);
+    /* Asks where the threads of these ranks are ("" = all ranks), and unless `still_ms` is negative, for flight records
+     * that are at most this old. The owner answers with encode_sampled. */
+    void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
     /* Like `findings`, with one finding. The finding is about a worker that exited with 0 while other ranks wait for
      * this worker, or about a rank that failed first because its wait timed out. */
     void (*left_waiting)(void *user, const struct cJSON *push);

@@ -25,6 +25,7 @@
 #include "net/store_link.h"
 #include "node/heartbeat.h"
 #include "node/file_timer.h"
+#include "node/guardian.h"
 #include "node/spawn.h"
 #include "output/output.h"
 #include "report/evidence.h"
@@ -228,6 +229,15 @@ struct flight_page rank_pages_first(const struct rank_pages *pages);
 /* Return the page of worker `i`, or NULL before its first record, or without pages. */
 const struct flight *rank_page(const struct rank_pages *pages, int i);
 
+/* The command line of the helper that flight_helper_run describes. */
+struct flight_helper {
+    char first[16], n[16], age_ms[24];
+    char *argv[FLIGHT_HELPER_WORDS + 1]; /* borrows the directory from the plan */
+};
+
+/* Fill in the command line. Return false if PyTorch's ranks do not write records. */
+bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words);
+
 /* Write the records of ranks that have not written their records, after a failure or a stop. */
 void node_keep_flights(struct node *n);
 
@@ -237,7 +247,10 @@ struct stack_request {
     const struct rank_set *ranks; /* borrowed for the call; NULL = all ranks of this node */
     bool is_native;               /* with frames of C and C++ */
     bool is_failure; /* the stop of the other workers waits for this dump, at most STACKS_FAILURE_MS */
-    int64_t id;      /* the caller's */
+    bool with_calls; /* with the ranks' calls from flight records that are at most `still_ms` old */
+    int64_t still_ms;
+    int64_t id;          /* the caller's */
+    struct cJSON *calls; /* set by the dump, which owns it; NULL = none */
     /* Called once, perhaps within node_dump_stacks. The callee may keep stacks->rows and then sets this member to
      * NULL. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);

@@ -1,4 +1,5 @@
-/* flight_pages.c -- see core.h. The memory file is sealed, because a smaller file would crash this process while
+/* flight_pages.c -- see core.h and guardian.h: the last calls of ranks, of libddp from shared memory, of PyTorch from
+ * files. The memory file is sealed, because a smaller file would crash this process while
  * reading. */
 #include "agent/agent.h"
 #include "record/flight.h"
@@ -6,12 +7,19 @@
 #include "node/core.h"
 #include "output/disk_watch.h"
 
+#include "net/messages.h"
+#include "record/flight_dump.h"
+
+#include <cjson/cJSON.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool seal(int fd, size_t bytes)
@@ -187,4 +195,112 @@ void node_keep_flights(struct node *n)
     }
     n->out.kept_flights = n->out.kept_flights || records->kept;
     records_free(records);
+}
+
+/* --- PyTorch's records ------------------------------------------------------------------------------------ */
+
+enum { DUMP_MAX = 16 << 20 };
+
+bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words)
+{
+    if (!n->plan->cli->flight_recorder || n->plan->flight == NULL || n->plan->nproc == 0)
+        return false;
+    snprintf(words->first, sizeof(words->first), "%d", node_rank(n, 0));
+    snprintf(words->n, sizeof(words->n), "%d", n->plan->nproc);
+    snprintf(words->age_ms, sizeof(words->age_ms), "%lld", (long long)age_ms);
+    char *const argv[] = {
+        "ddprun", FLIGHT_HELPER_OPTION, n->plan->flight, words->first, words->n, words->age_ms, NULL
+    };
+    memcpy(words->argv, argv, sizeof(argv));
+    return true;
+}
+
+/* Ask a rank for a new record. PyTorch with NCCL reads the FIFO once a second. Without a reader nothing happens. */
+static void ask_rank(const char *dir, int rank)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    if (snprintf(path, sizeof(path), "%s/" FLIGHT_PIPE_STEM "%d.pipe", dir, rank) >= PATH_MAX)
+        return;
+    const int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode))
+        (void)!write(fd, "1", 1);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Open a record that is at most `age_ms` old. Return -1 without such a record. */
+static int open_dump(const char *path, int64_t age_ms, size_t *size)
+{
+    struct stat st;
+    struct timespec now;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size <= DUMP_MAX &&
+        (now.tv_sec - st.st_mtim.tv_sec) * 1000 + (now.tv_nsec - st.st_mtim.tv_nsec) / 1000000 <= age_ms) {
+        *size = (size_t)st.st_size;
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+static bool print_call(int rank, const struct flight_entry *call)
+{
+    cJSON *row = encode_flight_call(rank, call);
+    char *text = row != NULL ? cJSON_PrintUnformatted(row) : NULL;
+    const bool ok = text != NULL && printf("%s\n", text) > 0 && fflush(stdout) == 0;
+    cJSON_free(text);
+    cJSON_Delete(row);
+    return ok;
+}
+
+static bool print_calls(int rank, const char *path, struct slice text)
+{
+    const struct flight_entry *calls[FLIGHT_OPEN_MAX];
+    struct flight_dump dump;
+    struct ddp_err err;
+    bool ok = true;
+    if (flight_dump_read(&dump, path, text, &err) != DDP_OK)
+        return true;
+    const size_t n = dump.rank == rank ? flight_open_calls(&dump, calls) : 0;
+    for (size_t i = 0; i < n && ok; i++)
+        ok = print_call(rank, calls[i]);
+    flight_dump_free(&dump);
+    return ok;
+}
+
+/* Print the calls of one rank. A record that PyTorch is still writing cannot be parsed, and is left out. */
+static bool print_rank(const char *dir, int rank, int64_t age_ms)
+{
+    char path[PATH_MAX];
+    struct buf text = { 0 };
+    size_t size;
+    bool ok = true;
+    if (snprintf(path, sizeof(path), "%s/" FLIGHT_TORCH_STEM "%d", dir, rank) >= PATH_MAX)
+        return true;
+    const int fd = open_dump(path, age_ms, &size);
+    char *at = fd >= 0 ? buf_reserve(&text, size) : NULL;
+    if (at != NULL && read(fd, at, size) == (ssize_t)size)
+        ok = print_calls(rank, path, slice_of(at, size));
+    if (fd >= 0)
+        close(fd);
+    buf_free(&text);
+    return ok;
+}
+
+int flight_helper_run(int argc, char **argv)
+{
+    const char *dir = argv[2];
+    const int first = atoi(argv[3]), n = atoi(argv[4]);
+    const int64_t age_ms = atoll(argv[5]);
+    bool ok = argc == FLIGHT_HELPER_WORDS;
+    signal(SIGPIPE, SIG_IGN); /* a rank may close its FIFO */
+    for (int i = 0; i < n; i++)
+        ask_rank(dir, first + i);
+    for (int i = 0; i < n && ok; i++)
+        ok = print_rank(dir, first + i, age_ms);
+    return ok ? 0 : 1;
 }

@@ -49,6 +49,18 @@ struct node_job {
 /* Run the agent; a guardian_body. `job` is a struct node_job. */
 int node_run(void *job, int lifeline);
 
+/* --- flight_pages.c: PyTorch's flight records -------------------------------------------------------------------- */
+
+/* The agent starts `ddprun --flight_calls DIR FIRST N AGE_MS` while a job makes no progress. It is a process, because
+ * the file system of the records may not answer. It asks ranks FIRST to FIRST + N - 1 for new records through their
+ * FIFOs, and prints the open calls of the existing records that are at most AGE_MS old: a flight_call of
+ * hub/messages.h in each line. */
+#define FLIGHT_HELPER_OPTION "--flight_calls"
+enum { FLIGHT_HELPER_WORDS = 6 };
+
+/* Run the helper with its command line and return its exit code. */
+int flight_helper_run(int argc, char **argv);
+
 /* --- detach.c: jobs without a terminal ------------------------------------------------------------------------ */
 
 struct detached_job {

@@ -37,6 +37,7 @@ enum {
     SLICE_MS = 2,      /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,
     READ_BYTES = 64 << 10,
+    CALLS_BYTES = 256 << 10, /* output of the helper that reads flight records */
 };
 
 #define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy, or ddprun[stacks]"
@@ -49,9 +50,10 @@ struct target {
     bool is_child;
 };
 
-/* A running py-spy. */
+/* A running py-spy, or the helper that reads flight records. */
 struct helper {
-    pid_t pid; /* 0 = this helper is not in use */
+    pid_t pid;          /* 0 = this helper is not in use */
+    bool reads_records; /* the helper has no target, only a worker in whose environment it runs */
     struct target about;
     int out, err;            /* memory files */
     struct buf threads;      /* array of struct stack_thread, read before py-spy started */
@@ -356,6 +358,21 @@ static void explain_end(const struct helper *h, int status, const char *error, c
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
 }
 
+/* Read the calls from the output of the helper that reads flight records: a JSON object in each line. The last line may
+ * be incomplete, because a killed helper may have read only some records. */
+static void add_calls(struct stack_dump *d, const struct helper *h)
+{
+    struct buf text = { 0 };
+    if (d->request.calls == NULL && read_file(h->out, &text) && buf_append(&text, "", 1))
+        d->request.calls = cJSON_CreateArray();
+    char *line = (char *)text.data, *end;
+    for (; d->request.calls != NULL && (end = strchr(line, '\n')) != NULL &&
+           end < (char *)text.data + CALLS_BYTES;
+         line = end + 1)
+        json_append(d->request.calls, cJSON_ParseWithLength(line, (size_t)(end - line)));
+    buf_free(&text);
+}
+
 static bool is_full(int fd)
 {
     char last = '\0';
@@ -397,18 +414,14 @@ static void helper_free(struct helper *h)
     *h = (struct helper){ .out = -1, .err = -1 };
 }
 
-/* Start py-spy in the environment of the target worker. By the cookie in this environment, the next start of ddprun
- * finds a py-spy that outlives this process. */
-static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, char *path)
+/* Start the program of a helper in the environment of the target worker. By the cookie in this environment, the next
+ * start of ddprun finds a helper that outlives this process. */
+static pid_t start_program(const struct stack_dump *d, const struct helper *h, const char *path,
+                           char *const *argv)
 {
     const struct node *n = d->node;
-    char pid[16];
-    char *const argv[] = { path,    "dump", "--json",
-                           "--pid", pid,    d->request.is_native ? "--native" : "--nonblocking",
-                           NULL };
     struct worker_env env;
     int error;
-    snprintf(pid, sizeof(pid), "%d", (int)h->about.pid);
     if (plan_env(n->plan, h->about.local_rank, &env, NULL) != DDP_OK)
         return -1;
     const struct proc_spec spec = { .path = path,
@@ -422,12 +435,44 @@ static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, ch
     return started;
 }
 
+static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, char *path)
+{
+    char pid[16];
+    char *const argv[] = { path,    "dump", "--json",
+                           "--pid", pid,    d->request.is_native ? "--native" : "--nonblocking",
+                           NULL };
+    snprintf(pid, sizeof(pid), "%d", (int)h->about.pid);
+    return start_program(d, h, path, argv);
+}
+
 static struct helper *free_helper(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
         if (d->helpers[i].pid == 0)
             return &d->helpers[i];
     return NULL;
+}
+
+/* Open the memory files of a helper and set its deadline. */
+static bool helper_open(const struct stack_dump *d, struct helper *h)
+{
+    const uint64_t until_ms = clock_ms() + STACKS_PROCESS_MS;
+    h->until_ms = until_ms < d->until_ms ? until_ms : d->until_ms;
+    h->out = open_unlinked(STACKS_INPUT_MAX);
+    h->err = open_unlinked(ERRORS_MAX);
+    return h->out >= 0 && h->err >= 0;
+}
+
+/* Count a helper that has started, or free a helper that has not. Return true if the helper has started. */
+static bool helper_count(struct stack_dump *d, struct helper *h)
+{
+    if (h->pid <= 0) {
+        helper_free(h);
+        return false;
+    }
+    d->node->run.alone = false;
+    d->running++;
+    return true;
 }
 
 /* Start a helper for a process. Return NULL, or the reason why no helper runs. */
@@ -440,19 +485,22 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     if (h == NULL || !procfs_stat(t->pid, &h->before))
         return NOT_STARTED;
     h->about = *t;
-    h->out = open_unlinked(STACKS_INPUT_MAX);
-    h->err = open_unlinked(ERRORS_MAX);
-    const uint64_t until_ms = clock_ms() + STACKS_PROCESS_MS;
-    h->until_ms = until_ms < d->until_ms ? until_ms : d->until_ms;
-    if (h->out >= 0 && h->err >= 0 && read_threads(d, t, &h->threads) > 0)
+    if (helper_open(d, h) && read_threads(d, t, &h->threads) > 0)
         h->pid = start_py_spy(d, h, path);
-    if (h->pid <= 0) {
-        helper_free(h);
-        return NOT_STARTED;
-    }
-    d->node->run.alone = false;
-    d->running++;
-    return NULL;
+    return helper_count(d, h) ? NULL : NOT_STARTED;
+}
+
+/* Start the helper that reads flight records. Without this helper, the sample has no calls. */
+static void start_reader(struct stack_dump *d)
+{
+    struct flight_helper words;
+    struct helper *h = &d->helpers[0];
+    if (!flight_helper_words(d->node, d->request.still_ms, &words))
+        return;
+    h->reads_records = true;
+    if (helper_open(d, h))
+        h->pid = start_program(d, h, "/proc/self/exe", words.argv);
+    (void)helper_count(d, h);
 }
 
 /* Kill a helper with all processes that the helper has started. The helper's pid stays reserved until waitpid. */
@@ -462,6 +510,10 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
     const uint64_t limit_ms = d->request.is_failure ? STACKS_FAILURE_MS : STACKS_PROCESS_MS;
     kill(-h->pid, SIGKILL);
     h->killed = true;
+    if (h->reads_records) {
+        add_calls(d, h);
+        return;
+    }
     if (clock_ms() < h->until_ms)
         snprintf(note, sizeof(note), "no Python stacks: the job stopped before py-spy answered");
     else
@@ -494,6 +546,7 @@ static void dump_free(struct stack_dump *d)
         helper_free(&d->helpers[i]);
     list_remove(&d->in_node);
     stacks_free(&d->stacks);
+    cJSON_Delete(d->request.calls);
     buf_free(&d->targets);
     uv_close((uv_handle_t *)&d->timer, on_closed);
 }
@@ -636,6 +689,7 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     }
     d->node = n;
     d->request = *request;
+    d->request.calls = NULL;
     d->until_ms = clock_ms() + (request->is_failure ? STACKS_FAILURE_MS : STACKS_AGENT_MS);
     for (int i = 0; i < HELPERS_MAX; i++)
         d->helpers[i] = (struct helper){ .out = -1, .err = -1 };
@@ -644,6 +698,8 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     list_insert(&n->run.dumps, &d->in_node);
     (void)find_for_all(n, d->py_spy);
     find_targets(d);
+    if (request->with_calls)
+        start_reader(d);
     d->request.ranks = NULL; /* borrowed only for this call */
     dump_advance(d);
     if (d->is_over && d->running == 0)
@@ -671,9 +727,11 @@ void node_helper_ended(struct node *n, pid_t pid, int status)
     struct helper *h = find_helper(n, pid, &d);
     if (h == NULL)
         return;
-    if (!d->is_over && !h->killed)
+    if (!d->is_over && !h->killed && h->reads_records)
+        add_calls(d, h);
+    else if (!d->is_over && !h->killed)
         add_output(d, h, status);
-    if (d->request.is_native)
+    if (d->request.is_native && !h->reads_records)
         wake_target(h);
     helper_free(h);
     d->running--;

@@ -195,22 +195,26 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
 
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
-    store_link_tell(n->meet.link, encode_sampled(request->id, stacks->rows, stacks->is_cut));
+    store_link_tell(n->meet.link, encode_sampled(request->id, stacks->rows,
+                                                 cJSON_Duplicate(request->calls, true), stacks->is_cut));
     stacks->rows = NULL;
 }
 
 /* Handle a request for stacks. If no dump is possible now, the answer has no rows. */
-static void on_sample(void *user, int64_t id, const char *ranks, bool is_native)
+static void on_sample(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms)
 {
     struct node *n = user;
     struct rank_set set = { 0 };
     const int world = n->meet.round != NULL ? n->meet.round->world_size : 1;
     const bool some = ranks[0] != '\0' && rank_set_parse(&set, ranks, world, NULL) == DDP_OK;
-    const struct stack_request request = {
-        .ranks = some ? &set : NULL, .is_native = is_native, .id = id, .done = on_sampled
-    };
+    const struct stack_request request = { .ranks = some ? &set : NULL,
+                                           .is_native = is_native,
+                                           .with_calls = still_ms >= 0,
+                                           .still_ms = still_ms,
+                                           .id = id,
+                                           .done = on_sampled };
     if (!node_dump_stacks(n, &request))
-        store_link_tell(n->meet.link, encode_sampled(id, cJSON_CreateArray(), true));
+        store_link_tell(n->meet.link, encode_sampled(id, cJSON_CreateArray(), NULL, true));
     rank_set_free(&set);
 }
 

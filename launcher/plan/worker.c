@@ -259,6 +259,7 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->error_file = w->error_file;
     facts->flight = own_flight(plan) == NULL ? plan->flight : NULL;
     facts->torch_flight = plan->cli->flight_recorder ? plan->flight : NULL;
+    facts->torch_pipes = plan->can_fifo;
     struct flight_page page = plan->page;
     page.index = (uint64_t)local_rank;
     if (page.pid != 0)

@@ -12,63 +12,66 @@
 
 /* Columns: name, printf format of the value, argument of this format, condition for setting the variable, meaning.
  * `f` is a struct env_facts. Dry run, manual page and the worker's block use these rows. */
-#define WORKER_ENV_LIST(X)                                                                               \
-    X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                       \
-    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of its GPU")                  \
-    X(WORLD_SIZE, "%d", f->world_size, true, "number of workers in the job")                             \
-    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "number of workers on this node")               \
-    X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                         \
-    X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                        \
-    X(ROLE_RANK, "%d", f->role_rank, true, "rank among the workers of its role")                         \
-    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "number of workers of its role")                        \
-    X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                       \
-    X(MASTER_ADDR, "%s", f->master_addr, true, "host where the store listens")                           \
-    X(MASTER_PORT, "%d", f->master_port, true, "port of the store")                                      \
-    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "number of restarts so far")             \
-    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "largest number of restarts")              \
-    X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                     \
-    X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                       \
-      "whether the store of MASTER_ADDR runs in the launcher, or in rank 0")                             \
-    X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                    \
-    X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
-      "file where a worker may write its error as JSON, for the report")                                 \
-    X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")               \
-    X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                               \
-      "FIFO where workers set timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                            \
-    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                     \
-    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                          \
-      "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                      \
-    X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                        \
-      "the one GPU of this worker, with --virtual_local_rank")                                           \
-    X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                               \
-      "CUDA_VISIBLE_DEVICES for AMD GPUs, if inherited")                                                 \
-    X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                     \
-      "each worker sees a separate GPU (--virtual_local_rank)")                                          \
-    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")             \
-    X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1, unless inherited or only one worker runs")             \
-    X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store supports ddprun's own requests")              \
-    X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
-    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers, for any reason") \
-    X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,              \
-      "how long workers wait for each other at the start (--timeout)")                                   \
-    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                 \
-      "random text that identifies processes of this job")                                               \
-    X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0',                                                    \
-      "memory that a libddp worker shares with ddprun: its step, its last calls")                        \
-    X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                           \
-      "directory where libddp writes a rank's last calls when the job fails")                            \
-    X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                       \
-      "--flight_recorder: how many calls PyTorch keeps")                                                 \
-    X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                      \
-      "--flight_recorder: PyTorch writes the calls at a timeout")                                        \
-    X(TORCH_FR_DUMP_TEMP_FILE, "%s/flight_torch_", f->torch_flight, f->torch_flight != NULL,             \
-      "--flight_recorder: start of the files' names, before the rank")                                   \
-    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                               \
-      "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                 \
-    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                    \
-      "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                             \
-    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s/flight_torch_", f->torch_flight, f->torch_flight != NULL,     \
-      "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                                              \
+#define WORKER_ENV_LIST(X)                                                                                \
+    X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                        \
+    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of its GPU")                   \
+    X(WORLD_SIZE, "%d", f->world_size, true, "number of workers in the job")                              \
+    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "number of workers on this node")                \
+    X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                          \
+    X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                         \
+    X(ROLE_RANK, "%d", f->role_rank, true, "rank among the workers of its role")                          \
+    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "number of workers of its role")                         \
+    X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                        \
+    X(MASTER_ADDR, "%s", f->master_addr, true, "host where the store listens")                            \
+    X(MASTER_PORT, "%d", f->master_port, true, "port of the store")                                       \
+    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "number of restarts so far")              \
+    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "largest number of restarts")               \
+    X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                      \
+    X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                        \
+      "whether the store of MASTER_ADDR runs in the launcher, or in rank 0")                              \
+    X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                     \
+    X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                 \
+      "file where a worker may write its error as JSON, for the report")                                  \
+    X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                \
+    X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                                \
+      "FIFO where workers set timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                             \
+    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                      \
+    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                           \
+      "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                       \
+    X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                         \
+      "the one GPU of this worker, with --virtual_local_rank")                                            \
+    X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                                \
+      "CUDA_VISIBLE_DEVICES for AMD GPUs, if inherited")                                                  \
+    X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                      \
+      "each worker sees a separate GPU (--virtual_local_rank)")                                           \
+    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")              \
+    X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1, unless inherited or only one worker runs")              \
+    X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store supports ddprun's own requests")               \
+    X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                           \
+    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers, for any reason")  \
+    X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,               \
+      "how long workers wait for each other at the start (--timeout)")                                    \
+    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                  \
+      "random text that identifies processes of this job")                                                \
+    X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0',                                                     \
+      "memory that a libddp worker shares with ddprun: its step, its last calls")                         \
+    X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                            \
+      "directory where libddp writes a rank's last calls when the job fails")                             \
+    X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                        \
+      "--flight_recorder: how many calls PyTorch keeps")                                                  \
+    X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                       \
+      "--flight_recorder: PyTorch writes the calls at a timeout")                                         \
+    X(TORCH_FR_DUMP_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL,         \
+      "--flight_recorder: start of the files' names, before the rank")                                    \
+    X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s/" FLIGHT_PIPE_STEM, f->torch_flight,                           \
+      f->torch_flight != NULL && f->torch_pipes,                                                          \
+      "--flight_recorder: start of the FIFOs' names, by which ddprun asks PyTorch for records")           \
+    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                \
+      "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                  \
+    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                     \
+      "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                              \
+    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL, \
+      "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                                               \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal: progress bars work")
 
 enum worker_env_var {
@@ -108,6 +111,7 @@ struct env_facts {
     char page[FLIGHT_PAGE_TEXT];   /* "" = do not set */
     const char *flight;            /* NULL = do not set */
     const char *torch_flight;      /* directory of PyTorch's flight records; NULL = do not set */
+    bool torch_pipes;              /* FIFOs can be created in that directory */
     unsigned long long timeout_ms; /* 0 = do not set */
 };
 

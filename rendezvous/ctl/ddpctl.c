@@ -10,7 +10,7 @@
 #include "base/version.h"
 #include "client/client.h"
 #include "contain/job_record.h"
-#include "ctl/flight.h"
+#include "record/flight_dump.h"
 #include "diagnosis/findings.h"
 #include "ctl/options.h"
 #include "ctl/tables.h"

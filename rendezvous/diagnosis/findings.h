@@ -796,6 +796,14 @@
       "(train.py:88): their calls differ; no progress for 42 s",                                            \
       "Two samples of the stacks are equal: all ranks wait in collectives, and not in "                     \
       "the same one.")                                                                                      \
+    X(RANK_BEHIND, ERROR,                                                                                   \
+      "${subject} ${misses} ${call}, in which ${waiters}${last}; no progress for ${time}",                  \
+      "'ddpctl stacks --rank ${rank}' shows the rank; 'ddpctl flight' compares the records in the log "     \
+      "directory",                                                                                          \
+      "rank 3 (n1, pid 812) has not called all_reduce #9 (Float x 1024), in which ranks 0-2 wait "          \
+      "(train.py:88); its last call is all_reduce #8 (Float x 1024) (train.py:88); no progress for 42 s",   \
+      "The stacks do not name a culprit. PyTorch's flight records (--flight_recorder), written after the "  \
+      "last progress, end with different calls.")                                                           \
     X(RANK_NEEDS_KEY, ERROR,                                                                                \
       "${subject} is in ${place} and has waited ${time} for ${key}, which no rank has set${waiters}",       \
       "find the rank that should set the key: that rank takes another branch, uses another name or has "    \

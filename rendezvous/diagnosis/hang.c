@@ -2,9 +2,14 @@
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
  * any. A rank in a collective waits. A rank that stays anywhere else is the culprit. There is no result if a rank has
- * moved between the samples, because the job is then only slow, or if no rank waits. */
+ * moved between the samples, because the job is then only slow, or if no rank waits.
+ *
+ * The ranks' flight records decide if the stacks do not: if all stacks are equal or some cannot be read. Otherwise the
+ * finding quotes the records. */
+#include "base/text.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
+#include "record/flight_dump.h"
 #include "record/stacks.h"
 
 #include <cjson/cJSON.h>
@@ -63,6 +68,12 @@ struct hang {
     uint32_t n_groups, n[WAY_WAITS + 1];
     uint32_t n_read;  /* ranks with frames in the last sample */
     const char *note; /* reason why some rank has no frames; NULL = unknown */
+    struct records {
+        struct flight_dump *dumps; /* owned: records of the ranks that have one, sorted by rank */
+        uint32_t n;
+        cJSON *compared; /* owned: from flight_compare; NULL = no record */
+        words quote;     /* "; flight records: ...", "" = no record */
+    } records;
 };
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
@@ -247,7 +258,7 @@ static int compare_groups(const void *a, const void *b)
     return x->n != y->n ? (x->n < y->n) - (x->n > y->n) : (x->first > y->first) - (x->first < y->first);
 }
 
-/* Format the largest groups, beginning with index `from`. */
+/* Format the largest groups, beginning with index `from`, and quote the flight records. */
 static const char *group_words(words out, const struct hang *h, uint32_t from)
 {
     struct buf text = { 0 };
@@ -257,6 +268,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
     }
     if (h->n_groups > from + GROUPS_SHOWN)
         buf_printf(&text, " and others elsewhere");
+    buf_printf(&text, "%s", h->records.quote);
     snprintf(out, WORDS_LEN, "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
     buf_free(&text);
     return out;
@@ -294,6 +306,251 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
     snprintf(out, WORDS_LEN, "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
     buf_free(&text);
     return out;
+}
+
+/* --- flight records --------------------------------------------------------------------------------------- */
+
+/* Return the member, or 0 if it is not a number that a double represents exactly. */
+static uint64_t whole_number(const cJSON *o, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
+    const bool fits = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e15;
+    return fits ? (uint64_t)item->valuedouble : 0;
+}
+
+static void read_call(const cJSON *row, struct flight_dump *d)
+{
+    struct flight_entry *e = &d->calls[d->n];
+    *e = (struct flight_entry){ .seq = whole_number(row, "seq"),
+                                .n = whole_number(row, "n"),
+                                .created_ns = (int64_t)(whole_number(row, "created_ms") * 1000000),
+                                .root = spot_number(row, "root"),
+                                .order = (uint32_t)d->n++ };
+    snprintf(e->group, sizeof(e->group), "%s", spot_text(row, "group"));
+    snprintf(e->name, sizeof(e->name), "%s", spot_text(row, "name"));
+    snprintf(e->state, sizeof(e->state), "%s", spot_text(row, "state"));
+    snprintf(e->dtype, sizeof(e->dtype), "%s", spot_text(row, "dtype"));
+    snprintf(e->op, sizeof(e->op), "%s", spot_text(row, "reduce"));
+    snprintf(e->place, sizeof(e->place), "%s", spot_text(row, "at"));
+}
+
+/* Sort the rows of the snapshot into one record for each rank. Rows beyond the limit of a rank are left out. */
+static void read_records(const struct snapshot *s, struct records *r)
+{
+    const cJSON *row;
+    uint32_t *at = calloc(s->n_ranks, sizeof(*at)); /* 1 + index of the rank's record */
+    r->dumps = calloc(s->n_ranks, sizeof(*r->dumps));
+    cJSON_ArrayForEach(row, s->hang.calls)
+    {
+        const uint32_t rank = (uint32_t)spot_number(row, "rank");
+        if (at == NULL || r->dumps == NULL || rank >= s->n_ranks)
+            continue;
+        if (at[rank] == 0) {
+            r->dumps[r->n] = (struct flight_dump){ .rank = (int)rank, .world_size = (int)s->n_ranks };
+            r->dumps[r->n].calls = calloc(FLIGHT_OPEN_MAX, sizeof(struct flight_entry));
+            at[rank] = ++r->n;
+        }
+        struct flight_dump *d = &r->dumps[at[rank] - 1];
+        if (d->calls != NULL && d->n < FLIGHT_OPEN_MAX)
+            read_call(row, d);
+    }
+    for (uint32_t i = 0; i < r->n; i++)
+        flight_dump_sort(&r->dumps[i]);
+    free(at);
+}
+
+static void records_free(struct records *r)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        flight_dump_free(&r->dumps[i]);
+    free(r->dumps);
+    cJSON_Delete(r->compared);
+}
+
+static bool is_chosen(const void *of, uint32_t i)
+{
+    const bool *chosen = of;
+    return chosen[i];
+}
+
+/* Format "rank 3 (n1, pid 71)" or "ranks 3, 5-7": the ranks in a list of flight_compare. Return the first rank, or -1
+ * if the list is empty. */
+static int64_t listed_ranks(words out, const struct hang *h, const cJSON *list)
+{
+    const cJSON *item;
+    const uint32_t n = h->s->n_ranks;
+    bool *chosen = calloc(n, sizeof(*chosen));
+    int64_t first = -1;
+    struct buf text = { 0 };
+    cJSON_ArrayForEach(item, list)
+    {
+        if (chosen == NULL || item->valueint < 0 || (uint32_t)item->valueint >= n)
+            continue;
+        first = first < 0 || item->valueint < first ? item->valueint : first;
+        chosen[item->valueint] = true;
+    }
+    out[0] = '\0';
+    if (first >= 0) {
+        const struct rank_facts *f = &h->s->ranks[first];
+        buf_printf(&text, cJSON_GetArraySize(list) == 1 ? "rank " : "ranks ");
+        put_ranges(&text, chosen, n, is_chosen);
+        if (cJSON_GetArraySize(list) == 1 && f->host != NULL)
+            buf_printf(&text, " (%.100s, pid %d)", f->host, f->pid);
+        snprintf(out, WORDS_LEN, "%.*s", (int)text.len, (const char *)text.data);
+    }
+    buf_free(&text);
+    free(chosen);
+    return first;
+}
+
+static const cJSON *compared(const struct hang *h, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(h->records.compared, name);
+}
+
+/* Return the row of flight_compare about a rank, which describes the rank's last call. */
+static const cJSON *compared_rank(const struct hang *h, int64_t rank)
+{
+    const cJSON *row;
+    cJSON_ArrayForEach(row, compared(h, "ranks"))
+    {
+        if (spot_number(row, "rank") == rank)
+            return row;
+    }
+    return NULL;
+}
+
+/* Return the smallest or the largest group of ranks that made one of several different calls. */
+static const cJSON *differ_group(const struct hang *h, bool largest)
+{
+    const cJSON *group, *found = NULL;
+    int best = 0;
+    cJSON_ArrayForEach(group, compared(h, "differ"))
+    {
+        const int n = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(group, "ranks"));
+        if (found == NULL || (largest ? n > best : n <= best)) {
+            found = group;
+            best = n;
+        }
+    }
+    return found;
+}
+
+/* Compare the records, and format the sentence that quotes them. */
+static void compare_records(struct hang *h)
+{
+    struct records *r = &h->records;
+    words who;
+    read_records(h->s, r);
+    if (r->n == 0)
+        return;
+    r->compared = flight_compare(r->dumps, r->n);
+    const cJSON *few = differ_group(h, false);
+    const char *front = spot_text(r->compared, "front");
+    if (few != NULL && listed_ranks(who, h, cJSON_GetObjectItemCaseSensitive(few, "ranks")) >= 0)
+        snprintf(r->quote, sizeof(r->quote), "; flight records: only %.90s called %.120s", who,
+                 spot_text(few, "call"));
+    else if (listed_ranks(who, h, compared(h, "behind")) >= 0)
+        snprintf(r->quote, sizeof(r->quote), "; flight records: %.90s not in %.120s", who, front);
+    else
+        snprintf(r->quote, sizeof(r->quote), "; flight records: the last call of %s is %.120s",
+                 counted(who, r->n, "rank"), front);
+}
+
+/* Format " (train.py:88)" for a place such as "main (train.py:88)", or "". */
+static const char *line_words(words out, const char *at)
+{
+    const char *line = strchr(at, '(');
+    snprintf(out, WORDS_LEN, "%s%.100s", line != NULL ? " " : "", line != NULL ? line : "");
+    return out;
+}
+
+/* Report the smallest group of ranks whose records have another call than the records of the other ranks. */
+static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
+{
+    const cJSON *few = differ_group(h, false), *many = differ_group(h, true);
+    words who, others, waits, waiters, time, line;
+    const int64_t rank = listed_ranks(who, h, cJSON_GetObjectItemCaseSensitive(few, "ranks"));
+    if (few == many || rank < 0 ||
+        listed_ranks(others, h, cJSON_GetObjectItemCaseSensitive(many, "ranks")) < 0)
+        return -1;
+    struct finding *slot = diagnosis_slot(d, FINDING_COLLECTIVES_DIFFER);
+    snprintf(waits, sizeof(waits), "called %.120s%.100s", spot_text(few, "call"),
+             line_words(line, spot_text(few, "at")));
+    snprintf(waiters, sizeof(waiters), "%.60s called %.100s%.80s", others, spot_text(many, "call"),
+             line_words(line, spot_text(many, "at")));
+    if (slot != NULL)
+        finding_make(slot, FINDING_COLLECTIVES_DIFFER, who, "waits", waits, "time",
+                     duration(time, h->s->hang.still_ms), "waiters", waiters, NULL);
+    return rank;
+}
+
+struct behind {
+    const cJSON *ranks, *there;
+    const char *misses, *call, *at;
+};
+
+static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struct behind *b)
+{
+    words who, there, waiters, last = "", time, number_, line;
+    const int64_t rank = listed_ranks(who, h, b->ranks);
+    if (rank < 0 || listed_ranks(there, h, b->there) < 0)
+        return -1;
+    const cJSON *mine = compared_rank(h, rank);
+    struct finding *slot = diagnosis_slot(d, FINDING_RANK_BEHIND);
+    snprintf(waiters, sizeof(waiters), "%.100s %s%.80s", there,
+             cJSON_GetArraySize(b->there) == 1 ? "waits" : "wait", line_words(line, b->at));
+    if (mine != NULL && strcmp(spot_text(mine, "call"), b->call) != 0)
+        snprintf(last, sizeof(last), "; its last call is %.120s%.80s", spot_text(mine, "call"),
+                 line_words(line, spot_text(mine, "at")));
+    if (slot != NULL)
+        finding_make(slot, FINDING_RANK_BEHIND, who, "misses", b->misses, "call", b->call, "waiters", waiters,
+                     "last", last, "time", duration(time, h->s->hang.still_ms), "rank",
+                     number(number_, (uint64_t)rank), NULL);
+    return rank;
+}
+
+/* Report the ranks whose GPU has not started a call that the GPUs of other ranks have started. */
+static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
+{
+    const struct records *r = &h->records;
+    const struct flight_entry *call = flight_half_started(r->dumps, r->n);
+    char text[FLIGHT_CALL_WORDS];
+    cJSON *late = cJSON_CreateArray(), *there = cJSON_CreateArray();
+    for (uint32_t i = 0; call != NULL && i < r->n; i++)
+        json_append(flight_is_scheduled(&r->dumps[i], call) ? late : there,
+                    cJSON_CreateNumber(r->dumps[i].rank));
+    const int64_t rank =
+        call == NULL ? -1
+                     : add_behind(d, h,
+                                  &(struct behind){ .ranks = late,
+                                                    .there = there,
+                                                    .misses = "has called, but on its GPU not started,",
+                                                    .call = flight_call_words(text, call),
+                                                    .at = call->place });
+    cJSON_Delete(late);
+    cJSON_Delete(there);
+    return rank;
+}
+
+/* Report the culprit that the records show. Return its rank, or -1 if all records end with the same call. */
+static int64_t judge_records(struct diagnosis *d, const struct hang *h)
+{
+    if (h->records.compared == NULL)
+        return -1;
+    if (compared(h, "differ") != NULL)
+        return add_records_differ(d, h);
+    const cJSON *behind = compared(h, "behind"), *there = compared(h, "there");
+    if (cJSON_GetArraySize(behind) == 0)
+        return add_half_started(d, h);
+    const cJSON *first = cJSON_GetArrayItem(there, 0);
+    const cJSON *front = first != NULL ? compared_rank(h, first->valueint) : NULL;
+    return add_behind(d, h,
+                      &(struct behind){ .ranks = behind,
+                                        .there = there,
+                                        .misses = "has not called",
+                                        .call = spot_text(h->records.compared, "front"),
+                                        .at = spot_text(front, "at") });
 }
 
 /* --- the verdict ------------------------------------------------------------------------------------------ */
@@ -395,14 +652,17 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
-    words who, time, hosts, between;
+    words who, time, hosts;
+    char between[2 * WORDS_LEN];
     char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_ALL_RANKS_WAIT);
     snprintf(who, sizeof(who), "all %u ranks", s->n_ranks);
     if (members_of(s) > 1)
-        snprintf(between, sizeof(between), "the network between %.180s, or a GPU", all_hosts(hosts, s));
+        snprintf(between, sizeof(between), "the network between %.180s, or a GPU%.250s", all_hosts(hosts, s),
+                 h->records.quote);
     else
-        snprintf(between, sizeof(between), "a GPU, or the memory that the ranks share");
+        snprintf(between, sizeof(between), "a GPU, or the memory that the ranks share%.250s",
+                 h->records.quote);
     if (slot != NULL)
         finding_make(slot, FINDING_ALL_RANKS_WAIT, who, "place", spot_place(place, h->groups[0].spot), "time",
                      duration(time, s->hang.still_ms), "between", between, NULL);
@@ -457,13 +717,16 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
         return gone;
     }
     if (h->n[WAY_UNKNOWN] > 0 || culprit < n || gone < n)
-        return -1;
+        return judge_records(d, h);
     if (needs_key < n) {
         add_needs_key(d, h, needs_key);
         return needs_key;
     }
     if (h->n_groups == 0 || n < 2)
-        return -1;
+        return judge_records(d, h);
+    const int64_t by_records = h->n_groups == 1 ? judge_records(d, h) : -1;
+    if (by_records >= 0)
+        return by_records;
     if (h->n_groups == 1)
         add_all_wait(d, h);
     else
@@ -503,11 +766,14 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
         h.ranks[i].spot[0] = &h.spots[i];
         h.ranks[i].spot[1] = &h.spots[n + i];
     }
-    if (h.n_read == 0 && h.note != NULL)
-        add_unreadable(d, &h);
     for (uint32_t i = 0; hangs && i < n; i++)
         hangs = look_at_rank(&h, i);
+    if (hangs)
+        compare_records(&h);
     const int64_t rank = hangs ? judge(d, &h) : -1;
+    if (rank < 0 && h.n_read == 0 && h.note != NULL)
+        add_unreadable(d, &h);
+    records_free(&h.records);
     free(h.ranks);
     free(h.spots);
     return rank;

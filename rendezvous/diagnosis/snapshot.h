@@ -116,6 +116,8 @@ struct snapshot_store {
 /* Stacks of all ranks (record/stacks.h), sampled because the job makes no progress. */
 struct snapshot_hang {
     const struct cJSON *rows[2]; /* rows of two samples, the earlier sample first; NULL = not sampled */
+    const struct cJSON
+        *calls; /* calls from the ranks' flight records (flight_call of hub/messages.h); NULL = none */
     uint64_t apart_ms;
     uint64_t still_ms; /* time since the last sign of progress */
     bool has_signals;  /* the job has shown signs of progress in this round */

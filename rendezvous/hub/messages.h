@@ -196,6 +196,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample") \
     X(LIST, stacks, 0, 0, 0, "rows, as in report.json")                 \
     X(MARK, cut, 0, 0, 0, "some rows did not fit")                      \
+    X(LIST, calls, 0, 0, 0, "see flight call")                          \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_trouble(X)                                                         \
@@ -343,7 +344,22 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_sample(X)                                \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number")       \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`") \
-    X(FLAG, native, 0, 0, 0, "frames of C, too")
+    X(FLAG, native, 0, 0, 0, "frames of C, too")           \
+    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "also flight records of this age")
+
+/* The texts have the limits of record/flight_dump.h. */
+#define FIELDS_OF_flight_call(X)                                   \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, -1, "rank")                  \
+    X(TEXT, group, 0, 63, 0, "empty = all ranks")                  \
+    X(WHOLE, seq, 0, MESSAGE_NUMBER_MAX, 0, "number in the group") \
+    X(TEXT, name, 0, 39, 0, "name")                                \
+    X(TEXT, state, 0, 39, 0, "state")                              \
+    X(TEXT, dtype, 0, 15, 0, "dtype")                              \
+    X(TEXT, reduce, 0, 15, 0, "reduce")                            \
+    X(WHOLE, n, 0, MESSAGE_NUMBER_MAX, 0, "elements")              \
+    X(WHOLE, root, 0, WIRE_MAX_RANKS, 0, "root")                   \
+    X(WHOLE, created_ms, 0, MESSAGE_NUMBER_MAX, 0, "since 1970")   \
+    X(TEXT, at, 0, 127, 0, "line of the program")
 
 #define FIELDS_OF_findings(X)                                         \
     X(FLAG, final, 0, 0, 0, "the job has failed to form")             \
@@ -412,7 +428,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(NODE_STATUS, node_status, "node of a status", PART, "a row of `nodes` in the answer to status")     \
     X(CAUSE, cause, "cause", PART, "why a round ends")                                                    \
     X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code selects one")                        \
-    X(FINDING, finding, "finding", PART, "a row of `findings`")
+    X(FINDING, finding, "finding", PART, "a row of `findings`")                                           \
+    X(FLIGHT_CALL, flight_call, "flight call", PART, "a row of `calls` in sampled")
 
 #define X(ID, name, ...) MESSAGE_##ID,
 enum message_id { MESSAGES(X) MESSAGE_COUNT };

@@ -334,6 +334,7 @@ static struct snapshot_hang hang_of(const struct job *job)
 {
     const struct job_hang *hang = &job->hang;
     return (struct snapshot_hang){ .rows = { hang->rows[0], hang->rows[1] },
+                                   .calls = hang->calls,
                                    .apart_ms = hang->rows_ms[1] - hang->rows_ms[0],
                                    .still_ms = job->hub->now_ms - hang->watch.moved_ms,
                                    .has_signals = hang->watch.has_signals };

@@ -345,7 +345,8 @@ static void drop_samples(struct job *job)
     cJSON_Delete(hang->fresh);
     cJSON_Delete(hang->rows[0]);
     cJSON_Delete(hang->rows[1]);
-    hang->fresh = hang->rows[0] = hang->rows[1] = NULL;
+    cJSON_Delete(hang->calls);
+    hang->fresh = hang->rows[0] = hang->rows[1] = hang->calls = NULL;
     job->sample.for_hang = false;
 }
 

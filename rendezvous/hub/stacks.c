@@ -8,6 +8,7 @@
 #include "hub/messages.h"
 #include "hub/session.h"
 
+#include "record/flight_dump.h"
 #include "record/rank_set.h"
 #include "record/stacks.h"
 #include "base/text.h"
@@ -15,8 +16,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { ASKERS_MAX = 64 };
+enum { ASKERS_MAX = 64, CALLS_MAX = 8192 };
 
 /* A node that has not answered yet. */
 struct sampled_node {
@@ -77,6 +79,16 @@ static void count_profile(struct job *job)
     free(facts);
 }
 
+/* Free the answers of the nodes. */
+static void free_answers(struct job_sample *sample)
+{
+    cJSON_Delete(sample->calls);
+    sample->calls = NULL;
+    sample->n_calls = 0;
+    stacks_free(&sample->stacks);
+    buf_free(&sample->nodes);
+}
+
 static void sample_finish(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -87,6 +99,9 @@ static void sample_finish(struct job *job)
     if (sample->for_hang) {
         cJSON_Delete(job->hang.fresh);
         job->hang.fresh = cJSON_Duplicate(sample->stacks.rows, true);
+        cJSON_Delete(job->hang.calls);
+        job->hang.calls = sample->calls;
+        sample->calls = NULL;
         job_touch(job);
     }
     if (sample->for_profile)
@@ -98,9 +113,8 @@ static void sample_finish(struct job *job)
     answer_all(job, answer);
     cJSON_Delete(answer);
     sample->until_ms = 0;
-    stacks_free(&sample->stacks);
+    free_answers(sample);
     buf_free(&sample->askers);
-    buf_free(&sample->nodes);
 }
 
 /* --- the question ----------------------------------------------------------------------------------------- */
@@ -137,8 +151,12 @@ static void ask_nodes(struct job *job)
     struct job_sample *sample = &job->sample;
     size_t n;
     const struct sampled_node *nodes = nodes_of(sample, &n);
+    const uint64_t still_ms = job->hub->now_ms - job->hang.watch.moved_ms;
     cJSON *question = message_encode_sample(
-        &(struct message_sample){ .id = sample->id, .ranks = sample->ranks, .native = sample->native });
+        &(struct message_sample){ .id = sample->id,
+                                  .ranks = sample->ranks,
+                                  .native = sample->native,
+                                  .still_ms = sample->for_hang ? (int64_t)still_ms : MESSAGE_NONE });
     for (size_t i = 0; i < n; i++) {
         struct session *s = session_find(job->hub, nodes[i].conn);
         if (s != NULL)
@@ -171,8 +189,7 @@ static bool sample_begin(struct job *job, const struct message_stacks *m, const 
 static bool sample_refuse(struct job_sample *sample)
 {
     sample->until_ms = 0;
-    stacks_free(&sample->stacks);
-    buf_free(&sample->nodes);
+    free_answers(sample);
     return false;
 }
 
@@ -250,6 +267,42 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     return true;
 }
 
+/* Return the row as it arrives at a receiver, because an encoded number is raw text. */
+static cJSON *encode_call(const struct message_flight_call *m)
+{
+    cJSON *row = message_encode_flight_call(m);
+    char *text = row != NULL ? cJSON_PrintUnformatted(row) : NULL;
+    cJSON *parsed = text != NULL ? cJSON_Parse(text) : NULL;
+    cJSON_free(text);
+    cJSON_Delete(row);
+    return parsed;
+}
+
+/* Add the valid rows of a node to the calls of the sample, and makes the texts harmless. */
+static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)
+{
+    const cJSON *row;
+    if (sample->calls == NULL && rows != NULL)
+        sample->calls = cJSON_CreateArray();
+    cJSON_ArrayForEach(row, rows)
+    {
+        struct message_flight_call m;
+        char texts[6][FLIGHT_PLACE_MAX];
+        const char **from[] = { &m.group, &m.name, &m.state, &m.dtype, &m.reduce, &m.at };
+        message_read_flight_call(row, &m);
+        if (m.rank < 0 || (uint64_t)m.rank - first >= n)
+            continue;
+        if (sample->n_calls++ >= CALLS_MAX)
+            return;
+        for (size_t i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
+            text_copy(texts[i], sizeof(texts[i]), *from[i]);
+            text_disarm(texts[i], strlen(texts[i]), '\0');
+            *from[i] = texts[i];
+        }
+        json_append(sample->calls, encode_call(&m));
+    }
+}
+
 /* Handle a node's answer. An answer to an earlier request is dropped. */
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -264,6 +317,8 @@ bool control_sampled(struct hub *hub, struct session *s, const union message *m,
         (void)rdzv_node_facts(s->job->rdzv, s->id, &node);
         stacks_merge(&sample->stacks, m->sampled.stacks, node.first_rank, node.nproc);
         sample->stacks.is_cut = sample->stacks.is_cut || m->sampled.cut;
+        if (sample->for_hang)
+            merge_calls(sample, m->sampled.calls, node.first_rank, node.nproc);
         nodes[i] = nodes[n - 1];
         sample->nodes.len -= sizeof(*nodes);
         if (sample->nodes.len == 0)

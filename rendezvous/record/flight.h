@@ -26,6 +26,10 @@ enum {
     FLIGHT_MAGIC = 0x31746c66,   /* "flt1" */
 };
 
+/* Starts of the names of PyTorch's records and FIFOs, before the rank. A FIFO's name ends in ".pipe". */
+#define FLIGHT_TORCH_STEM "flight_torch_"
+#define FLIGHT_PIPE_STEM  "flight_pipe_"
+
 /* State of a call. PyTorch's words are used for states that PyTorch has. */
 #define FLIGHT_STATES(X)      \
     X(NONE, "none")           \

@@ -46,7 +46,8 @@ static struct run_process *start_node(int nnodes, int node, int port, const char
 {
     char text[6][80];
     const char *env[] = { nnodes == 1 ? "CULPRIT=1" : "CULPRIT=3",
-                          strcmp(option, "--profile_ranks") == 0 ? "STEPS=1" : "STEPS=0", NULL };
+                          strcmp(option, "--profile_ranks") == 0 ? "STEPS=1" : "STEPS=0",
+                          strcmp(option, "--flight_recorder") == 0 ? "RECORDS=1" : "RECORDS=0", NULL };
     snprintf(text[0], sizeof(text[0]), "--nnodes=%d", nnodes);
     snprintf(text[1], sizeof(text[1]), "--node_rank=%d", node);
     snprintf(text[2], sizeof(text[2]), "--master_port=%d", port);
@@ -110,6 +111,55 @@ Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_di
     }
     expect_file("node?/*/report.json", "\"code\":[[:space:]]*\"RANK_SLEEPS\"");
     expect_file("events?", "RANK_SLEEPS");
+}
+
+/* All stacks are equal. No rank has a record before the agent writes into its FIFO. */
+Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .init = make_dir,
+     .fini = remove_dir)
+{
+    struct run_process *nodes[NODES];
+    const int port = free_port();
+    for (int i = 0; i < NODES; i++)
+        nodes[i] = start_node(NODES, i, port, "--flight_recorder");
+    for (int i = 0; i < NODES; i++)
+        cr_expect(run_until_error(nodes[i],
+                                  ") has not called all_reduce #8 (Float x 4), in which ranks 0-2 wait "
+                                  "(train.py:88); its last call is all_reduce #7 (Float x 4) (train.py:88); "
+                                  "no progress for ",
+                                  LONG_MS),
+                  "node %d", i);
+    run_signal(nodes[0], SIGTERM);
+    for (int i = 0; i < NODES; i++) {
+        struct run_result r = run_wait(nodes[i]);
+        cr_expect(strstr(r.err, "  [RANK_BEHIND]") != NULL && strstr(r.err, "error    rank 3 (") != NULL,
+                  "node %d: %s", i, r.err);
+        run_free(&r);
+    }
+}
+
+/* The helper for two ranks of `dir`: the records that are at most `age_ms` old. */
+static struct run_result read_calls(const char *age_ms)
+{
+    const char *argv[] = { bin("ddprun"), "--flight_calls", dir, "0", "2", age_ms, NULL };
+    return run_command(argv, NULL);
+}
+
+Test(hangs, records_that_are_too_old_or_no_files_are_not_read, .init = make_dir, .fini = remove_dir)
+{
+    const char *argv[] = { "sh", "-c",
+                           "cp tests/data/flight/gloo_rank_0 $0/flight_torch_0 && touch -d -1hour "
+                           "$0/flight_torch_0 && mkfifo $0/flight_torch_1 $0/flight_pipe_0.pipe",
+                           dir, NULL };
+    struct run_result r = run_command(argv, NULL);
+    check(r.exit_code == 0, "sh", r.err);
+    run_free(&r);
+    r = read_calls("3000000");
+    cr_expect(r.exit_code == 0 && r.out[0] == '\0', "%s%s", r.out, r.err);
+    run_free(&r);
+    r = read_calls("4000000");
+    cr_expect(strncmp(r.out, "{\"rank\":0,", 10) == 0 && strstr(r.out, "\"name\":\"all_reduce\"") != NULL,
+              "%s%s", r.out, r.err);
+    run_free(&r);
 }
 
 Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = remove_dir)

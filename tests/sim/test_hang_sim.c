@@ -17,6 +17,7 @@ static char told[NODES][2048]; /* text of the last one */
 static char stopped[2048];     /* the last `stop` of node 0 */
 static const char *does;       /* rank 3, instead of waiting; NULL = it waits, too */
 static bool has_frames;        /* the nodes can read stacks */
+static bool has_calls;         /* the nodes send flight records */
 static bool moves;             /* that rank is elsewhere in each sample */
 
 static void join(conn_id conn, const char *more)
@@ -47,7 +48,7 @@ static void set_up(void)
     memset(told, 0, sizeof(told));
     stopped[0] = '\0';
     does = "sleeping in clock_nanosleep";
-    moves = false;
+    moves = has_calls = false;
     has_frames = true;
 }
 
@@ -66,6 +67,15 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
     "\"user\":false},{\"function\":\"step\",\"file\":\"train.py\",\"line\":88,\"user\":true}],\"threads\":[" \
     "%s]}"
 #define MAIN "{\"rank\":%d,\"pid\":%d,\"host\":\"n1\",\"main\":true,\"does\":\"%s\"}"
+
+#define REDUCE(rank, seq) \
+    "{\"rank\":" #rank ",\"seq\":" #seq ",\"name\":\"all_reduce\",\"state\":\"scheduled\"}"
+
+/* Rank 3 is behind; node 0 also claims to have the record of rank 3. */
+static const char *calls_of(conn_id conn)
+{
+    return conn == N0 ? REDUCE(0, 8) "," REDUCE(1, 8) "," REDUCE(3, 8) : REDUCE(2, 8) "," REDUCE(3, 7);
+}
 
 static void answer_sample(conn_id conn, double id)
 {
@@ -88,7 +98,8 @@ static void answer_sample(conn_id conn, double id)
                  "\"main\",\"file\":\"train.py\",\"line\":%d,\"user\":true}],\"threads\":[" MAIN "]}",
                  moves ? samples[1] : 5, 3, 73, does);
     snprintf(rows, sizeof(rows), WAITS, waiting);
-    snprintf(json, sizeof(json), "{\"op\":\"sampled\",\"id\":%.0f,\"stacks\":[%s%s]}", id, rows, culprit);
+    snprintf(json, sizeof(json), "{\"op\":\"sampled\",\"id\":%.0f,\"stacks\":[%s%s],\"calls\":[%s]}", id,
+             rows, culprit, has_calls ? calls_of(conn) : "");
     sim_say(&sim, conn, json);
 }
 
@@ -256,6 +267,17 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
     live(50 * S, false);
     expect_told(0, "all 4 ranks wait in all_reduce (train.py:88)");
     expect_told(0, "the network between n0, n1");
+}
+
+Test(hang_sim, flight_records_of_all_nodes_decide_if_stacks_do_not)
+{
+    run_job("");
+    does = NULL;
+    has_calls = true;
+    live(50 * S, false);
+    for (int n = 0; n < NODES; n++)
+        expect_told(n,
+                    "has not called all_reduce #8, in which ranks 0-2 wait; its last call is all_reduce #7");
 }
 
 Test(hang_sim, a_limit_and_a_switch_of_the_first_node)

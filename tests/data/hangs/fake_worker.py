@@ -1,14 +1,42 @@
 """A job without PyTorch whose rank CULPRIT sleeps after some steps while the others wait; fake_py_spy.py says where they are.
 
-With STEPS=1 all ranks print steps until they are stopped."""
+With STEPS=1 all ranks print steps until they are stopped. With RECORDS=1 all ranks wait, and each writes a flight record when its
+FIFO is written, as NCCL's watchdog does: rank CULPRIT has made one call less."""
 import os
+import pickle
+import select
 import threading
 import time
 
+rank, culprit = os.environ["RANK"], os.environ["CULPRIT"]
+records = os.environ.get("RECORDS") == "1"
+
+
+def call(seq):
+    frames = [{"name": "step", "filename": "/job/train.py", "line": 88}]
+    return {"process_group": ("0", "default_pg"), "collective_seq_id": seq, "profiling_name": "nccl:all_reduce", "input_sizes": [[4]],
+            "input_dtypes": ["Float"], "state": "scheduled", "time_created_ns": time.time_ns(), "is_p2p": False, "frames": frames}
+
+
+def serve(fifo):
+    while True:
+        select.select([fifo], [], [])
+        if not os.read(fifo, 128):
+            time.sleep(0.01)
+            continue
+        record = {"version": "2.10", "entries": [call(seq) for seq in range(1, 8 + (rank != culprit))]}
+        with open(os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] + rank, "wb") as f:
+            pickle.dump(record, f, 2)
+
+
+if records:
+    name = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] + rank + ".pipe"
+    os.mkfifo(name)
+    threading.Thread(target=serve, args=(os.open(name, os.O_RDONLY | os.O_NONBLOCK),), daemon=True).start()
 for step in range(1000000 if os.environ["STEPS"] == "1" else 8):
     print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
     time.sleep(0.02)
-if os.environ["RANK"] == os.environ["CULPRIT"]:
+if rank == culprit and not records:
     print("pid", os.getpid(), flush=True)
     time.sleep(1000000)
 threading.Event().wait()

@@ -221,6 +221,93 @@ Test(hang, a_rank_that_has_left_with_0)
     case_free(&c);
 }
 
+/* --- flight records ---------------------------------------------------------------------------------------- */
+
+#define CALL(rank, group, seq, name, state)                                                                 \
+    "{\"rank\":" #rank ",\"group\":\"" group "\",\"seq\":" #seq ",\"name\":\"" name "\",\"state\":\"" state \
+    "\",\"dtype\":\"Float\",\"n\":4,\"created_ms\":17956480" #seq ",\"at\":\"step (train.py:" #seq ")\"}"
+#define REDUCE(rank, seq) CALL(rank, "", seq, "all_reduce", "scheduled")
+
+/* Stacks are equal, or with `readable` false, there are none. */
+static void expect_by_records(const char *way, bool readable, const char *calls, const char *code,
+                              const char *subject, const char *sentence)
+{
+    struct hang_case c = load(way, way);
+    cJSON *rows = cJSON_Parse(calls);
+    cr_assert_not_null(rows, "%s", calls);
+    c.s.hang.calls = rows;
+    for (int i = 0; i < 2 && !readable; i++) {
+        stacks_free(&c.samples[i]);
+        cr_assert(stacks_init(&c.samples[i], STACKS_JOB_BYTES));
+    }
+    expect_verdict(&c, code, subject, sentence);
+    cJSON_Delete(rows);
+    case_free(&c);
+}
+
+#define ONE_BEHIND "[" REDUCE(0, 19) "," REDUCE(1, 18) "," REDUCE(2, 19) "]"
+
+Test(hang, records_name_the_rank_that_is_behind_if_stacks_are_equal)
+{
+    expect_by_records(
+        "all_wait", true, ONE_BEHIND, "RANK_BEHIND", "rank 1 (n1, pid 71)",
+        "rank 1 (n1, pid 71) has not called all_reduce #19 (Float x 4), in which ranks 0, 2 wait "
+        "(train.py:19); its last call is all_reduce #18 (Float x 4) (train.py:18); no progress "
+        "for 42.0 s");
+}
+
+Test(hang, records_decide_without_stacks)
+{
+    expect_by_records("sleep", false, ONE_BEHIND, "RANK_BEHIND", "rank 1 (n1, pid 71)",
+                      "has not called all_reduce #19 (Float x 4)");
+}
+
+Test(hang, records_with_different_calls_name_the_smaller_group)
+{
+    expect_by_records(
+        "all_wait", true,
+        "[" REDUCE(0, 19) "," CALL(1, "", 19, "broadcast", "scheduled") "," REDUCE(2, 19) "]",
+        "COLLECTIVES_DIFFER", "rank 1 (n1, pid 71)",
+        "called broadcast #19 (Float x 4) (train.py:19), while ranks 0, 2 called all_reduce #19 "
+        "(Float x 4) (train.py:19): their calls differ");
+}
+
+Test(hang, a_gpu_that_has_not_started_the_call_of_the_others_is_named)
+{
+#define STARTED(rank, state) CALL(rank, "", 17, "all_reduce", state) "," REDUCE(rank, 19)
+    expect_by_records(
+        "all_wait", true, "[" STARTED(0, "started") "," STARTED(1, "scheduled") "," STARTED(2, "started") "]",
+        "RANK_BEHIND", "rank 1 (n1, pid 71)",
+        "has called, but on its GPU not started, all_reduce #17 (Float x 4), in which ranks 0, 2 "
+        "wait (train.py:17)");
+}
+
+Test(hang, equal_records_are_quoted)
+{
+    expect_by_records("all_wait", true, "[" REDUCE(0, 19) "," REDUCE(1, 19) "," REDUCE(2, 19) "]",
+                      "ALL_RANKS_WAIT", "all 3 ranks",
+                      "or a GPU; flight records: the last call of 3 ranks is all_reduce #19 (Float x 4)");
+}
+
+Test(hang, records_are_quoted_if_stacks_name_the_culprit)
+{
+    expect_by_records("sleep", true, ONE_BEHIND, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
+                      OTHERS "; flight records: rank 1 (n1, pid 71) not in all_reduce #19 (Float x 4)");
+}
+
+/* The members have wrong types, or are too many. */
+Test(hang, records_that_make_no_sense_have_no_effect)
+{
+    struct buf calls = { 0 };
+    buf_printf(&calls, "[7,{\"rank\":\"x\",\"seq\":-1},{\"rank\":900,\"seq\":1e300}");
+    for (int i = 0; i < 40; i++)
+        buf_printf(&calls, "," CALL(1, "g%d", 3, "all_reduce", "started"), i);
+    buf_printf(&calls, "]");
+    buf_append(&calls, "", 1);
+    expect_by_records("sleep", true, (const char *)calls.data, "RANK_SLEEPS", "rank 1 (n1, pid 71)", OTHERS);
+    buf_free(&calls);
+}
+
 /* --- no verdict ------------------------------------------------------------------------------------------ */
 
 Test(hang, a_rank_that_moves_is_slow)

@@ -204,6 +204,12 @@ Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
     cr_expect_str_eq(env_find(env.block, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
                      "logs/j_k3x9/attempt_0/flight_torch_");
     cr_expect_str_eq(env_find(env.block, "DDP_FLIGHT_RECORDER"), "/mine");
+    cr_expect_null(env_find(env.block, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"));
+    worker_env_free(&env);
+    plan.can_fifo = true;
+    cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
+    cr_expect_str_eq(env_find(env.block, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
+                     "logs/j_k3x9/attempt_0/flight_pipe_");
     worker_env_free(&env);
     tear_down();
     PLAN("--log_dir=logs", "p");

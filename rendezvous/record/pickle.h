@@ -4,8 +4,8 @@
  * PyTorch writes its flight records as pickles. Python's own reader calls any function that a pickle names. This
  * reader supports no opcode that calls a function, so reading a record from an unknown source is as safe as reading
  * JSON. Pure. */
-#ifndef RENDEZVOUS_CTL_PICKLE_H
-#define RENDEZVOUS_CTL_PICKLE_H
+#ifndef RENDEZVOUS_RECORD_PICKLE_H
+#define RENDEZVOUS_RECORD_PICKLE_H
 
 #include "base/buf.h"
 #include "ddp/error.h"

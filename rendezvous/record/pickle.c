@@ -4,7 +4,7 @@
  * opcodes push a value. A mark is a place on the stack. Some opcodes move the values above the last mark into a
  * container. The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two
  * places, so a container is copied. Copies count for the limits. */
-#include "ctl/pickle.h"
+#include "record/pickle.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,14 @@
-/* flight.h -- compare the flight records of several ranks: which ranks are behind, and which ranks made a different
- * call. Reads libddp's records (record/flight.h, docs/libddp.md) and PyTorch's, as pickle or as JSON. Pure: the input
+/* flight_dump.h -- compare the flight records of several ranks: which ranks are behind, and which made another call.
+ * Used by ddpctl for files, and by the search for a hang for the last calls of all ranks. Reads libddp's records (record/flight.h, docs/libddp.md) and PyTorch's, as pickle or as JSON. Pure: the input
  * is the text of files, the output is JSON in the format of a store's answer. */
-#ifndef RENDEZVOUS_CTL_FLIGHT_H
-#define RENDEZVOUS_CTL_FLIGHT_H
+#ifndef RENDEZVOUS_RECORD_FLIGHT_DUMP_H
+#define RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 
 #include "base/buf.h"
 #include "ddp/error.h"
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -17,7 +18,9 @@ enum {
     FLIGHT_GROUP_MAX = 64,
     FLIGHT_PLACE_MAX = 128,
     FLIGHT_HOST_MAX = 64,
-    FLIGHT_WHY_MAX = 256
+    FLIGHT_WHY_MAX = 256,
+    FLIGHT_CALL_WORDS = 256,
+    FLIGHT_OPEN_MAX = 16, /* calls of one rank that flight_open_calls returns at most */
 };
 
 /* A call: the fields in which all ranks must agree, and its progress. */
@@ -46,6 +49,22 @@ struct flight_dump {
 ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct slice text,
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
+
+/* Find the calls of a rank that its peers may wait for: the last call of each group, and before it the first call that
+ * is not completed. Return their number; `calls` points into the record. */
+size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
+
+/* Find the call of the world that the GPUs of some ranks have started and the GPUs of other ranks have not. Return
+ * NULL if there is no such call. */
+const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n);
+/* Return true if the record contains this call in the state "scheduled". */
+bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_entry *call);
+
+/* Format a call as "all_reduce #17 (f32 x 1024, sum)", cut to 256 bytes. Return `out`. */
+const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_entry *call);
+
+/* Sort the calls of a record that was filled by hand. */
+void flight_dump_sort(struct flight_dump *dump);
 
 /* Compare the records and sort them by rank. Return the result, which the caller frees (cJSON_Delete), or NULL if
  * memory is short. */

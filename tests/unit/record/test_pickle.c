@@ -1,5 +1,5 @@
 /* Pickles of Python's own writer, cut at every byte, and what a stranger may put into one. */
-#include "ctl/pickle.h"
+#include "record/pickle.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Flight records side by side: one case each, and the expected difference. */
-#include "ctl/flight.h"
+#include "record/flight_dump.h"
 
 #include "ctl/tables.h"
 
@@ -229,6 +229,37 @@ Test(flight_compare, entries_that_ranks_need_not_share)
     give_nccl(1, WORLD(1, "all_reduce", "4", 10));
     expect("behind    no rank with a record: ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
     cr_expect(strstr(compare(), "differ") == NULL);
+}
+
+#define IN_STATE(seq, state)                                                                                \
+    "{\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":" #seq                                 \
+    ",\"profiling_name\":\"nccl:all_reduce\",\"input_sizes\":[[4]],\"input_dtypes\":[\"Float\"],\"state\":" \
+    "\"" state "\"}"
+
+/* The first call that is not completed, and the last call, of the latest groups. */
+Test(flight_compare, open_calls_are_those_that_peers_may_wait_for)
+{
+    const struct flight_entry *calls[FLIGHT_OPEN_MAX];
+    give_nccl(0, IN_STATE(1, "completed") "," IN_STATE(2, "started") "," IN_STATE(
+                     3, "scheduled") "," IN_STATE(4, "scheduled") "," PIPE(9, "broadcast", "2", 30));
+    cr_assert_eq(flight_open_calls(&dumps[0], calls), 3);
+    cr_expect_str_eq(calls[0]->name, "broadcast");
+    cr_expect_eq(calls[1]->seq, 2);
+    cr_expect_eq(calls[2]->seq, 4);
+    give_nccl(1, "");
+    cr_expect_eq(flight_open_calls(&dumps[1], calls), 0);
+}
+
+Test(flight_compare, a_call_is_half_started_if_one_rank_has_only_scheduled_it)
+{
+    give_nccl(0, IN_STATE(1, "completed") "," IN_STATE(2, "started") "," IN_STATE(3, "scheduled"));
+    give_nccl(1, IN_STATE(1, "completed") "," IN_STATE(2, "started"));
+    cr_expect_null(flight_half_started(dumps, n));
+    give_nccl(2, IN_STATE(1, "completed") "," IN_STATE(2, "scheduled"));
+    const struct flight_entry *call = flight_half_started(dumps, n);
+    cr_assert_not_null(call);
+    cr_expect_eq(call->seq, 2);
+    cr_expect(flight_is_scheduled(&dumps[2], call) && !flight_is_scheduled(&dumps[1], call));
 }
 
 Test(flight_compare, a_record_of_pytorch_needs_its_rank)

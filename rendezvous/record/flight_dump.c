@@ -1,18 +1,16 @@
-/* flight.c -- see flight.h.
+/* flight_dump.c -- see flight_dump.h.
  *
  * All ranks of a process group make the same calls in the same order, so group and number identify a call. The ranks
  * diverged at the first call in which two records differ. This divergence causes all later differences. If no calls
  * differ, the other ranks wait for the rank whose last call has the lowest number in its group. */
-#include "ctl/flight.h"
+#include "record/flight_dump.h"
 
-#include "ctl/pickle.h"
+#include "record/pickle.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TEXT_MAX = 256 };
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
@@ -144,8 +142,8 @@ static int by_call_and_order(const void *a, const void *b)
     return calls != 0 ? calls : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Sort the calls. Several entries with the same number are parts of one coalesced call. Keep only the first entry. */
-static void sort_calls(struct flight_dump *d)
+/* Several entries with the same number are parts of one coalesced call. Keep only the first entry. */
+void flight_dump_sort(struct flight_dump *d)
 {
     size_t kept = 0;
     qsort(d->calls, d->n, sizeof(*d->calls), by_call_and_order);
@@ -173,7 +171,7 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
         d->calls[d->n].order = (uint32_t)d->n;
         d->n++;
     }
-    sort_calls(d);
+    flight_dump_sort(d);
     return DDP_OK;
 }
 
@@ -338,8 +336,7 @@ static bool is_earlier(const struct flight_entry *a, const struct flight_entry *
     return strcmp(a->group, b->group) == 0 ? a->seq < b->seq : a->created_ns < b->created_ns;
 }
 
-/* Format a call as "all_reduce #17 (f32 x 1024, sum)". Add the group, unless the group is the world. */
-static const char *call_words(char out[TEXT_MAX], const struct flight_entry *e)
+const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_entry *e)
 {
     char root[24] = "", group[FLIGHT_GROUP_MAX + 12] = "";
     if (e->root != 0)
@@ -347,18 +344,81 @@ static const char *call_words(char out[TEXT_MAX], const struct flight_entry *e)
     if (e->group[0] != '\0')
         snprintf(group, sizeof(group), " of group %s", e->group);
     if (e->seq == 0)
-        snprintf(out, TEXT_MAX, "%s", e->name);
+        snprintf(out, FLIGHT_CALL_WORDS, "%s", e->name);
     else if (e->dtype[0] == '\0')
-        snprintf(out, TEXT_MAX, "%s #%llu%s", e->name, (unsigned long long)e->seq, group);
+        snprintf(out, FLIGHT_CALL_WORDS, "%s #%llu%s", e->name, (unsigned long long)e->seq, group);
     else
-        snprintf(out, TEXT_MAX, "%s #%llu%s (%s x %llu%s%s%s)", e->name, (unsigned long long)e->seq, group,
-                 e->dtype, (unsigned long long)e->n, e->op[0] != '\0' ? ", " : "", e->op, root);
+        snprintf(out, FLIGHT_CALL_WORDS, "%s #%llu%s (%s x %llu%s%s%s)", e->name, (unsigned long long)e->seq,
+                 group, e->dtype, (unsigned long long)e->n, e->op[0] != '\0' ? ", " : "", e->op, root);
     return out;
 }
 
 static bool is_completed(const struct flight_entry *e)
 {
     return strcmp(e->state, "completed") == 0;
+}
+
+/* --- open calls ------------------------------------------------------------------------------------------- */
+
+static int by_age(const void *a, const void *b)
+{
+    const struct flight_entry *const *x = a, *const *y = b;
+    return ((*x)->order < (*y)->order) - ((*x)->order > (*y)->order);
+}
+
+/* Return the first call of the group of `last` that is not completed, or `last` if all earlier calls are completed. */
+static const struct flight_entry *first_open(const struct flight_dump *d, const struct flight_entry *last)
+{
+    const struct flight_entry *open = last;
+    for (size_t i = (size_t)(last - d->calls) + 1; i-- > 0 && strcmp(d->calls[i].group, last->group) == 0;)
+        if (!is_completed(&d->calls[i]))
+            open = &d->calls[i];
+    return open;
+}
+
+size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
+{
+    const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
+    size_t n_lasts = 0, n = 0;
+    for (size_t i = 0; lasts != NULL && i < d->n; i++)
+        if (ends_group(d, i))
+            lasts[n_lasts++] = &d->calls[i];
+    if (n_lasts > 0)
+        qsort(lasts, n_lasts, sizeof(*lasts), by_age);
+    for (size_t i = 0; i < n_lasts && n + 2 <= FLIGHT_OPEN_MAX; i++) {
+        const struct flight_entry *open = first_open(d, lasts[i]);
+        if (open != lasts[i])
+            calls[n++] = open;
+        calls[n++] = lasts[i];
+    }
+    free(lasts);
+    return n;
+}
+
+static bool is_in_state(const struct flight_dump *d, const struct flight_entry *call, const char *state)
+{
+    const struct flight_entry *mine = call_at(d, call);
+    return mine != NULL && strcmp(mine->state, state) == 0;
+}
+
+bool flight_is_scheduled(const struct flight_dump *d, const struct flight_entry *call)
+{
+    return is_in_state(d, call, "scheduled");
+}
+
+const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n)
+{
+    const struct flight_entry *found = NULL;
+    for (size_t i = 0; i < n; i++) {
+        const struct flight_entry *last = last_in_group(&dumps[i], "");
+        const struct flight_entry *open = last != NULL ? first_open(&dumps[i], last) : NULL;
+        if (open != NULL && strcmp(open->state, "started") == 0 && (found == NULL || open->seq < found->seq))
+            found = open;
+    }
+    for (size_t i = 0; found != NULL && i < n; i++)
+        if (flight_is_scheduled(&dumps[i], found))
+            return found;
+    return NULL;
 }
 
 /* --- divergence of the ranks ---------------------------------------------------------------------------- */
@@ -406,9 +466,9 @@ static bool is_listed(const struct flight_dump *dumps, size_t i, const struct fl
 
 static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
 {
-    char text[TEXT_MAX];
+    char text[FLIGHT_CALL_WORDS];
     cJSON *group = cJSON_CreateObject();
-    cJSON_AddStringToObject(group, "call", call_words(text, e));
+    cJSON_AddStringToObject(group, "call", flight_call_words(text, e));
     if (e->place[0] != '\0')
         cJSON_AddStringToObject(group, "at", e->place);
     cJSON *ranks = cJSON_AddArrayToObject(group, "ranks");
@@ -482,9 +542,9 @@ static const struct flight_entry *furthest(const struct flight_dump *dumps, size
 /* Add the call in which ranks wait, the ranks that have reached this call, and the ranks that are behind. */
 static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
-    char text[TEXT_MAX];
+    char text[FLIGHT_CALL_WORDS];
     const struct flight_entry *front = furthest(dumps, n);
-    cJSON_AddStringToObject(answer, "front", call_words(text, front));
+    cJSON_AddStringToObject(answer, "front", flight_call_words(text, front));
     cJSON *there = cJSON_AddArrayToObject(answer, "there"),
           *behind = cJSON_AddArrayToObject(answer, "behind");
     for (size_t i = 0; i < n; i++)
@@ -496,7 +556,7 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 
 static void add_rank(cJSON *rows, const struct flight_dump *d)
 {
-    char text[TEXT_MAX];
+    char text[FLIGHT_CALL_WORDS];
     const struct flight_entry *last = last_call(d);
     const int64_t since_ns = is_completed(last) ? last->completed_ns : last->created_ns;
     cJSON *row = cJSON_CreateObject();
@@ -507,7 +567,7 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
         cJSON_AddNumberToObject(row, "pid", d->pid);
     if (d->step >= 0)
         cJSON_AddNumberToObject(row, "step", (double)d->step);
-    cJSON_AddStringToObject(row, "call", call_words(text, last));
+    cJSON_AddStringToObject(row, "call", flight_call_words(text, last));
     cJSON_AddStringToObject(row, "state", last->state);
     if (since_ns > 0 && d->time_ns >= since_ns)
         cJSON_AddNumberToObject(row, "since_ms", (double)((d->time_ns - since_ns) / 1000000));

@@ -174,8 +174,6 @@ enum gate_verdict gate_look(const struct session *s, struct slice bytes)
 
 bool gate_count(struct hub *hub, struct session *s, size_t bytes)
 {
-    if (s->stranger_state == STRANGER_NONE)
-        return true;
     if (bytes <= (size_t)(FIRST_BYTES - s->stranger_bytes)) {
         s->stranger_bytes = (uint16_t)(s->stranger_bytes + bytes);
         return true;

@@ -485,14 +485,6 @@ enum {
     IN_KEPT = 256,     /* an empty buffer of at most this size is kept */
 };
 
-/* Return the largest allowed size of the next request: what is left of the quota, and the session's buffer, which is
- * already charged. */
-static uint64_t request_budget(struct hub *hub, const struct session *s)
-{
-    uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap;
-    return left > REQUEST_MIN ? left : REQUEST_MIN;
-}
-
 /* Return true if the session has a job, or if the request needs none. A plain c10d client cannot name its job, so it
  * enters the only job. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
@@ -504,7 +496,7 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
         return false;
     if (s->job == NULL)
         session_enter(s, job);
-    if (s->role == ROLE_PLAIN && !s->was_asked_for)
+    if (hub->agents.count > 0 && !s->was_asked_for)
         peer_ask(hub, s);
     if (s->role == ROLE_PLAIN && !job->is_observed)
         torch_observe(job);
@@ -616,10 +608,13 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
+/* Decode requests up to the first that is incomplete or invalid. A request may use what is left of the quota, and the
+ * session's buffer, which is already charged. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
-    const uint64_t budget = request_budget(hub, s);
+    const uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap;
+    const uint64_t budget = left > REQUEST_MIN ? left : REQUEST_MIN;
     size_t used;
     out->rest = bytes;
     for (out->n = 0; out->n < most; out->n++) {
@@ -677,7 +672,7 @@ bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
                 return keep_rest(hub, s, bytes) && (verdict == GATE_MORE || gate_hold(hub, s));
         }
         decode_ahead(hub, s, bytes, &ahead);
-        if (!gate_count(hub, s, bytes.len - ahead.rest.len))
+        if (s->stranger_state != STRANGER_NONE && !gate_count(hub, s, bytes.len - ahead.rest.len))
             return false;
         for (uint32_t i = 0; i < ahead.n; i++) {
             if (hub->is_backed_up)

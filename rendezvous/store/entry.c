@@ -13,13 +13,6 @@ enum {
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "see entry.h");
 
-static uint16_t room_for(size_t value_len)
-{
-    if (value_len > ROOM_MAX)
-        return 0;
-    return value_len < VALUE_MIN ? VALUE_MIN : (uint16_t)value_len;
-}
-
 /* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key)
 {
@@ -45,7 +38,7 @@ void entries_expect(const struct entries *entries, const uint32_t *hashes, uint3
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len)
 {
     const uint32_t hash = table_hash(key);
-    const uint16_t room = room_for(value_len);
+    const uint16_t room = value_len > ROOM_MAX ? 0 : value_len < VALUE_MIN ? VALUE_MIN : (uint16_t)value_len;
     struct table_node *node = table_find(&entries->table, key, hash);
     if (node != NULL)
         return TABLE_ENTRY(node, struct entry, node);
@@ -118,14 +111,6 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Record that the entry has a value, and count such entries for GETNUMKEYS. */
-static void mark_existing(struct entries *entries, struct entry *entry)
-{
-    if (!entry->exists)
-        entries->existing++;
-    entry->exists = true;
-}
-
 /* Provide `cap` bytes for a new value. Keep the old block if it has `cap` to 4 * `cap` bytes and no other holder. So
  * a counter need not allocate again, and a key that once had 8 MiB does not keep 8 MiB. */
 static bool make_room(struct entries *entries, struct entry *entry, uint32_t cap)
@@ -146,7 +131,8 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     if (value.len > 0)
         memcpy(entry->value, value.data, value.len);
     entry->len = (uint32_t)value.len;
-    mark_existing(entries, entry);
+    entries->existing += !entry->exists;
+    entry->exists = true;
     return true;
 }
 

@@ -201,36 +201,23 @@ struct cursor {
     size_t left;
 };
 
-static void advance(struct cursor *in, size_t bytes)
-{
-    in->at += bytes;
-    in->left -= bytes;
-}
-
-/* Read a blob whose length has arrived. Return false if the blob is incomplete or too long. */
-static bool take_blob(const struct field *f, struct cursor *in, struct slice *blob)
-{
-    const uint64_t n = get_u64(in->at);
-    advance(in, 8);
-    if (n > f->limit || n > in->left)
-        return false;
-    *blob = slice_of(in->at, (size_t)n);
-    advance(in, (size_t)n);
-    return true;
-}
-
 /* Read a field. Return false if the field is incomplete, too long, or a list. */
 static bool take_field(const struct field *f, struct cursor *in, struct slice *blob, int64_t *number)
 {
     const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
-    if (in->left < fixed)
+    uint64_t blob_len = 0;
+    if (in->left < fixed || f->shape == SHAPE_LIST || f->shape == SHAPE_PAIRS)
         return false;
-    if (f->shape == SHAPE_BLOB)
-        return take_blob(f, in, blob);
-    if (f->shape == SHAPE_LIST || f->shape == SHAPE_PAIRS)
-        return false;
-    *number = f->shape == SHAPE_U32 ? get_u32(in->at) : (int64_t)get_u64(in->at);
-    advance(in, fixed);
+    if (f->shape == SHAPE_BLOB) {
+        blob_len = get_u64(in->at);
+        if (blob_len > f->limit || blob_len > in->left - fixed)
+            return false;
+        *blob = slice_of(in->at + fixed, (size_t)blob_len);
+    } else {
+        *number = f->shape == SHAPE_U32 ? get_u32(in->at) : (int64_t)get_u64(in->at);
+    }
+    in->at += fixed + (size_t)blob_len;
+    in->left -= fixed + (size_t)blob_len;
     return true;
 }
 

@@ -8,6 +8,7 @@
  * The name of a pod may become known only later, so the lookup is repeated until the timeout. */
 #include "net/store_host.h"
 
+#include "auth/secret.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/dial.h"
@@ -140,17 +141,37 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-static bool has_scheduler(const struct plan *plan)
-{
-    return plan->facts->scheduler != NULL && plan->facts->scheduler->kind >= 0;
-}
-
 /* Returns true if the store serves other hosts without a secret. The user must request such a store with --insecure.
- * A job script for torchrun or a scheduler gets only a warning, because the script has no such option. */
+ * A job script for torchrun gets only a warning, because the script has no such option. */
 static bool is_open(const struct plan *plan)
 {
-    return plan->secret == NULL && (plan->cli->insecure || (plan->meeting.nnodes_max > 1 &&
-                                                            (plan->cli->torchrun || has_scheduler(plan))));
+    return plan->secret == NULL &&
+           (plan->cli->insecure || (plan->meeting.nnodes_max > 1 && plan->cli->torchrun));
+}
+
+static void drop_secret(struct plan *plan)
+{
+    secret_free(plan->secret);
+    free(plan->credential);
+    plan->secret = NULL;
+    plan->credential = NULL;
+}
+
+/* Makes a secret for a store at this address if MUNGE can deliver the secret to the other nodes. If MUNGE fails,
+ * writes the reason to `why` for the finding. */
+static bool make_secret(struct plan *plan, const char *address, char why[static sizeof(struct ddp_err)])
+{
+    struct ddp_err err;
+    why[0] = '\0';
+    if (!plan_uses_munge(plan, address))
+        return false;
+    plan->credential = malloc(SECRET_CREDENTIAL_MAX);
+    if (plan->credential != NULL && secret_make(&plan->secret, &err) == DDP_OK &&
+        secret_seal(plan->secret, plan->credential, &err) == DDP_OK)
+        return true;
+    snprintf(why, sizeof(err), " (%s)", plan->credential != NULL ? err.msg : "out of memory");
+    drop_secret(plan);
+    return false;
 }
 
 /* Starts the store and writes its port to the plan. Port 0 means any free port, but the workers need the real
@@ -166,6 +187,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
         .log_peers = plan->cli->verbose,
     };
     options.limits.secret = plan->secret;
+    options.limits.credential = plan->credential;
     options.limits.guarded = !is_open(plan);
     ddp_status status = store_server_start(&options, out, err);
     if (status != DDP_OK)
@@ -222,8 +244,8 @@ static const char *listen_code(int port)
 }
 
 /* Returns the finding about a store that other hosts can reach without a secret. The finding is a warning if the user
- * has requested an open store, and otherwise an error. */
-static enum finding_code openness(const struct store_host_options *o, const char *address,
+ * has requested an open store, and otherwise an error. `why` is the text of make_secret. */
+static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
     char subject[FINDING_SUBJECT_MAX];
@@ -231,7 +253,7 @@ static enum finding_code openness(const struct store_host_options *o, const char
         return FINDING_NONE;
     const enum finding_code code = is_open(o->plan) ? FINDING_STORE_IS_OPEN : FINDING_NO_SECRET;
     snprintf(subject, sizeof(subject), "the store at %.64s:%d", address, o->plan->meeting.port);
-    finding_make(finding, code, subject, NULL);
+    finding_make(finding, code, subject, "why", why, NULL);
     return code;
 }
 
@@ -256,14 +278,18 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     struct ddp_err err;
     struct store_place place = { .here = true };
     struct finding finding;
+    char why[sizeof(struct ddp_err)];
     /* The address "" means all addresses of this host. */
-    const enum finding_code open =
-        openness(o, decided->address[0] != '\0' ? decided->address : decided->dial, &finding);
+    const char *address = decided->address[0] != '\0' ? decided->address : decided->dial;
+    const bool has_made = make_secret(o->plan, address, why);
+    const enum finding_code open = openness(o, address, why, &finding);
     if (open == FINDING_NO_SECRET) {
         refuse_to_open(o, &finding, decided->address);
         return;
     }
     ddp_status status = listen_on(o->plan, decided->address, o->plan->meeting.port, &place.server, &err);
+    if (status != DDP_OK && has_made)
+        drop_secret(o->plan);
     if (status != DDP_OK && decided->choice == HOSTING_HOST) {
         char words[NOTE_MAX];
         snprintf(words, sizeof(words), "%.600s%s%s", err.msg,
@@ -329,8 +355,8 @@ static void decide(const struct store_host_options *o, const struct name_found *
     snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided.local_only);
     if (decided.choice == HOSTING_ERROR)
         store_host_fail(o, decided.code, decided.words, "");
-    else if (follows_node_0(o, &decided) && name->n > 0 &&
-             openness(o, name->addresses[0], &finding) == FINDING_NO_SECRET)
+    else if (follows_node_0(o, &decided) && name->n > 0 && !plan_uses_munge(o->plan, name->addresses[0]) &&
+             openness(o, name->addresses[0], "", &finding) == FINDING_NO_SECRET)
         refuse_to_open(o, &finding, NULL);
     else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
         store_host_join_other(o, &decided);

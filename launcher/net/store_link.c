@@ -93,7 +93,7 @@ static int link_answer(const struct buf *in, uint8_t *status, struct slice *text
     return 1;
 }
 
-enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
+enum { PATIENCE_MS = 3, UNSEALING_MS = 1, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
@@ -164,7 +164,7 @@ static void on_before_poll(uv_prepare_t *prepare)
 
 static bool has_secret(const struct store_link *link)
 {
-    return link->options.plan->secret != NULL;
+    return link->secret != NULL;
 }
 
 static struct auth *tags_of(struct store_link *link)
@@ -223,46 +223,114 @@ static void identify(struct store_link *link)
     store_link_join(link);
 }
 
-/* Queues the first messages. If the job has a secret, the store must prove that it has the secret, too, before this
- * node sends any data about the job. Returns 0, or a code of libuv if the system provides no random numbers. */
-static int introduce(struct store_link *link)
+/* Queues the first message of AUTH. Returns 0, or a code of libuv if the system provides no random numbers. */
+static int greet(struct store_link *link)
 {
     uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
-    if (link->options.fd < 0)
-        link_queue_validate(&link->out);
-    if (!has_secret(link)) {
-        identify(link);
-        return 0;
-    }
     if (sys_getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce))
         return UV_EIO;
-    auth_hello(&link->auth, link->options.plan->secret, AUTH_AGENT, link->options.plan->job, nonce, hello);
+    auth_hello(&link->auth, link->secret, AUTH_AGENT, link->options.plan->job, nonce, hello);
     link_queue_bytes(&link->out, OP_AUTH, slice_of(hello, sizeof(hello)), NULL);
-    link->early = cJSON_CreateArray();
-    link->out.no_memory = link->out.no_memory || link->early == NULL;
     link->urgent = true;
     return 0;
 }
 
-/* Handles the store's proof of the secret. Requests that were queued meanwhile follow in their order. */
-static void take_proof(struct store_link *link, struct slice answer)
+/* Queues the first messages. If the job has a secret, the store must prove that it has the secret, too, before this
+ * node sends any data about the job. If MUNGE delivers the secret, this node first asks for the store's credential.
+ * Returns 0, or a code of libuv. */
+static int introduce(struct store_link *link)
 {
-    uint8_t proof[AUTH_PROOF_BYTES];
-    char theirs[AUTH_PRINT_TEXT], why[256];
-    const struct secret *secret = link->options.plan->secret;
-    const enum auth_result result = auth_prove(&link->auth, secret, answer, proof, theirs);
-    cJSON *early = link->early;
-    if (result != AUTH_OK) {
-        auth_explain(result, secret, theirs, why, sizeof(why));
-        link_lose(link, why);
-        return;
+    uint8_t ask[AUTH_ASK_BYTES];
+    link->secret = link->options.plan->secret;
+    if (link->options.fd < 0)
+        link_queue_validate(&link->out);
+    const bool asks = plan_uses_munge(link->options.plan, link->options.address);
+    if (!has_secret(link) && !asks) {
+        identify(link);
+        return 0;
     }
+    link->early = cJSON_CreateArray();
+    link->out.no_memory = link->out.no_memory || link->early == NULL;
+    if (!asks)
+        return greet(link);
+    auth_ask(ask);
+    link_queue_bytes(&link->out, OP_AUTH, slice_of(ask, sizeof(ask)), NULL);
+    link->urgent = true;
+    return 0;
+}
+
+/* Identifies this node. Requests that were queued during AUTH follow in their order. */
+static void end_auth(struct store_link *link)
+{
+    cJSON *early = link->early;
     link->early = NULL;
-    link_queue_bytes(&link->out, OP_AUTH, slice_of(proof, sizeof(proof)), NULL);
     identify(link);
     while (cJSON_GetArraySize(early) > 0)
         request(link, cJSON_DetachItemFromArray(early, 0));
     cJSON_Delete(early);
+}
+
+/* Loses the link because MUNGE has not delivered the secret. */
+static void lose_without_secret(struct store_link *link, const char *reason)
+{
+    char why[sizeof(struct ddp_err) + 160];
+    snprintf(why, sizeof(why),
+             "%s; run munged on every node, or start all nodes with the same --secret_file (PET_SECRET_FILE)",
+             reason);
+    link_lose(link, why);
+}
+
+/* Begins AUTH once the credential is unsealed. The timer repeats, because a thread unseals the credential. */
+static void on_unsealing(uv_timer_t *timer)
+{
+    struct store_link *link = timer->data;
+    struct ddp_err err;
+    if (!secret_unseal_is_over(link->call))
+        return;
+    uv_timer_stop(timer);
+    const ddp_status status = secret_unseal_end(link->call, &link->unsealed, &err);
+    link->call = NULL;
+    link->secret = link->unsealed;
+    if (link_is_over(link))
+        return;
+    if (status != DDP_OK)
+        lose_without_secret(link, err.msg);
+    else if (greet(link) != 0)
+        link_lose(link, "no random numbers for AUTH");
+}
+
+/* Handles the answer to the request for the credential. A store without any secret may still have the reason why it
+ * rejects its nodes. This node does not join such a store, except under the name torchrun. */
+static void take_credential(struct store_link *link, struct slice answer)
+{
+    struct slice credential;
+    const enum auth_result result = auth_take(answer, &credential);
+    if (link->call != NULL) {
+        link_lose(link, "the store sent a second credential");
+    } else if (result == AUTH_OK) {
+        link->call = secret_unseal_begin(credential.data, credential.len);
+        uv_timer_start(&link->patience, on_unsealing, UNSEALING_MS, UNSEALING_MS);
+    } else if (result == AUTH_NO_SECRET) {
+        link->must_be_refused = !link->options.plan->cli->torchrun;
+        end_auth(link);
+    } else {
+        lose_without_secret(link, auth_result_text(result));
+    }
+}
+
+/* Handles the store's proof of the secret. */
+static void take_proof(struct store_link *link, struct slice answer)
+{
+    uint8_t proof[AUTH_PROOF_BYTES];
+    char theirs[AUTH_PRINT_TEXT], why[256];
+    const enum auth_result result = auth_prove(&link->auth, link->secret, answer, proof, theirs);
+    if (result != AUTH_OK) {
+        auth_explain(result, link->secret, theirs, why, sizeof(why));
+        link_lose(link, why);
+        return;
+    }
+    link_queue_bytes(&link->out, OP_AUTH, slice_of(proof, sizeof(proof)), NULL);
+    end_auth(link);
 }
 
 /* Requests the status. Returns false before the first answer of the store. */
@@ -337,7 +405,7 @@ static bool take_one(struct store_link *link)
         return false;
     }
     if (link->early != NULL)
-        take_proof(link, text);
+        (has_secret(link) ? take_proof : take_credential)(link, text);
     else if (link->welcome)
         link_take_answer(link, text);
     else
@@ -493,6 +561,12 @@ static void take_join(struct store_link *link, const cJSON *json)
     message_read_refusal(json, &refusal);
     if (!answer.ok) {
         link->options.calls.refused(link->options.user, refusal.code, answer.error, refusal.advice);
+        return;
+    }
+    if (link->must_be_refused) {
+        link_lose(link,
+                  "the store has no secret, so this node does not join; run munged on every node, start all "
+                  "nodes with the same --secret_file, or pass --insecure to all nodes");
         return;
     }
     snprintf(link->instance, sizeof(link->instance), "%.*s", LINK_INSTANCE_MAX - 1, joined.instance);
@@ -701,6 +775,8 @@ static void handle_closed(uv_handle_t *handle)
     buf_free(&link->sending);
     buf_free(&link->in);
     cJSON_Delete(link->early);
+    secret_unseal_end(link->call, NULL, NULL);
+    secret_free(link->unsealed);
     auth_wipe(&link->auth);
     free(link);
 }

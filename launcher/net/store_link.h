@@ -1,6 +1,6 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host.
  *
- * connect -> AUTH, if the job has a secret -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h
+ * connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h
  * as events occur, and a heartbeat each second, whose answer shows that the store lives. No function blocks. Requests
  * before the connection exists are sent after the connect. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
@@ -131,8 +131,11 @@ struct store_link {
     uv_prepare_t before_poll;
     uv_connect_t connect;
     uv_write_t write;
-    struct link_queue out; /* not yet handed to libuv */
-    struct auth auth;      /* used if the plan has a secret */
+    struct link_queue out;       /* not yet handed to libuv */
+    const struct secret *secret; /* the plan's, or `unsealed`; NULL = none */
+    struct secret *unsealed;     /* owned; a secret from MUNGE; NULL = none */
+    struct secret_call *call;    /* owned; unseals the store's credential; NULL = none */
+    struct auth auth;            /* used if there is a secret */
     struct cJSON
         *early; /* owned; requests that wait until the store has proven that it has the secret; NULL = none */
     struct buf sending; /* libuv uses this buffer until on_written */
@@ -148,6 +151,8 @@ struct store_link {
     struct link_fate fate;
     bool connected, writing, welcome, closing;
     bool urgent; /* `out` has a message that must not wait */
+    bool
+        must_be_refused; /* the store has no secret, so this node may receive a rejection, but may not join */
     int open_handles;
 };
 

@@ -59,7 +59,6 @@ struct node_meeting {
     int missing;                     /* errno of the search for the program; 0 = found */
     uv_timer_t missing_timer;
     bool refused;           /* the store has rejected this node */
-    struct secret *secret;  /* owned; NULL = none */
     struct vouch vouch;     /* questions of the store about owners of connections */
     uv_timer_t vouch_timer; /* time of the next search for these owners */
     uint64_t whose_ms;      /* past searches have used their share up to this time; see find_holder() */

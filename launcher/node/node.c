@@ -522,9 +522,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->run.sample.beats_seen = calloc((size_t)n->plan->nproc, sizeof(*n->run.sample.beats_seen));
     n->run.steps = calloc((size_t)n->plan->nproc, sizeof(*n->run.steps));
     if (n->plan->cli->secret_file != NULL &&
-        secret_read(n->plan->cli->secret_file, &n->meet.secret, err) != DDP_OK)
+        secret_read(n->plan->cli->secret_file, &n->plan->secret, err) != DDP_OK)
         return DDP_ERR_ARG;
-    n->plan->secret = n->meet.secret;
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
         n->run.sample.beats_seen == NULL || n->agent == NULL || !open_progress(n))
@@ -604,7 +603,8 @@ static void close_node(struct node *n)
     spawner_close(&n->run.spawner);
     exits_close(&n->run.exits);
     store_server_stop(n->meet.store);
-    secret_free(n->meet.secret);
+    secret_free(n->plan->secret);
+    n->plan->secret = NULL;
 }
 
 /* Run the agent. After the loop exists, a failure also runs the loop until all handles are closed. */

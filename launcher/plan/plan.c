@@ -309,6 +309,13 @@ static void plan_note_idle(struct plan *plan)
     note_guess(plan);
 }
 
+bool plan_uses_munge(const struct plan *plan, const char *address)
+{
+    const struct scheduler *scheduler = plan->facts->scheduler;
+    return plan->secret == NULL && !plan->cli->insecure && plan->meeting.nnodes_max > 1 &&
+           scheduler != NULL && scheduler->kind >= 0 && !endpoint_is_loopback(address);
+}
+
 void plan_free(struct plan *plan)
 {
     for (int r = 0; plan->workers != NULL && r < plan->nproc; r++) {
@@ -320,6 +327,7 @@ void plan_free(struct plan *plan)
     }
     for (int i = 0; i < PLAN_NOTES_MAX; i++)
         free(plan->notes[i]);
+    free(plan->credential);
     env_base_free(&plan->env);
     free(plan->filtered[0]);
     free(plan->filtered[1]);

@@ -90,7 +90,8 @@ struct secret;
 struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
-    const struct secret *secret;    /* secret of the job, set by the agent; NULL = none */
+    struct secret *secret;          /* secret of the job, set and freed by the agent; NULL = none */
+    char *credential; /* owned; the secret sealed by MUNGE, if this node hosts the store; NULL = none */
     char *job;
     struct plan_meeting meeting;
     int nproc;
@@ -144,6 +145,10 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt);
 /* Record the port where this node's rank 0 may host the workers' store. Call this before the node joins. In a job
  * of one node, rank 0 uses the port. */
 void plan_offer_port(struct plan *plan, int port);
+
+/* Return true if MUNGE delivers the secret of a store at this address: the job has several nodes, which a scheduler has
+ * started, and neither a secret nor --insecure. */
+bool plan_uses_munge(const struct plan *plan, const char *address);
 
 /* Return true if this worker reads ddprun's stdin. */
 bool plan_gets_input(const struct plan *plan, int local_rank);

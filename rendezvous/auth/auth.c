@@ -163,6 +163,12 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
 }
 
+/* Read the result in a message of the store. */
+static enum auth_result read_result(const uint8_t *m)
+{
+    return m[AT_RESULT] <= AUTH_NO_CREDENTIAL ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED;
+}
+
 static enum auth_result reject_with(struct auth *a, enum auth_result result)
 {
     sodium_memzero(a, sizeof(*a));
@@ -182,8 +188,7 @@ enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct 
         return reject_with(a, AUTH_MALFORMED);
     print_text(m + AT_PRINT, theirs);
     if (m[AT_RESULT] != AUTH_OK)
-        return reject_with(a, m[AT_RESULT] <= AUTH_OUT_OF_ORDER ? (enum auth_result)m[AT_RESULT]
-                                                                : AUTH_MALFORMED);
+        return reject_with(a, read_result(m));
     if (m[AT_VERSION] != AUTH_VERSION)
         return reject_with(a, AUTH_OTHER_VERSION);
     memcpy(a->talk + AUTH_HELLO_BYTES, m, AUTH_OFFER_BYTES);
@@ -202,7 +207,9 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
     char ours[AUTH_PRINT_TEXT];
     auth_fingerprint(secret, ours);
     if (result == AUTH_SECRET_DIFFERS)
-        snprintf(text, size, "secret differs: sha256 %.8s.. here, %.8s.. there; use the same --secret_file",
+        snprintf(text, size,
+                 "secret differs: sha256 %.8s.. here, %.8s.. there; use the same --secret_file "
+                 "(or PET_SECRET_FILE) on all nodes",
                  ours, theirs);
     else if (result == AUTH_NO_SECRET)
         snprintf(text, size, "%s; start the store with the same --secret_file", auth_result_text(result));
@@ -267,6 +274,46 @@ enum auth_result auth_check(struct auth *a, struct slice proof)
 void auth_wipe(struct auth *a)
 {
     sodium_memzero(a, sizeof(*a));
+}
+
+/* --- the credential --------------------------------------------------------------------------------------- */
+
+/* In place of the role of a client that knows the secret. */
+enum { ASKS_FOR_CREDENTIAL = 3 };
+
+void auth_ask(uint8_t out[static AUTH_ASK_BYTES])
+{
+    out[AT_VERSION] = AUTH_VERSION;
+    out[AT_ROLE] = ASKS_FOR_CREDENTIAL;
+}
+
+bool auth_is_ask(struct slice message)
+{
+    const uint8_t *m = message.data;
+    return message.len == AUTH_ASK_BYTES && m[AT_VERSION] == AUTH_VERSION &&
+           m[AT_ROLE] == ASKS_FOR_CREDENTIAL;
+}
+
+size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES])
+{
+    const size_t n = credential != NULL ? strnlen(credential, SECRET_CREDENTIAL_MAX - 1) : 0;
+    out[AT_VERSION] = AUTH_VERSION;
+    out[AT_RESULT] = n > 0 ? AUTH_OK : first != NULL ? AUTH_NO_CREDENTIAL : AUTH_NO_SECRET;
+    if (n > 0)
+        memcpy(out + AUTH_ASK_BYTES, credential, n);
+    return AUTH_ASK_BYTES + n;
+}
+
+enum auth_result auth_take(struct slice answer, struct slice *credential)
+{
+    const uint8_t *m = answer.data;
+    if (answer.len < AUTH_ASK_BYTES || answer.len > AUTH_GIFT_BYTES)
+        return AUTH_MALFORMED;
+    if (m[AT_VERSION] != AUTH_VERSION)
+        return AUTH_OTHER_VERSION;
+    *credential = slice_of(m + AUTH_ASK_BYTES, answer.len - AUTH_ASK_BYTES);
+    const enum auth_result result = read_result(m);
+    return result == AUTH_OK && credential->len == 0 ? AUTH_MALFORMED : result;
 }
 
 /* --- frames ------------------------------------------------------------------------------------------------ */

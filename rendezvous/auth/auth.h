@@ -10,7 +10,13 @@
  * `print` is the fingerprint of the secret. The messages before the frames have a fixed size. Version, role, job,
  * instance and both nonces are part of each proof and of the keys. So a receiver rejects a message that is replayed,
  * reflected, sent with another role or sent to another store. After the proofs, each frame ends with a tag. The tag
- * covers the frame and the number of the frame. */
+ * covers the frame and the number of the frame.
+ *
+ * A client that knows no secret may ask for the secret first. A store with MUNGE answers with its credential
+ * (secret.h), which only the user of the store can decrypt.
+ *
+ *     version 3                        ---->
+ *                                      <----   version result credential */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
 #define RENDEZVOUS_AUTH_AUTH_H
 
@@ -31,6 +37,8 @@ enum {
     AUTH_ANSWER_BYTES = AUTH_OFFER_BYTES + AUTH_HASH_BYTES, /* the store's answer with its proof */
     AUTH_PROOF_BYTES = AUTH_HASH_BYTES,
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
+    AUTH_ASK_BYTES = 2, /* the client's request for the credential */
+    AUTH_GIFT_BYTES = AUTH_ASK_BYTES + SECRET_CREDENTIAL_MAX - 1, /* the longest answer to this request */
 };
 
 /* The role that a client claims before its proof. An operator may read, but has no rights of an agent. ddpctl
@@ -45,7 +53,8 @@ enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
     X(NO_SECRET, 3, "the store has no secret for this job")                    \
     X(SECRET_DIFFERS, 4, "the secret differs")                                 \
     X(BAD_PROOF, 5, "the proof is wrong")                                      \
-    X(OUT_OF_ORDER, 6, "message out of order")
+    X(OUT_OF_ORDER, 6, "message out of order")                                 \
+    X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")
 
 enum auth_result {
 #define X(name, value, text) AUTH_##name = value,
@@ -81,6 +90,19 @@ const struct secret *auth_secret_of(const struct secret *first, const char *job)
 /* Return the secret for the job in the client's first message `hello`. An operator that names no job gets the secret
  * whose fingerprint is in `hello`. Return NULL if no secret matches, or if `hello` is malformed. */
 const struct secret *auth_choose(const struct secret *first, struct slice hello);
+
+/* Build the client's request for the credential. */
+void auth_ask(uint8_t out[static AUTH_ASK_BYTES]);
+
+/* Return true if the message is a request for the credential. */
+bool auth_is_ask(struct slice message);
+
+/* Build the store's answer to the request. `credential` is NULL if the store does not use MUNGE. Return the number of
+ * bytes. */
+size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
+
+/* Find the credential in the store's answer. Each result except OK is the reason why there is none. */
+enum auth_result auth_take(struct slice answer, struct slice *credential);
 
 /* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,

@@ -8,21 +8,26 @@
 #include "base/not_null.h"
 #include "base/syscalls.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     STDIN_MS = 60000,
     LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
     TENANTS_MAX = 1024,
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT)
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT),
+    MUNGE_MS = 3000
 };
 
 static struct secret *secret_new(void)
@@ -328,4 +333,260 @@ ddp_status secret_write(const char *path, struct ddp_err *err)
     sodium_memzero(line, sizeof(line));
     secret_free(secret);
     return status;
+}
+
+/* --- MUNGE -------------------------------------------------------------------------------------------------- */
+
+/* The functions and values of munge.h that this file uses. */
+struct munge {
+    void *(*create)(void);
+    int (*set)(void *context, int option, ...);
+    void (*destroy)(void *context);
+    int (*encode)(char **credential, void *context, const void *payload, int n);
+    int (*decode)(const char *credential, void *context, void **payload, int *n, uid_t *uid, gid_t *gid);
+    const char *(*text)(int error);
+    const char *(*context_text)(void *context);
+};
+
+enum { MUNGE_OPTION_CIPHER = 0, MUNGE_OPTION_USER = 9, MUNGE_AES128 = 4 };
+
+enum { MUNGE_OK = 0, MUNGE_EXPIRED = 15, MUNGE_REWOUND = 16, MUNGE_REPLAYED = 17, MUNGE_UNAUTHORIZED = 18 };
+
+/* The payload of a credential: this label with its NUL, and the secret. */
+static const char label[] = "ddprun secret 1";
+
+enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };
+
+/* A call of libmunge. The caller and the thread use this struct, and the last of both frees it. Until `is_over`, only
+ * the thread uses the fields after `is_over`. */
+struct secret_call {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    uint64_t until_ms;
+    int users;
+    bool is_over;
+    bool seals;
+    char credential[SECRET_CREDENTIAL_MAX];
+    struct secret *secret; /* owned */
+    struct ddp_err err;
+};
+
+/* Load libmunge, or the file in DDP_MUNGE_LIBRARY. */
+static ddp_status munge_load(struct munge *m, struct ddp_err *err)
+{
+    const char *file = getenv("DDP_MUNGE_LIBRARY");
+    void *lib = dlopen(file != NULL && file[0] != '\0' ? file : "libmunge.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (lib == NULL)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "MUNGE: %.200s", dlerror());
+    m->create = (void *(*)(void))dlsym(lib, "munge_ctx_create");
+    m->set = (int (*)(void *, int, ...))dlsym(lib, "munge_ctx_set");
+    m->destroy = (void (*)(void *))dlsym(lib, "munge_ctx_destroy");
+    m->encode = (int (*)(char **, void *, const void *, int))dlsym(lib, "munge_encode");
+    m->decode = (int (*)(const char *, void *, void **, int *, uid_t *, gid_t *))dlsym(lib, "munge_decode");
+    m->text = (const char *(*)(int))dlsym(lib, "munge_strerror");
+    m->context_text = (const char *(*)(void *))dlsym(lib, "munge_ctx_strerror");
+    if (m->create == NULL || m->set == NULL || m->destroy == NULL || m->encode == NULL || m->decode == NULL ||
+        m->text == NULL || m->context_text == NULL)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "MUNGE: the library lacks a function");
+    return DDP_OK;
+}
+
+/* Set the error of a failed call. In a user namespace, munged knows this user by another id. */
+static void munge_fail(const struct munge *m, void *context, int error, struct ddp_err *err)
+{
+    const char *text = m->context_text(context);
+    if (text == NULL)
+        text = m->text(error);
+    if (error == MUNGE_UNAUTHORIZED)
+        ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "MUNGE: %.200s: munged knows this process by another user id than %u, as in a user namespace",
+            text, (unsigned)geteuid());
+    else
+        ddp_fail(err, DDP_ERR_IO, "MUNGE: %.200s", text);
+}
+
+/* Unseal the credential into c->secret. munged also returns the payload of a credential that is expired, from the
+ * future (the clocks differ), or already unsealed by another agent of this host. All three are harmless, because the
+ * store must prove the secret, too. */
+static void unseal(struct secret_call *c, const struct munge *m, void *context)
+{
+    void *payload = NULL;
+    int n = 0;
+    uid_t uid = (uid_t)-1;
+    gid_t gid;
+    const int rc = m->decode(c->credential, context, &payload, &n, &uid, &gid);
+    if (rc != MUNGE_OK && rc != MUNGE_EXPIRED && rc != MUNGE_REWOUND && rc != MUNGE_REPLAYED)
+        munge_fail(m, context, rc, &c->err);
+    else if (uid != geteuid())
+        ddp_fail(&c->err, DDP_ERR_MISMATCH, "MUNGE: the credential is of user id %u, not of user id %u",
+                 (unsigned)uid, (unsigned)geteuid());
+    else if (payload == NULL || n != PAYLOAD_BYTES || memcmp(payload, label, sizeof(label)) != 0)
+        ddp_fail(&c->err, DDP_ERR_CORRUPT, "MUNGE: the credential contains no secret of ddprun");
+    else
+        memcpy(c->secret->key, (const char *)payload + sizeof(label), SECRET_BYTES);
+    if (payload != NULL && n > 0)
+        sodium_memzero(payload, (size_t)n);
+    free(payload);
+}
+
+/* Seal c->secret, and unseal the credential as a test, because a store must not begin to serve with a credential that
+ * no agent can unseal. */
+static void seal(struct secret_call *c, const struct munge *m, void *context)
+{
+    char payload[PAYLOAD_BYTES], *credential = NULL;
+    memcpy(payload, label, sizeof(label));
+    memcpy(payload + sizeof(label), c->secret->key, SECRET_BYTES);
+    int rc = m->set(context, MUNGE_OPTION_USER, geteuid());
+    if (rc == MUNGE_OK)
+        rc = m->set(context, MUNGE_OPTION_CIPHER, MUNGE_AES128);
+    if (rc == MUNGE_OK)
+        rc = m->encode(&credential, context, payload, sizeof(payload));
+    sodium_memzero(payload, sizeof(payload));
+    if (rc != MUNGE_OK) {
+        munge_fail(m, context, rc, &c->err);
+    } else if (strlen(credential) >= sizeof(c->credential)) {
+        ddp_fail(&c->err, DDP_ERR_LIMIT, "MUNGE: the credential has %zu bytes, more than %zu",
+                 strlen(credential), sizeof(c->credential) - 1);
+    } else {
+        strcpy(c->credential, credential);
+        unseal(c, m, context);
+    }
+    free(credential);
+}
+
+/* Unlock the call and remove one user. The last user frees the call. */
+static void call_leave(struct secret_call *c)
+{
+    const bool is_last = --c->users == 0;
+    pthread_mutex_unlock(&c->lock);
+    if (!is_last)
+        return;
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->done);
+    secret_free(c->secret);
+    free(c);
+}
+
+static void *call_main(void *arg)
+{
+    struct secret_call *c = arg;
+    struct munge m;
+    void *context = munge_load(&m, &c->err) == DDP_OK ? m.create() : NULL;
+    if (context != NULL) {
+        (c->seals ? seal : unseal)(c, &m, context);
+        m.destroy(context);
+    } else if (c->err.code == DDP_OK) {
+        ddp_fail(&c->err, DDP_ERR_NOMEM, "MUNGE: out of memory");
+    }
+    pthread_mutex_lock(&c->lock);
+    c->is_over = true;
+    pthread_cond_signal(&c->done);
+    call_leave(c);
+    return NULL;
+}
+
+/* Start a detached thread with all signals blocked, because other threads handle signals. */
+static bool call_start(struct secret_call *c)
+{
+    pthread_t thread;
+    pthread_attr_t attr;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool ok = pthread_create(&thread, &attr, call_main, c) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return ok;
+}
+
+/* Begin a call. Without `secret`, unseal `credential`. */
+static struct secret_call *call_begin(const struct secret *secret, const char *credential, size_t n)
+{
+    pthread_condattr_t attr;
+    struct secret_call *c = calloc(1, sizeof(*c));
+    struct secret *room = c != NULL && n < SECRET_CREDENTIAL_MAX ? secret_new() : NULL;
+    if (room == NULL) {
+        free(c);
+        return NULL;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->done, &attr);
+    pthread_condattr_destroy(&attr);
+    c->secret = room;
+    c->seals = secret != NULL;
+    if (c->seals)
+        memcpy(room->key, secret->key, SECRET_BYTES);
+    else
+        memcpy(c->credential, credential, n);
+    c->until_ms = clock_ms() + MUNGE_MS;
+    c->users = 2;
+    if (call_start(c))
+        return c;
+    c->users = 1;
+    pthread_mutex_lock(&c->lock);
+    call_leave(c);
+    return NULL;
+}
+
+/* End a call that is over or too late. *out and `credential` may be NULL. */
+static ddp_status call_end(struct secret_call *c, struct secret **out, char *credential, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (c == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "MUNGE: cannot start a thread: out of memory");
+    pthread_mutex_lock(&c->lock);
+    if (!c->is_over)
+        status =
+            ddp_fail(err, DDP_ERR_TIMEOUT, "MUNGE: munged has not answered within %d s", MUNGE_MS / 1000);
+    else if (c->err.code != DDP_OK)
+        status = ddp_fail(err, c->err.code, "%s", c->err.msg);
+    if (status == DDP_OK && credential != NULL)
+        memcpy(credential, c->credential, SECRET_CREDENTIAL_MAX);
+    if (status == DDP_OK && out != NULL) {
+        *out = c->secret;
+        c->secret = NULL;
+    }
+    call_leave(c);
+    return status;
+}
+
+ddp_status secret_seal(const struct secret *secret, char credential[static SECRET_CREDENTIAL_MAX],
+                       struct ddp_err *err)
+{
+    struct secret_call *c = call_begin(secret, NULL, 0);
+    if (c != NULL) {
+        const struct timespec until = clock_after_us(MUNGE_MS * 1000);
+        pthread_mutex_lock(&c->lock);
+        while (!c->is_over && pthread_cond_timedwait(&c->done, &c->lock, &until) == 0)
+            continue;
+        pthread_mutex_unlock(&c->lock);
+    }
+    return call_end(c, NULL, credential, err);
+}
+
+struct secret_call *secret_unseal_begin(const char *credential, size_t n)
+{
+    return call_begin(NULL, credential, n);
+}
+
+bool secret_unseal_is_over(struct secret_call *c)
+{
+    if (c == NULL)
+        return true;
+    pthread_mutex_lock(&c->lock);
+    const bool is_over = c->is_over || clock_ms() >= c->until_ms;
+    pthread_mutex_unlock(&c->lock);
+    return is_over;
+}
+
+ddp_status secret_unseal_end(struct secret_call *c, struct secret **out, struct ddp_err *err)
+{
+    if (out != NULL)
+        *out = NULL;
+    return call_end(c, out, NULL, err);
 }

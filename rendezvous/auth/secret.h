@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SECRET_BYTES = 32, SECRET_TEXT = 2 * SECRET_BYTES + 1 };
+enum { SECRET_BYTES = 32, SECRET_TEXT = 2 * SECRET_BYTES + 1, SECRET_CREDENTIAL_MAX = 480 };
 
 /* A secret in a page that core dumps leave out. A forked child does not have this page, so each process must read the
  * secret itself. */
@@ -43,6 +43,30 @@ void secret_format(const struct secret *secret, char text[static SECRET_TEXT]);
 
 /* Wipe the text of secret_format. */
 void secret_wipe(char text[static SECRET_TEXT]);
+
+/* --- MUNGE ---------------------------------------------------------------------------------------------------
+ *
+ * The daemon munged of each node has the same key. The store seals its secret in a credential of MUNGE, which munged
+ * unseals only for processes of the same user. A credential may be public, and may be used again: both sides prove
+ * afterwards that they have the secret (auth.h), with new random numbers.
+ *
+ * A thread calls libmunge, because munged may hang. All functions fail if munged does not answer within 3 s, and name
+ * the reason. libmunge is loaded at the first call. */
+
+/* Seal the secret in a credential for this user. Blocks until the credential is ready. */
+ddp_status secret_seal(const struct secret *secret, char credential[static SECRET_CREDENTIAL_MAX],
+                       struct ddp_err *err);
+
+/* Begin to unseal a credential of `n` bytes. Return NULL if no memory or thread is available. Pass the result to
+ * secret_unseal_end. */
+struct secret_call *secret_unseal_begin(const char *credential, size_t n);
+
+/* Return true if secret_unseal_end can be called without waiting. */
+bool secret_unseal_is_over(struct secret_call *call);
+
+/* Free the call. After DDP_OK, free *out with secret_free. A call that is not over fails. If `out` is NULL, discard
+ * the result. A NULL call fails. */
+ddp_status secret_unseal_end(struct secret_call *call, struct secret **out, struct ddp_err *err);
 
 /* Wipe and free `secret` and all secrets after it in the list. NULL is allowed. */
 void secret_free(struct secret *secret);

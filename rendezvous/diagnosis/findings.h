@@ -39,20 +39,19 @@
       "no node hosts the store: 10.0.0.9 is not an address of n0 (10.0.0.1)",                               \
       "Node 0 compared the master address with its own addresses, found no match, and no store "            \
       "answered there. Typical cause: a stale --master_addr.")                                              \
-    X(NO_SECRET, ERROR,                                                                                     \
-      "${subject} is not opened to other hosts, because it has no secret",                                  \
-      "start the store and all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes "  \
-      "one); if all run on one host, use a loopback address; on a network that you trust, use --insecure",  \
-      "the store at 10.0.0.1:29500 is not opened to other hosts, because it has no secret",                 \
-      "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure. Every "  \
-      "host that reaches a store without a secret can change its keys and end the job.")                    \
-    X(STORE_IS_OPEN, WARNING,                                                                               \
-      "${subject} serves every host that reaches it, because it has no secret",                             \
-      "start the store and all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes "  \
-      "one)",                                                                                               \
-      "the store at 10.0.0.1:29500 serves every host that reaches it, because it has no secret",            \
-      "Other hosts may use the store, and --insecure, a scheduler or the name torchrun allows a store "     \
-      "without a secret.")                                                                                  \
+    X(NO_SECRET, ERROR,                                                                                         \
+      "${subject} is not opened to other hosts, because it has no secret${why}",                                \
+      "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun --make_secret "\
+      "FILE' makes one); under a scheduler, run munged on every node; if all run on one host, use a loopback "  \
+      "address; on a network that you trust, use --insecure",                                                   \
+      "the store at 10.0.0.1:29500 is not opened to other hosts, because it has no secret",                     \
+      "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and MUNGE "  \
+      "delivers no secret. Every host that reaches a store without a secret can change its keys and end the job.")\
+    X(STORE_IS_OPEN, WARNING,                                                                                   \
+      "${subject} serves every host that reaches it, because it has no secret${why}",                           \
+      "start the store and all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes one)", \
+      "the store at 10.0.0.1:29500 serves every host that reaches it, because it has no secret",                \
+      "Other hosts may use the store, and --insecure or the name torchrun allows a store without a secret.")    \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
       "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
       "store",                                                                                              \

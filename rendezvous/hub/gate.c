@@ -245,6 +245,15 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
+/* Answers a client that has no secret with the sealed secret. The answer is public. */
+static bool give_credential(struct hub *hub, struct session *s)
+{
+    uint8_t answer[AUTH_GIFT_BYTES];
+    s->is_ddprun = true;
+    return put_blob(&hub->out,
+                    slice_of(answer, auth_give(hub->limits.secret, hub->limits.credential, answer)));
+}
+
 /* Handles AUTH. The second message (the proof) gets no answer: if the store serves the next request, the proof was
  * accepted. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message)
@@ -252,7 +261,7 @@ bool gate_auth(struct hub *hub, struct session *s, struct slice message)
     if (s->role != ROLE_PLAIN || s->job != NULL)
         return refuse(hub, AUTH_OUT_OF_ORDER, message);
     if (s->auth == NULL)
-        return greet(hub, s, message);
+        return auth_is_ask(message) ? give_credential(hub, s) : greet(hub, s, message);
     const enum auth_result result = auth_check(s->auth, message);
     if (result != AUTH_OK)
         return refuse(hub, result, message);

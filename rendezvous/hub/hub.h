@@ -41,6 +41,7 @@ struct hub_limits {
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
     const struct secret *secret; /* borrowed; the secrets of all tenants; NULL = agents need no secret */
+    const char *credential;      /* borrowed; the secret, sealed by MUNGE; NULL = no MUNGE */
     bool guarded;                /* hold connections from other hosts until an agent confirms them */
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
     bool dialect_b; /* true: a connection with an old dialect is torch 2.1, where opcode 8 means APPEND */

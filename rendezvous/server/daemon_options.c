@@ -137,7 +137,7 @@ enum finding_code daemon_options_check_open(const struct daemon_options *o, stru
         return FINDING_NONE;
     snprintf(subject, sizeof(subject), "the store at %.120s",
              endpoint_print(host[0] != '\0' ? host : "*", o->listen.port, address));
-    finding_make(finding, o->insecure ? FINDING_STORE_IS_OPEN : FINDING_NO_SECRET, subject, NULL);
+    finding_make(finding, o->insecure ? FINDING_STORE_IS_OPEN : FINDING_NO_SECRET, subject, "why", "", NULL);
     return finding->code;
 }
 

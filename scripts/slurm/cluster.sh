@@ -130,6 +130,9 @@ dd if=/dev/urandom of="$dir/munge.key" bs=128 count=1 status=none
 chmod 400 "$dir/munge.key"
 munged --force --key-file="$dir/munge.key" --socket="$dir/munge.socket" --pid-file="$dir/munge.pid" \
     --log-file="$dir/munged.log" --seed-file="$dir/munge.seed"
+mkdir -p /run/munge # libmunge's default place, for programs that do not read slurm.conf
+mount -t tmpfs -o mode=755 munge /run/munge
+ln -s "$dir/munge.socket" /run/munge/munge.socket.2
 slurmctld -c
 until_ok 20 scontrol ping || failed "slurmctld does not answer"
 

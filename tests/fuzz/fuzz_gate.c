@@ -1,6 +1,6 @@
 /* Four connections of other hosts to a store that has a secret. After all
  * steps (hub_steps.h) no key is stored, and no stranger is a node. None gets more than the answers to PING, to the request
- * with which a launcher looks for the store, to AUTH, and the refusal of IDENTIFY. */
+ * with which a launcher looks for the store, to AUTH (the credential, too), and the refusal of IDENTIFY. */
 #include "auth/auth.h"
 #include "hub_steps.h"
 
@@ -59,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
     const struct hub_sink sink = { .send = check_send, .close = note_close, .random = zeroes };
     limits.secret = &secret;
+    limits.credential = "MUNGE:";
     limits.guarded = true;
     do_steps(&limits, &sink, data, size, open_stranger);
     assert(hub_nodes(hub) == 0);

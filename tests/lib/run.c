@@ -460,15 +460,15 @@ void run_free(struct run_result *result)
 
 /* --- places of programs -------------------------------------------------------------------------------- */
 
-/* Set `path` to the build directory, which is three levels above this program (BUILD/tests/LAYER/test_x). */
+/* Set `path` to the build directory of this program (BUILD/tests/LAYER/test_x or BUILD/tests/unit/LAYER/test_x). */
 static void build_dir(char path[static PATH_MAX])
 {
     ssize_t len = readlink("/proc/self/exe", path, PATH_MAX - 1);
     path[len > 0 ? len : 0] = '\0';
-    for (int up = 0; up < 3; up++) {
-        char *slash = strrchr(path, '/');
-        if (slash != NULL)
-            *slash = '\0';
+    for (char *slash; (slash = strrchr(path, '/')) != NULL;) {
+        *slash = '\0';
+        if (strcmp(slash + 1, "tests") == 0)
+            break;
     }
 }
 

@@ -98,6 +98,90 @@ check "its node and its place there are the real ones" said out "n1 rank 3/4 loc
 run srun --nodes=1 --ntasks-per-node=3 "$ddprun" --per_task --quiet sh -c "$show"
 check "tasks of one node meet on its loopback" said out "rank 2/3 local 2/3 group 0/1 at 127.0.0.1" 1
 
+# --- the secret -------------------------------------------------------------------------------------------------------
+# MUNGE delivers the secret of the job. libmunge's default socket is a link to munged's, which Slurm does not use.
+lives() {
+    timeout 30 bash -c 'until [ "$(grep -c ready out)" -ge 2 ]; do sleep 0.05; done'
+}
+munge=/run/munge/munge.socket.2
+timeout 60 srun --nodes=2 --ntasks-per-node=1 "$ddprun" --verbose sh -c 'echo ready; until [ -e '"$tmp"'/go ]; do sleep 0.05; done' >out 2>err &
+srun=$!
+check "a job without a secret file starts on both nodes" lives
+check "its store has a secret, so it prints no warning" lacks err STORE_IS_OPEN NO_SECRET
+at=$(grep -o 'store at 10.77.0.1:[0-9]*' err | head -n 1)
+at=${at##* }
+"${ddprun%/*}/ddpctl" --addr="$at" --timeout=10 status >ctl 2>&1
+rc=$?
+check "another host without the secret reads nothing" [ "$rc" -ne 0 ]
+check "and gets the reason" said ctl "serves other hosts only with the secret" 1
+# VALIDATE, then AUTH of version 1 with the request for the credential.
+python3 -c 'import socket, struct, sys
+host, port = sys.argv[1].split(":")
+s = socket.create_connection((host, int(port)))
+s.sendall(bytes.fromhex("00cef7853c") + b"\x83" + struct.pack("<Q", 2) + b"\1\3")
+f = s.makefile("rb")
+n, = struct.unpack("<Q", f.read(8))
+print(f.read(n)[2:].decode())' "$at" >credential
+check "a stranger gets the credential" grep -q ^MUNGE: credential
+setpriv --reuid=1000 --clear-groups unmunge --socket="$munge" <credential >plain 2>&1
+rc=$?
+check "but another user cannot read the secret in it" [ "$rc" -ne 0 ]
+check "because it is for the job's user" said plain "Unauthorized credential" 1
+unmunge --socket="$munge" --output=plain --metadata=/dev/null <credential >/dev/null 2>&1
+check "who can" grep -q "^ddprun secret 1" plain
+touch go
+rc=0
+wait "$srun" || rc=$?
+check "and the job ends well" ended 0
+
+key=$tmp/job.key
+"$ddprun" --make_secret "$key"
+run env PET_SECRET_FILE="$key" srun --nodes=2 --ntasks-per-node=1 "$ddprun" --quiet sh -c "$show"
+check "a secret file is used instead of MUNGE" said out "n1 rank 1/2 local 0/1 group 1/2 at 10.77.0.1" 1
+
+rm "$munge"
+run srun --nodes=2 --ntasks-per-node=1 "$ddprun" true
+check "without munged a job of two nodes is refused" ended 125
+check "with a code on both nodes" said err "NO_SECRET" 2
+check "with the reason" said err 'MUNGE: Failed to access "/run/munge/munge.socket.2"'
+check "and with the ways out" said err "run munged on every node"
+check "$soon" soon
+run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --insecure --quiet sh -c "$show"
+check "--insecure starts it" said out "n1 rank 1/2" 1
+run env PET_SECRET_FILE="$key" srun --nodes=2 --ntasks-per-node=1 "$ddprun" --quiet sh -c "$show"
+check "so does a secret file" said out "n1 rank 1/2" 1
+ln -s "$ddprun" torchrun
+run srun --nodes=2 --ntasks-per-node=1 sh -c 'exec ./torchrun --nnodes=2 --node_rank=$SLURM_NODEID --master_addr=10.77.0.1 --no_python "$@"' 0 sh -c "$show"
+check "the name torchrun starts it" said out "n1 rank 1/2" 1
+check "with a warning" said err STORE_IS_OPEN 1
+
+python3 -c 'import socket, sys, time
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen(64)
+time.sleep(100)' "$munge" &
+hung=$!
+until [ -S "$munge" ]; do sleep 0.05; done
+chmod 777 "$munge"
+run srun --nodes=2 --ntasks-per-node=1 "$ddprun" true
+check "a munged that hangs does not hang the job" ended 125
+check "and is named" said err "MUNGE: munged has not answered within 3 s"
+kill "$hung"
+rm "$munge"
+
+ln -s "${SLURM_CONF%/*}/munge.socket" "$munge"
+mkdir broken
+echo "no library" >broken/libmunge.so.2
+run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 0 ] || export LD_LIBRARY_PATH='"$tmp"'/broken; exec "$0" true' "$ddprun"
+check "a node without libmunge does not join" [ "$rc" -ne 0 ]
+check "with the reason" said err "MUNGE: $tmp/broken/libmunge.so.2"
+run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] || set -- --insecure; exec "$0" "$@" true' "$ddprun"
+check "a node does not join the open store of another" [ "$rc" -ne 0 ]
+check "with the reason, too" said err "the store has no secret, so this node does not join" 1
+run srun --nodes=2 --ntasks-per-node=1 unshare --user --map-user=1000 "$ddprun" true
+check "a user namespace with another id is refused" ended 125
+check "because munged knows the process by another id" said err "munged knows this process by another user id than 1000"
+
 # --- training ---------------------------------------------------------------------------------------------------------
 "${ddprun%/*}/make-data" --out data --samples 4000 --test_samples 400 >/dev/null
 train=("${ddprun%/*}/train" --data "$tmp/data" --epochs 1 --limit_steps 10)

@@ -4,6 +4,7 @@
 #include "run.h"
 #include "server/server.h"
 #include "store/encode.h"
+#include "plan/scheduler.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -112,12 +113,21 @@ static void on_left_waiting(void *user, const cJSON *push)
     snprintf(left_words, sizeof(left_words), "%s", m.text);
 }
 
-static void start_server(void)
+static const char *address = "127.0.0.1";
+
+static void start_server_with(const struct secret *secret, const char *credential)
 {
     struct ddp_err err;
-    const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
+    struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
+    options.limits.secret = secret;
+    options.limits.credential = credential;
     cr_assert_eq(store_server_start(&options, &server, &err), DDP_OK, "%s", err.msg);
     uv_loop_init(&loop);
+}
+
+static void start_server(void)
+{
+    start_server_with(NULL, NULL);
 }
 
 static void open_link(int port)
@@ -125,7 +135,7 @@ static void open_link(int port)
     struct ddp_err err;
     const struct store_link_options options = { .loop = &loop,
                                                 .fd = -1,
-                                                .address = "127.0.0.1",
+                                                .address = address,
                                                 .port = port,
                                                 .plan = &plan,
                                                 .who = { .pid = getpid(), .boot_id = "boot" },
@@ -609,4 +619,121 @@ Test(store_link_peers, the_owner_hears_of_a_full_queue_when_his_step_is_done, .i
     cr_expect_eq(lost, 0, "not inside of a call");
     uv_run(&loop, UV_RUN_NOWAIT);
     cr_expect_eq(lost, 1);
+}
+
+/* --- MUNGE -------------------------------------------------------------------------------------------------------
+ *
+ * tests/fake/fake_munge.c is libmunge, and fails as FAKE_MUNGE says. MUNGE is for stores that other hosts reach, so the
+ * store's address is 0.0.0.0, with which Linux connects to this host. */
+
+TestSuite(store_link_munge, .timeout = 120);
+
+static struct secret *secret;
+static char credential[SECRET_CREDENTIAL_MAX];
+
+static void begin_munge(void)
+{
+    static struct scheduler slurm;
+    struct ddp_err err;
+    setenv("DDP_MUNGE_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
+    cr_assert_eq(secret_make(&secret, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(secret_seal(secret, credential, &err), DDP_OK, "%s", err.msg);
+    facts.scheduler = &slurm;
+    plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;
+    plan.meeting.node_rank = 1;
+    address = "0.0.0.0";
+}
+
+static void end_munge(void)
+{
+    close_all();
+    secret_free(secret);
+}
+
+/* Run the loop until the link is lost, and count the turns of its timer. */
+static unsigned until_lost(const char *words)
+{
+    unsigned turns = 0;
+    for (; lost == 0; turns++)
+        work_ms(20);
+    cr_expect_eq(joined, 0);
+    cr_expect_not_null(strstr(why_lost, words), "%s", why_lost);
+    return turns;
+}
+
+Test(store_link_munge, an_agent_without_a_secret_joins, .init = begin_munge, .fini = end_munge)
+{
+    start_server_with(secret, credential);
+    open_link(store_server_port(server));
+    store_link_tell(link_, encode_leave(15, "the user"));
+    until(&judged);
+    cr_expect_eq(joined, 1);
+    cr_expect_eq(lost, 0, "%s", why_lost);
+}
+
+Test(store_link_munge, a_link_may_end_while_munged_hangs, .init = begin_munge, .fini = end_munge)
+{
+    start_server_with(secret, credential);
+    setenv("FAKE_MUNGE", "hang", 1);
+    open_link(store_server_port(server));
+    for (struct patience p = { 0 }; link_->call == NULL && patience_left(&p);)
+        uv_run(&loop, UV_RUN_NOWAIT);
+    cr_expect_not_null(link_->call);
+}
+
+Test(store_link_munge, a_munged_that_hangs_is_named_and_does_not_stop_the_loop, .init = begin_munge,
+     .fini = end_munge)
+{
+    start_server_with(secret, credential);
+    setenv("FAKE_MUNGE", "hang", 1);
+    open_link(store_server_port(server));
+    cr_expect_gt(until_lost("munged has not answered within 3 s"), 2);
+    cr_expect_not_null(strstr(why_lost, "--secret_file"), "%s", why_lost);
+}
+
+Test(store_link_munge, a_store_of_another_user_is_refused, .init = begin_munge, .fini = end_munge)
+{
+    start_server_with(secret, credential);
+    setenv("FAKE_MUNGE", "foreign", 1);
+    open_link(store_server_port(server));
+    until_lost("the credential is of user id");
+}
+
+Test(store_link_munge, a_store_with_a_secret_file_is_named, .init = begin_munge, .fini = end_munge)
+{
+    start_server_with(secret, NULL);
+    open_link(store_server_port(server));
+    until_lost("the store has a secret, but does not use MUNGE");
+}
+
+Test(store_link_munge, an_agent_does_not_join_an_open_store, .init = begin_munge, .fini = end_munge)
+{
+    start_server_with(NULL, NULL);
+    open_link(store_server_port(server));
+    until_lost("the store has no secret, so this node does not join");
+}
+
+Test(store_link_munge, under_the_name_torchrun_it_does, .init = begin_munge, .fini = end_munge)
+{
+    start_server_with(NULL, NULL);
+    cli.torchrun = true;
+    open_link(store_server_port(server));
+    until(&joined);
+    cr_expect_eq(lost, 0, "%s", why_lost);
+}
+
+/* A recorded credential and a recorded proof, which the same store has made for another connection. */
+Test(store_link_munge, a_recorded_store_proves_nothing, .init = begin_munge, .fini = end_munge)
+{
+    static const uint8_t nonce[AUTH_NONCE_BYTES] = { 7 };
+    struct auth client, store = { 0 };
+    struct buf bytes = { 0 };
+    uint8_t hello[AUTH_HELLO_BYTES], gift[AUTH_GIFT_BYTES], proof[AUTH_ANSWER_BYTES];
+    start_server_with(secret, credential);
+    const size_t n = auth_give(secret, credential, gift);
+    auth_hello(&client, secret, AUTH_AGENT, plan.job, nonce, hello);
+    cr_assert_eq(auth_answer(&store, secret, "x", nonce, slice_of(hello, sizeof(hello)), proof), AUTH_OK);
+    cr_assert(put_blob(&bytes, slice_of(gift, n)) && put_blob(&bytes, slice_of(proof, sizeof(proof))));
+    expect_lost((const char *)bytes.data, bytes.len, "the store sent a second credential");
+    buf_free(&bytes);
 }

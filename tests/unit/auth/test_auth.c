@@ -269,6 +269,36 @@ Test(auth, a_store_without_a_secret_proves_nothing)
     cr_assert_eq(check_proof(), AUTH_OUT_OF_ORDER);
 }
 
+Test(auth, a_store_gives_its_credential_to_a_client_without_a_secret)
+{
+    uint8_t ask[AUTH_ASK_BYTES], gift[AUTH_GIFT_BYTES];
+    char longest[SECRET_CREDENTIAL_MAX + 8] = "";
+    struct slice got = { 0 };
+    auth_ask(ask);
+    cr_assert(auth_is_ask(slice_of(ask, sizeof(ask))));
+    cr_assert_not(auth_is_ask(slice_of(ask, 1)));
+    size_t n = auth_give(&secret, "MUNGE:x:", gift);
+    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_OK);
+    cr_assert(slice_equal(got, slice_str("MUNGE:x:")));
+    cr_assert_eq(auth_take(slice_of(gift, AUTH_ASK_BYTES), &got), AUTH_MALFORMED, "an empty credential");
+    cr_assert_eq(auth_take(slice_of(gift, 1), &got), AUTH_MALFORMED);
+    n = auth_give(&secret, NULL, gift);
+    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_NO_CREDENTIAL);
+    n = auth_give(NULL, NULL, gift);
+    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_NO_SECRET);
+    gift[0]++;
+    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_OTHER_VERSION);
+    memset(longest, 'x', sizeof(longest) - 1);
+    n = auth_give(&secret, longest, gift);
+    cr_assert_eq(n, sizeof(gift));
+    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_OK);
+    for (int bit = 0; bit < 16; bit++) {
+        uint8_t other[AUTH_ASK_BYTES] = { ask[0], ask[1] };
+        other[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        cr_assert_not(auth_is_ask(slice_of(other, sizeof(other))), "bit %d", bit);
+    }
+}
+
 /* --- tenants ------------------------------------------------------------------------------------------------ */
 
 static struct secret all = { .key = { 1 } };

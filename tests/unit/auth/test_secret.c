@@ -1,5 +1,6 @@
-/* The file of a secret: who may own it, who may read it, what it holds. */
+/* The file of a secret: who may own it, who may read it, what it holds. And its way through MUNGE. */
 #include "auth/secret.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -262,4 +263,112 @@ Test(secret, stdin_keeps_the_bytes_after_the_line)
     cr_assert_eq(dprintf(ends[1], "short\nrest"), 10);
     expect_rejected("-", "too short");
     close(ends[1]);
+}
+
+/* --- MUNGE ---------------------------------------------------------------------------------------------------- */
+
+/* tests/fake/fake_munge.c, which fails as `what` says. */
+static void begin_munge(const char *what)
+{
+    setenv("DDP_MUNGE_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
+    setenv("FAKE_MUNGE", what, 1);
+}
+
+static ddp_status unseal(const char *credential, struct secret **out, struct ddp_err *err)
+{
+    struct secret_call *call = secret_unseal_begin(credential, strlen(credential));
+    cr_assert_not_null(call);
+    for (struct patience p = { 0 }; !secret_unseal_is_over(call) && patience_left(&p);)
+        continue;
+    return secret_unseal_end(call, out, err);
+}
+
+static void seal_one(char credential[static SECRET_CREDENTIAL_MAX], struct secret **secret)
+{
+    struct ddp_err err = { 0 };
+    begin_munge("");
+    cr_assert_eq(secret_make(secret, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(secret_seal(*secret, credential, &err), DDP_OK, "%s", err.msg);
+}
+
+Test(secret, a_sealed_secret_is_the_same_on_another_node)
+{
+    static const char *const harmless[] = { "", "replayed" };
+    char credential[SECRET_CREDENTIAL_MAX];
+    struct secret *secret, *there;
+    struct ddp_err err = { 0 };
+    seal_one(credential, &secret);
+    for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++) {
+        begin_munge(harmless[i]);
+        cr_assert_eq(unseal(credential, &there, &err), DDP_OK, "%s", err.msg);
+        cr_assert_arr_eq(there->key, secret->key, SECRET_BYTES);
+        secret_free(there);
+    }
+    secret_free(secret);
+}
+
+Test(secret, what_munge_lacks_is_named_on_both_sides)
+{
+    static const struct {
+        const char *what, *words;
+    } cases[] = { { "down", "MUNGE: Failed to access" },
+                  { "namespace", "munged knows this process by another user id than" },
+                  { "foreign", "MUNGE: the credential is of user id" },
+                  { "empty", "MUNGE: the credential contains no secret" },
+                  { "hang", "MUNGE: munged has not answered within 3 s" } };
+    char credential[SECRET_CREDENTIAL_MAX], unused[SECRET_CREDENTIAL_MAX];
+    struct secret *secret, *there;
+    struct ddp_err err = { 0 };
+    seal_one(credential, &secret);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        begin_munge(cases[i].what);
+        cr_assert_neq(secret_seal(secret, unused, &err), DDP_OK, "%s", cases[i].what);
+        cr_assert_not_null(strstr(err.msg, cases[i].words), "%s", err.msg);
+        if (strcmp(cases[i].what, "hang") == 0) /* tests/socket/test_store_link.c tests the other side */
+            continue;
+        cr_assert_neq(unseal(credential, &there, &err), DDP_OK, "%s", cases[i].what);
+        cr_assert_not_null(strstr(err.msg, cases[i].words), "%s", err.msg);
+        cr_assert_null(there);
+    }
+    begin_munge("long");
+    cr_assert_eq(secret_seal(secret, unused, &err), DDP_ERR_LIMIT);
+    secret_free(secret);
+}
+
+Test(secret, a_credential_of_a_stranger_is_refused)
+{
+    static const char *const texts[] = { "", "MUNGE:", "MUNGE:1:2:", "x", "MUNGE:4242:4242:6464" };
+    struct secret *there;
+    struct ddp_err err = { 0 };
+    begin_munge("");
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        cr_assert_neq(unseal(texts[i], &there, &err), DDP_OK, "%s", texts[i]);
+        cr_assert_null(there);
+    }
+    char longest[SECRET_CREDENTIAL_MAX + 1];
+    memset(longest, 'x', sizeof(longest));
+    cr_assert_null(secret_unseal_begin(longest, sizeof(longest) - 1));
+    cr_assert_neq(secret_unseal_end(NULL, &there, &err), DDP_OK);
+}
+
+Test(secret, a_missing_libmunge_is_named)
+{
+    char credential[SECRET_CREDENTIAL_MAX];
+    struct secret *secret;
+    struct ddp_err err = { 0 };
+    setenv("DDP_MUNGE_LIBRARY", "/there/is/no/libmunge.so.2", 1);
+    cr_assert_eq(secret_make(&secret, &err), DDP_OK);
+    cr_assert_eq(secret_seal(secret, credential, &err), DDP_ERR_UNSUPPORTED);
+    cr_assert_not_null(strstr(err.msg, "MUNGE: /there/is/no/libmunge.so.2"), "%s", err.msg);
+    secret_free(secret);
+}
+
+Test(secret, a_call_that_nobody_waits_for_ends_alone)
+{
+    char credential[SECRET_CREDENTIAL_MAX];
+    struct secret *secret;
+    seal_one(credential, &secret);
+    for (int i = 0; i < 50; i++)
+        secret_unseal_end(secret_unseal_begin(credential, strlen(credential)), NULL, NULL);
+    secret_free(secret);
 }

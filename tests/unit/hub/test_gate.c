@@ -82,16 +82,22 @@ static struct slice next_blob(conn_id conn, size_t before)
     return slice_of(bytes, n);
 }
 
-static enum auth_result greet_for(conn_id conn, const struct secret *k, enum auth_role role, const char *job,
-                                  uint8_t proof[AUTH_PROOF_BYTES])
+static enum auth_result begin_auth(conn_id conn, const struct secret *k, enum auth_role role, const char *job,
+                                   uint8_t proof[AUTH_PROOF_BYTES])
 {
     static const uint8_t nonce[AUTH_NONCE_BYTES] = { 7 };
     uint8_t hello[AUTH_HELLO_BYTES];
     char theirs[AUTH_PRINT_TEXT];
-    sim_feed(&sim, conn, GREETING);
     auth_hello(&of[conn], k, role, job, nonce, hello);
     send_frame(conn, OP_AUTH, slice_of(hello, sizeof(hello)), false);
     return auth_prove(&of[conn], k, next_blob(conn, 0), proof, theirs);
+}
+
+static enum auth_result greet_for(conn_id conn, const struct secret *k, enum auth_role role, const char *job,
+                                  uint8_t proof[AUTH_PROOF_BYTES])
+{
+    sim_feed(&sim, conn, GREETING);
+    return begin_auth(conn, k, role, job, proof);
 }
 
 static enum auth_result greet(conn_id conn, const struct secret *k, enum auth_role role,
@@ -301,6 +307,51 @@ Test(gate, an_authenticated_connection_has_no_keys)
     start_job();
     sim_feed(&sim, AGENT, GET_K);
     expect_closed(AGENT, "GET is not allowed after AUTH");
+}
+
+/* Ask for the credential, and return the result of the answer. */
+static enum auth_result ask_for(conn_id conn, struct slice *credential)
+{
+    uint8_t ask[AUTH_ASK_BYTES];
+    auth_ask(ask);
+    send_frame(conn, OP_AUTH, slice_of(ask, sizeof(ask)), false);
+    return auth_take(next_blob(conn, 0), credential);
+}
+
+Test(gate, an_agent_without_the_secret_gets_the_credential_and_then_joins, .init = NULL)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    struct slice got;
+    uint8_t proof[AUTH_PROOF_BYTES];
+    limits.secret = &secret;
+    limits.credential = "MUNGE:x:";
+    limits.guarded = true;
+    sim_init(&sim, &limits);
+    stranger(FIRST);
+    sim_feed(&sim, FIRST, GREETING);
+    cr_assert_eq(ask_for(FIRST, &got), AUTH_OK);
+    cr_assert(slice_equal(got, slice_str("MUNGE:x:")));
+    cr_assert_eq(begin_auth(FIRST, &secret, AUTH_AGENT, "demo", proof), AUTH_OK);
+    send_frame(FIRST, OP_AUTH, slice_of(proof, sizeof(proof)), false);
+    identify(FIRST, "agent");
+    cr_assert_eq(sim.conn[FIRST].out.data[0], 0);
+}
+
+Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
+{
+    struct slice got;
+    stranger(FIRST);
+    sim_feed(&sim, FIRST, GREETING);
+    cr_assert_eq(ask_for(FIRST, &got), AUTH_NO_CREDENTIAL);
+    sim_at(&sim, 5000);
+    expect_closed(FIRST, "no request");
+    stranger(FIRST + 1);
+    sim_feed(&sim, FIRST + 1, GREETING);
+    for (int i = 0; sim.conn[FIRST + 1].open; i++) {
+        cr_assert_lt(i, 50);
+        sim_feed(&sim, FIRST + 1, "83 0200000000000000 0103 ");
+    }
+    expect_closed(FIRST + 1, "more than 384 bytes");
 }
 
 /* The user of the store's host is the job's, but only agents have the secret. */

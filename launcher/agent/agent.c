@@ -45,7 +45,7 @@ struct agent {
     int alive;
     struct stop stop;
     uint64_t settle_until_ms; /* when to stop waiting for workers that the kernel is still cleaning up */
-    bool said_dying;          /* the user was told that the kernel is still cleaning up a worker */
+    bool said_dying;          /* ddprun has reported that the kernel is still cleaning up a worker */
     int first_failure,
         first_victim; /* local ranks, -1 = none; first_victim is the first worker that only lost its peer */
     struct agent_worker *workers;

@@ -286,7 +286,7 @@ static bool man_events(struct buf *out)
 #define X(name, word) ok = ok && buf_printf(out, "%s, ", word);
     EVENTS_OF_RENDEZVOUS(X)
     EVENTS_OF_STORE(X)
-    ok = ok && buf_printf(out, "and each node writes the events of its own: ");
+    ok = ok && buf_printf(out, "and each node also writes these events of this node: ");
     EVENTS_OF_AGENT(X)
 #undef X
     return ok && buf_printf(out, "each with the round of the job. 'ddpctl timeline' draws all events.\n");

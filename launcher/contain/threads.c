@@ -23,7 +23,7 @@ enum { LINE_SIZE = 512, ARGS = 2 };
 
 /* --- system calls --------------------------------------------------------------------------------------- */
 
-/* What an argument of a system call names. */
+/* The object that an argument of a system call names. */
 enum subject { NONE, FD, PATH, POLLED };
 
 /* Calls in which a thread may wait for a long time. */

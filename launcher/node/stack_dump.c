@@ -74,7 +74,7 @@ struct stack_dump {
     bool is_over; /* `done` was called */
     uint64_t until_ms;
     uv_timer_t timer;
-    char py_spy[PATH_MAX]; /* py-spy for processes without a py-spy of their own; "" = not found */
+    char py_spy[PATH_MAX]; /* py-spy for processes without a separate py-spy; "" = not found */
 };
 
 static void dump_advance(struct stack_dump *d);

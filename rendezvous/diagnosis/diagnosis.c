@@ -215,8 +215,8 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
            refused_as(s, r->node_rank) == r;
 }
 
-/* Report rejected nodes that are still missing. A rejected ddprun exits, so the other nodes wait in vain until its
- * user starts it again. */
+/* Report rejected nodes that are still missing. A rejected ddprun exits, so the other nodes wait until a user starts the
+ * rejected node again. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, others = "restart ddprun on the other nodes, too";

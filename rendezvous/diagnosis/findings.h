@@ -673,8 +673,8 @@
       "stopped; otherwise inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}",                           \
       "rank 3 (n1, pid 812) has not made a step for 32 s (the last one was 120); 7 others wait for "        \
       "it in all_reduce #1204; it is stopped (state T)",                                                    \
-      "Ranks record step and collective in shared memory. This rank is behind the call that the "           \
-      "others are in.")                                                                                     \
+      "Ranks record step and collective in shared memory. This rank has not reached the call in which "     \
+      "the other ranks wait.")                                                                                     \
     X(RANKS_DIVERGED, ERROR,                                                                                \
       "${subject} in ${what}, while ${other} in ${elsewhere}: their calls differ",                          \
       "check for uneven numbers of batches, or a branch that not all ranks take: every rank must "          \

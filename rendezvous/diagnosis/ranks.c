@@ -332,7 +332,7 @@ static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
     return waits(f) && f->call_seq == most->call_seq;
 }
 
-/* Check whether a rank is behind the call of `most` and does not move. Return false for a rank of a lost node,
+/* Check whether a rank has not reached the call of `most` and does not move. Return false for a rank of a lost node,
  * because the node itself is reported. */
 static bool is_behind(const struct rank_facts *f, const struct rank_facts *most, uint64_t least_ms)
 {

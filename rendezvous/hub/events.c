@@ -41,7 +41,7 @@ static void take_over(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Return the taker, after choosing one if there is none. If no node has asked for events, return NULL and clear
+/* Return the taker, or a new taker if necessary. If no node has asked for events, return NULL and clear
  * `asked`, so that later events cause no search. */
 static struct session *find_taker(struct job *job)
 {

@@ -648,7 +648,7 @@ static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
 }
 
-/* Report the findings with this code, each as a line of its own. */
+/* Report the findings with this code, each as a separate line. */
 static void note(struct job *job, const struct snapshot *s, struct diagnosis *d, enum finding_code code)
 {
     diagnose_job(s, d);

@@ -84,13 +84,13 @@ enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 struct schedule_usual {
     bool waits;          /* a wait is in progress that is long enough to report */
     uint64_t since_ms;   /* start of this wait */
-    uint64_t longest_ms; /* longest earlier wait; 0 = there was none */
+    uint64_t longest_ms; /* longest earlier wait; 0 = no earlier wait */
     uint32_t
         n_known; /* known: digests of the findings in these waits, a ring; n_known: number added so far */
     uint64_t known[DIAGNOSIS_MAX];
 };
 
-/* The times of the next checks, and what was reported. Zeroed before first use. */
+/* The times of the next checks, and the reported waits. Zeroed before first use. */
 struct schedule_state {
     bool waits;          /* the job waits for nodes, so checks are due */
     bool compares;       /* the nodes of the round that has begun must be compared */

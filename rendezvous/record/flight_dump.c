@@ -508,7 +508,7 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank is behind the call `front` of a group. A rank without a call in the group is behind only if
+/* Return true if a rank has not reached the call `front` of a group. A rank without a call in the group counts only if
  * the group is the world, which has all ranks. In a smaller group, the rank is perhaps not a member. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {

@@ -2,9 +2,9 @@
  *
  *     bench_agents [--only=PART] [DDP_RENDEZVOUS]      parts: join alone ranks direct failure
  *
- * Agents and workers of this program (farm.h), as many as a job of thousands of nodes has, and a real
- * ddp-rendezvous, all over loopback. On one machine both ends share its processors, so a figure here is an
- * upper bound for the store alone.
+ * This program acts as the agents and workers of a job with thousands of nodes (farm.h), and connects to a real
+ * ddp-rendezvous over loopback. Both ends share the processors of one machine, so each time is an upper bound for the
+ * store alone.
  *
  * Prints a markdown table, and JSON lines on descriptor 3 when it is open. */
 #include "farm.h"
@@ -77,7 +77,7 @@ static void put_join(const struct job *job, uint32_t i, const char *instance, st
         instance, i, i & 0xffff, job->nodes, job->nodes, i, NPROC, job->max_restarts);
 }
 
-/* Everything that an agent sends first goes out in one write. */
+/* Append all first messages of an agent, for a single write. */
 static void agent_hello(void *user, uint32_t i, struct buf *out)
 {
     char who[128];
@@ -87,7 +87,7 @@ static void agent_hello(void *user, uint32_t i, struct buf *out)
     put_join(user, i, "", out);
 }
 
-/* Milliseconds from the first connection attempt until every agent has its round. */
+/* Return the milliseconds from the first connection attempt until every agent has its round. */
 static double come_together(struct farm *f, const struct bench_server *store, struct job *job)
 {
     need_farm(farm_open(f, store->port, 0, job->nodes, false), f);
@@ -175,7 +175,8 @@ static void start_workers(struct farm *f)
         need_farm(farm_say(f, i, buf_slice(&words)), f);
         buf_free(&words);
     }
-    need_farm(farm_wait(f, FARM_OK, f->n * (NPROC + 1), LIMIT_MS), f); /* with the one of `join` */
+    need_farm(farm_wait(f, FARM_OK, f->n * (NPROC + 1), LIMIT_MS),
+              f); /* NPROC reports and the `join` of each agent */
 }
 
 static void measure_ranks(void)
@@ -218,7 +219,7 @@ static void worker_hello(void *user, uint32_t i, struct buf *out)
     farm_put_barrier(out, "all", LIMIT_MS);
 }
 
-/* A separate process, because each has a limited number of descriptors. */
+/* Start workers in a separate process, because each process has a limited number of descriptors. */
 static pid_t start_workers_of(int port, struct world world, uint32_t n)
 {
     fflush(NULL);
@@ -234,7 +235,7 @@ static pid_t start_workers_of(int port, struct world world, uint32_t n)
     _exit(!ok); /* the connections close with the process, after the last reply */
 }
 
-/* From the first connection to the last answer. */
+/* Return the milliseconds from the first connection to the last answer. */
 static double let_workers_meet(const struct bench_server *store, uint32_t size, uint32_t each)
 {
     enum { MAX = 128 };
@@ -266,7 +267,7 @@ static void measure_direct_once(uint32_t size, const char *note)
     row("direct", what, text, aim, ms <= aim_ms);
 }
 
-/* As libddp's ranks do: each already has its connection, and arrives by itself. */
+/* Measure barriers as libddp's ranks use them: each rank already has its connection, and arrives by itself. */
 static void measure_alone(void)
 {
     enum { MOST = 16384, TURNS = 11 };
@@ -291,7 +292,7 @@ static void measure_alone(void)
     row("alone", what, text, NULL, true);
 }
 
-/* The store is one process, and its descriptors are the limit. */
+/* Measure ranks that connect directly. The store is one process, so the limit is its number of descriptors. */
 static void measure_direct(void)
 {
     const uint32_t limit = limits_raise_descriptors(ENOUGH), most = limit >= ENOUGH ? ALL : limit - RESERVE;
@@ -304,8 +305,8 @@ static void measure_direct(void)
 
 /* --- a failure -------------------------------------------------------------------------------------------- */
 
-/* Milliseconds from the agent's report to the last agent that receives the stop; then all join the next
- * round. */
+/* Return the milliseconds from the agent's report until the last agent has received the stop. All agents then join
+ * the next round. */
 static double fail_once(struct farm *f, const struct job *job, uint32_t round)
 {
     struct buf words = { 0 };

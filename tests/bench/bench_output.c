@@ -2,12 +2,12 @@
  *
  *     bench_output DDPRUN FLOOD [MILLISECONDS]
  *
- * 64 workers (tests/prog/flood.c): 63 write without pause, one writes a line with the time now and then.
- * stdout is a file, which is read as it grows; a line of the quiet one has been visible since it was found
- * there. The first 300 ms, in which workers are still being started, do not count. Memory is the largest
- * resident set (VmHWM) that any one process of the launcher had. Then 8 workers that sleep, for the cost of
- * the launcher itself: resident sets of its processes added up, and PSS, in which shared pages are counted
- * once. Prints markdown tables, and JSON lines on descriptor 3 when it is open. */
+ * There are 64 workers (tests/prog/flood.c): 63 write without pause, and one quiet worker writes a line with the time
+ * now and then. stdout is a file, which is read while it grows. The delay of a quiet line ends when this program
+ * reads the line. The first 300 ms do not count, because workers are still being started. Memory is the largest
+ * resident set (VmHWM) of any process of the launcher. Then 8 workers sleep, which shows the cost of the launcher
+ * itself: the sum of the resident sets, and PSS, in which shared pages count once. The output is Markdown tables, and
+ * JSON lines on descriptor 3 if it is open. */
 #include "timed.h"
 
 #include <dirent.h>
@@ -38,12 +38,13 @@ enum {
 
 struct flood {
     double mb_per_s, p50_ms, p99_ms, max_ms;
-    long peak_kb;       /* of the largest process */
-    size_t lines, late; /* of the quiet worker */
+    long peak_kb;       /* memory of the largest process */
+    size_t lines, late; /* lines of the quiet worker */
     bool ok;
 };
 
-/* --- processes ------------------------------------------------------------------------------------------------------ */
+/* --- processes
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* The measured processes must not inherit the reader's priority. */
 static pid_t start(char *const argv[], int out_fd)
@@ -81,7 +82,7 @@ static pid_t parent_of(pid_t pid)
     return (pid_t)kilobytes(pid, "status", "PPid:");
 }
 
-/* The launcher's processes: `top` and its descendants that are not the worker program. */
+/* List the launcher's processes: `top` and its descendants that are not the worker program. */
 static size_t launcher_processes(pid_t top, const char *worker, pid_t pids[OTHERS_MAX])
 {
     size_t n = 0;
@@ -105,7 +106,8 @@ static size_t launcher_processes(pid_t top, const char *worker, pid_t pids[OTHER
     return n;
 }
 
-/* --- under load ----------------------------------------------------------------------------------------------------- */
+/* --- under load
+ * ----------------------------------------------------------------------------------------------------- */
 
 struct reader {
     int fd;
@@ -225,7 +227,7 @@ static struct flood run_flood(char *const argv[], const char *worker, const char
     return f;
 }
 
-/* Once more, a few times, when the reader was behind for most of a run. */
+/* Measure again, a few times, if the reader was behind for most of a run. */
 static struct flood run_fairly(char *const argv[], const char *worker, const char *path)
 {
     struct flood f = run_flood(argv, worker, path);
@@ -247,7 +249,8 @@ static void flood_row(const char *who, const struct flood *f, FILE *json)
                 who, f->mb_per_s, f->peak_kb, f->lines, f->late, f->p50_ms, f->p99_ms, f->max_ms);
 }
 
-/* --- at rest -------------------------------------------------------------------------------------------------------- */
+/* --- at rest
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* The guardian releases pages after it has been idle for a second, so an earlier check would not show it at rest. */
 static void rest_row(const char *who, char *const argv[], FILE *json)

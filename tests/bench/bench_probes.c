@@ -65,7 +65,7 @@ static const struct probe probes[] = {
       0 },
 };
 
-/* A launcher that takes seconds to start gets fewer trials. */
+/* Return the number of trials. A launcher that takes seconds to start gets fewer trials. */
 static int trials_for(const struct peer *p, int trials)
 {
     const int few = 3;

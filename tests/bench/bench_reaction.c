@@ -1,12 +1,12 @@
-/* bench_reaction.c -- measures the time from a worker's failure until SIGTERM has reached all the others.
+/* bench_reaction.c -- measures the time from a worker's failure until SIGTERM has reached all other workers.
  *
  *     bench_reaction DDPRUN PROBE_WORKER [TRIALS]
  *
- * 65 workers. When all are there, one notes the time and exits with 3; each of the 64 others notes the time
- * at which SIGTERM reaches it (its handler runs), and waits before it ends, so that the cost of 64 deaths is
- * not in the time. The launchers take turns, one trial each; the others get fewer trials, and one that did
- * not signal all within the limit three times gets no more. Prints a markdown table, and JSON lines on
- * descriptor 3 when it is open. */
+ * When all 65 workers run, one worker notes the time and exits with 3. Each of the 64 other workers notes the time when
+ * its handler of SIGTERM runs, and waits before it ends, so that the time does not include the cost of 64 deaths. The
+ * launchers take turns with one trial each. Slow launchers get fewer trials, and a launcher that three times did not
+ * signal all workers within the limit gets no more. The output is a Markdown table, and JSON lines on descriptor 3 if
+ * it is open. */
 #include "peer_job.h"
 #include "timed.h"
 
@@ -32,19 +32,20 @@ struct series {
 
 static struct series all[PEERS];
 
-/* It starts slowly. */
+/* Return true for a launcher that starts slowly. */
 static bool is_slow(const struct peer *p)
 {
     return p->start_ms > peers[PEER_DDPRUN].start_ms;
 }
 
-/* torchrun checks every 5 s, Open MPI waits for one. */
+/* Return the limit of a trial, which is longer for slow launchers, because torchrun checks its workers only every 5
+ * s. */
 static int limit_ms(const struct peer *p)
 {
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Times from the failure in ms; false while a worker has no signal yet. */
+/* Get the times from the failure in ms. Return false while a worker has no signal yet. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();
@@ -85,7 +86,7 @@ static void try_once(struct series *s, const struct peer *p, const char *worker)
     peer_job_end(&j);
 }
 
-/* The other launchers need a second or more per trial, and vary by less than that. */
+/* Return the number of trials. All launchers except ddprun need a second or more per trial, and vary by less. */
 static int trials_for(enum peer_id id, int trials)
 {
     const struct peer *p = &peers[id];

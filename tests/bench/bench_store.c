@@ -38,7 +38,7 @@ static void need(bool ok, const char *what)
         give_up(what);
 }
 
-/* Microseconds of one trip, the mean of `trips` in a row. */
+/* Return the microseconds of one trip, as the mean of `trips` successive trips. */
 static double trip_us(int fd, const struct buf *request, size_t reply_bytes, int trips)
 {
     char reply[4096];
@@ -88,7 +88,8 @@ static void measure_trips(const char *what, int store_port, int echo_port, reque
     buf_free(&request);
 }
 
-/* Servers on the last processor, the client on the first: both servers get the same, one after the other. */
+/* Compare the servers on the last processor, with the client on the first processor. Both servers get the same
+ * requests in turn. */
 static void round_trips(const char *path)
 {
     struct bench_server store, echo;

@@ -6,8 +6,8 @@
  * - throughput: requests per second of 1, 64 and 1,000 connections, made by this program, so that no Python is
  * between. The two servers and the bare echo of loopback.h, which no server can beat, alternate; all run on the last
  * processor,
- *     this program on the first. Ratios are medians of the rounds' ratios. What a server uses of its processor is shown too,
- *     since this program may be the slower one.
+ *     this program on the first. Ratios are medians of the rounds' ratios. A server's processor time is shown too,
+ *     because this program may be slower than the server.
  *   - crowd: 1,000 connections at once; how soon all that wait for a key are awake; memory.
  *   - launch: four Python workers that only print, until the launcher has ended.
  *
@@ -71,7 +71,7 @@ static void stop_servers(void)
     bench_stop(&server[GENUINE]);
 }
 
-/* Servers on the last of our processors, this program on the first. */
+/* Start the servers on the last of this program's processors, and move this program to the first. */
 static void start_servers_apart(void)
 {
     need(bench_stay(BENCH_LAST), "cannot ask for the processors");
@@ -82,7 +82,7 @@ static void start_servers_apart(void)
 
 /* --- throughput --------------------------------------------------------------------------------------------- */
 
-/* Per second, and microseconds of its processor for each; how many times as many as of the genuine one. */
+/* Requests per second, microseconds of processor time per request, and the ratio to the genuine server's rate. */
 struct rates {
     double per_s[SERVERS][ROUNDS], us[SERVERS][ROUNDS], ratio[SERVERS][ROUNDS];
 };
@@ -103,7 +103,7 @@ static void measure_rates(const struct load *load, int n, struct rates *out)
             crowd_connect_echo(&crowd[who], server[who].port, n, load);
         else
             crowd_connect(&crowd[who], server[who].port, n, dialect);
-        crowd_run(&crowd[who], load, 0); /* makes the keys */
+        crowd_run(&crowd[who], load, 0); /* creates the keys */
     }
     for (int round = 0; round < ROUNDS; round++) {
         for (int who = 0; who < SERVERS; who++)
@@ -115,7 +115,7 @@ static void measure_rates(const struct load *load, int n, struct rates *out)
         crowd_close(&crowd[who]);
 }
 
-/* The aim cannot be reached if a server that only reads and writes does not reach it either. */
+/* Return the verdict on the aim. The aim cannot be reached if even the echo server does not reach it. */
 static const char *met(int n, double ratio, double most)
 {
     if (n == 1)
@@ -164,7 +164,7 @@ static void throughput(void)
 
 /* --- a crowd ------------------------------------------------------------------------------------------------ */
 
-/* Values of two contenders, alternating. */
+/* Values of two contenders, which take turns. */
 struct pair {
     double of[2][TURNS];
 };
@@ -271,13 +271,14 @@ static double launch_ms(int who)
     return t.ms;
 }
 
-/* The first turn, in which files are read from disk, does not count. */
+/* Compare the start times. The first turn, in which files are read from disk, does not count. */
 static void launches(void)
 {
     double ms[ECHO][LAUNCHES];
     setenv("PYTHON_EXEC", python, 1);
-    unsetenv("VIRTUAL_ENV");                                                     /* it would win */
-    need(bench_start_genuine(python, &genuine), "cannot start PyTorch's store"); /* it knows the version */
+    unsetenv("VIRTUAL_ENV"); /* VIRTUAL_ENV would take precedence */
+    need(bench_start_genuine(python, &genuine),
+         "cannot start PyTorch's store"); /* the version comes from this store */
     bench_stop(&genuine.server);
     for (int turn = -1; turn < LAUNCHES; turn++)
         for (int who = 0; who < ECHO; who++)

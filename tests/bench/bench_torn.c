@@ -2,10 +2,10 @@
  *
  *     bench_torn DDPRUN TORN_WRITER [ROUNDS]
  *
- * 16 workers (tests/prog/torn_writer.c) write 2,000 lines each in three write() calls; each launcher puts the
- * rank before the lines as it does that. A line counts as whole when it is exactly one worker's line behind
- * that prefix; every other line was torn or lost. Prints a markdown table, and JSON lines
- * on descriptor 3 when it is open. */
+ * 16 workers (tests/prog/torn_writer.c) write 2,000 lines each, with three write() calls for each line. Each launcher
+ * puts the rank before the lines in its own form. A line counts as whole if it is exactly one worker's line after this
+ * prefix. Every other line was torn or lost. The output is a Markdown table, and JSON lines on descriptor 3 if it is
+ * open. */
 #include "peer_job.h"
 #include "timed.h"
 #include "torn.h"

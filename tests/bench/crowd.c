@@ -43,7 +43,7 @@ static const struct {
                         LOAD_BURST / 4 * (1 + VALUE_REPLY + 8) },
 };
 
-/* A rank sets a value, waits for the others' values, and counts itself in. */
+/* Append the requests of a rank that sets a value, waits for the other values, and counts itself. */
 static void put_mix(struct buf *out, enum dialect dialect, int c)
 {
     char key[48];
@@ -124,7 +124,7 @@ void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *loa
         join(c, bench_connect(port), EPOLLIN);
         need(bench_write(c->fd[c->n - 1], sizes, sizeof(sizes)), "the echo has gone");
     }
-    usleep(SETTLE_US); /* so that the sizes are read before a request comes */
+    usleep(SETTLE_US); /* so that the echo reads the sizes before a request arrives */
 }
 
 void crowd_close(struct crowd *c)
@@ -210,7 +210,7 @@ double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn)
     return ms;
 }
 
-/* Connecting; a socket is connected when it is writable. */
+/* Begin to connect. A socket is connected when it is writable. */
 static int begin_connect(int port)
 {
     const struct sockaddr_in to = { .sin_family = AF_INET,
@@ -225,7 +225,7 @@ static int begin_connect(int port)
     return fd;
 }
 
-/* A connected member sends all its requests, blocks from now on, and waits for its answers. */
+/* Send all requests of a connected member. From now on the socket blocks, and the member waits for its answers. */
 static void greet(struct crowd *c, uint32_t member, const struct buf *words)
 {
     struct epoll_event in = { .events = EPOLLIN, .data.u32 = member };

@@ -31,27 +31,28 @@ enum load_kind {
 };
 enum { LOAD_BURST = 64 };
 
-/* Each member has separate keys, and a counter's name is never a value's. */
+/* Fill in the requests. Each member has separate keys, and no counter has the name of a value. */
 void load_fill(struct load *load, enum load_kind kind, enum dialect dialect);
 void load_free(struct load *load);
 
 /* Connect one after the other; with dialect C each greets. */
 void crowd_connect(struct crowd *c, int port, int n, enum dialect dialect);
-/* All at once, and each counts itself, as PyTorch's clients do; return milliseconds until the last has its answer. */
+/* Connect all members at once. Each counts itself, as PyTorch's clients do. Return the milliseconds until the last
+ * member has its answer. */
 double crowd_rush(struct crowd *c, int port, int n, enum dialect dialect);
-/* For the echo of loopback.h, which answers as `load` defines. */
+/* Connect to the echo of loopback.h, which answers as `load` defines. */
 void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *load);
 void crowd_close(struct crowd *c);
 
-/* Sets what the loads read: crowd_value_key. */
+/* Set the key that the loads read: crowd_value_key. */
 extern const char crowd_value_key[];
 void crowd_prepare(int port, enum dialect dialect);
 
-/* All members send requests for this long, until the last reply; return requests per second. */
+/* Let all members send requests for `ms`, until the last reply. Return requests per second. */
 double crowd_run(struct crowd *c, const struct load *load, double ms);
 
-/* All members wait for one key, which is set when the server has had time to process that; return milliseconds from
- * then until the last is awake. `turn` makes the key a new one. */
+/* Let all members wait for one key, and set this key after a pause for the server. Return the milliseconds from then
+ * until the last member is awake. Each `turn` has a new key. */
 double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn);
 
 #endif

@@ -102,7 +102,7 @@ static void note_text(struct farm *f, struct farm_member *m)
     count(f, kind);
 }
 
-/* A message is whole: the answer to IDENTIFY, to BARRIER_NAMED, or a JSON object. */
+/* Count a complete message: the answer to IDENTIFY or BARRIER_NAMED, or a JSON object. */
 static void note(struct farm *f, struct farm_member *m)
 {
     if (!m->identified) {
@@ -120,7 +120,8 @@ static void note(struct farm *f, struct farm_member *m)
     m->n_text = 0;
 }
 
-/* Length of the bytes before a message's size; that answer has one byte more. */
+/* Return the number of bytes up to the end of a message's size. An answer to IDENTIFY or BARRIER_NAMED has one byte
+ * more. */
 static uint8_t head_bytes(const struct farm *f, const struct farm_member *m)
 {
     return !m->identified || f->of_workers ? 9 : 8;
@@ -161,7 +162,7 @@ static bool read_member(struct farm *f, struct farm_member *m)
     return f->trouble[0] == '\0';
 }
 
-/* One turn: true when bytes arrived. */
+/* Handle the events of one poll. Return true if bytes arrived. */
 static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
 {
     static struct epoll_event events[EVENTS];
@@ -185,8 +186,9 @@ static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
     return n > 0;
 }
 
-/* Real agents have separate processors. Here each message would wake this process at the store's cost, so it reads a
- * little later, many at once, and the measured time is at most that much longer. */
+/* Wait for messages. Real agents have separate processors. Here each message would wake this process at the store's
+ * cost. So this process reads a little later, many messages at once, and the measured time is at most that much
+ * longer. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t wanted, double limit_ms)
 {
     const double until = timed_now() + limit_ms;
@@ -205,7 +207,7 @@ void farm_forget(struct farm *f)
     memset(f->count, 0, sizeof(f->count));
 }
 
-/* The kernel picks the port when it knows both ends, so each address has all ports to itself. */
+/* Begin to connect. The kernel chooses the port when both ends are given, so each address has all ports. */
 static bool start_connecting(struct farm *f, uint32_t i, uint32_t number)
 {
     struct farm_member *m = &f->member[i];

@@ -1,8 +1,8 @@
 /* farm.h -- thousands of agents, or of workers, of one process against a real store. For bench_agents only.
  *
- * They are sockets, each from its own address in 127.0.0.0/8, on one epoll, and speak the protocol as
- * launchers and libddp do. Messages of the store are counted by kind, from their first bytes; the rest is
- * read and dropped. */
+ * Each agent or worker is a socket with a separate address in 127.0.0.0/8. All sockets share one epoll, and send what
+ * launchers and libddp send. Messages of the store are counted by kind, from their first bytes. The rest of a message
+ * is read and dropped. */
 #ifndef TESTS_BENCH_FARM_H
 #define TESTS_BENCH_FARM_H
 
@@ -25,25 +25,25 @@ enum farm_kind {
 struct farm_member {
     int fd;
     bool connected, identified;
-    uint8_t have; /* bytes of `head` */
+    uint8_t have; /* received bytes of `head` */
     uint8_t head[16];
     uint64_t left; /* bytes of the message that have not arrived yet */
     uint16_t n_text;
-    char text[240]; /* its first bytes */
-    uint32_t rank;  /* an agent's first rank, from its round; a worker's own */
+    char text[240]; /* first bytes of the message */
+    uint32_t rank;  /* the worker's rank, or the first rank of the agent's round */
 };
 
 struct farm {
     int epoll, port;
-    bool of_workers; /* answers to BARRIER_NAMED have an outcome in front */
+    bool of_workers; /* the members are workers: answers to BARRIER_NAMED begin with an outcome */
     uint32_t n, connected;
     struct farm_member *member;
     uint32_t count[FARM_KINDS]; /* received messages */
-    double last_ms[FARM_KINDS]; /* time at which the last of them arrived */
-    char trouble[256];          /* the first; "" = none */
+    double last_ms[FARM_KINDS]; /* when the last of these messages arrived */
+    char trouble[256];          /* the first problem; "" = none */
 };
 
-/* `n` members, numbered from `first` on for their addresses; none is connected yet. */
+/* Create `n` members, whose addresses are numbered from `first`. No member is connected yet. */
 bool farm_open(struct farm *f, int port, uint32_t first, uint32_t n, bool of_workers);
 void farm_close(struct farm *f);
 
@@ -51,7 +51,7 @@ void farm_close(struct farm *f);
 typedef void (*farm_words)(void *user, uint32_t i, struct buf *out);
 bool farm_connect(struct farm *f, uint32_t at_once, farm_words hello, void *user);
 
-/* Member `i` sends these bytes; false, with `trouble`, when the socket does not accept them. */
+/* Send these bytes from member `i`. Return false, with `trouble`, if the socket does not accept them. */
 bool farm_say(struct farm *f, uint32_t i, struct slice bytes);
 
 /* Read until `count` messages of the kind have arrived; return false after `limit_ms`, or on an error. */
@@ -59,7 +59,7 @@ bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t count, double limit
 /* Reset all counts to 0. */
 void farm_forget(struct farm *f);
 
-/* Requests, for `hello` and farm_say. */
+/* Append requests, for `hello` and farm_say. */
 void farm_put_greeting(struct buf *out);
 void farm_put_identify(struct buf *out, const char *json);
 void farm_put_control(struct buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,4 +1,5 @@
-/* loopback.c -- see loopback.h. Each server is a separate process, so that its memory and processor time can be read. */
+/* loopback.c -- see loopback.h. Each server is a separate process, so that its memory and processor time can
+ * be read. */
 #include "loopback.h"
 
 #include <errno.h>
@@ -82,8 +83,8 @@ enum { ECHO_BYTES = 64 * 1024, ECHO_TURN = 64 };
 
 struct echo_client {
     int fd;
-    uint32_t size[2]; /* of a request and of a reply */
-    size_t have;      /* bytes of the first message, the two sizes, or of the request that is coming in */
+    uint32_t size[2]; /* size of a request, size of a reply */
+    size_t have;      /* received bytes of the first message (the two sizes) or of the current request */
     bool sized;
 };
 
@@ -134,7 +135,7 @@ static void echo_end(struct echo_client *c)
     free(c);
 }
 
-/* Replies go out when all of this turn have been read, as those of the store do. */
+/* Handle one poll. Replies are sent after all requests of the poll have been read, as in the store. */
 static void echo_turn(int epoll, int listener)
 {
     struct epoll_event events[ECHO_TURN];
@@ -277,7 +278,7 @@ double bench_processor_ms(const struct bench_server *server)
     return (double)used.tv_sec * 1000 + (double)used.tv_nsec / 1e6;
 }
 
-/* CONTROL status, of which one number is wanted. */
+/* Return the number of requests in the answer to CONTROL status. */
 long bench_requests(int fd)
 {
     static const char question[] = "{\"op\":\"status\"}", field[] = "\"requests\":";

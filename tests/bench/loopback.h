@@ -18,7 +18,7 @@ bool bench_start_store(const char *path, struct bench_server *out);
 /* PyTorch's own store, in a separate Python process. */
 struct bench_genuine {
     struct bench_server server;
-    bool newest_dialect; /* C, or else A */
+    bool newest_dialect; /* dialect C; otherwise A */
     char version[32];    /* of torch */
     char backend[16];    /* "libuv" or "legacy" */
 };
@@ -43,19 +43,19 @@ void bench_stop(struct bench_server *server);
 long bench_resident_kib(const struct bench_server *server);
 long bench_peak_kib(const struct bench_server *server);
 
-/* Milliseconds of processor that it has used. */
+/* Return the milliseconds of processor time that the server has used. */
 double bench_processor_ms(const struct bench_server *server);
 
 /* Return how many requests the store has served, including this one; -1: it did not answer. `fd` is greeted. */
 long bench_requests(int fd);
 
-/* A blocking connection with TCP_NODELAY; -1: failed. */
+/* Open a blocking connection with TCP_NODELAY. Return -1 after a failure. */
 int bench_connect(int port);
 
-/* The same, greeted as a client of torch 2.5 and newer would. */
+/* Open such a connection, and greet the store as a client of torch 2.5 or newer does. */
 int bench_connect_store(int port);
 
-/* All bytes, or false. */
+/* Write all bytes. Return false after a failure. */
 bool bench_write(int fd, const void *bytes, size_t len);
 bool bench_read(int fd, void *bytes, size_t len);
 

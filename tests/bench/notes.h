@@ -13,7 +13,7 @@
 #define NOTES_ENV "PROBE_NOTES" /* the path of that file */
 enum { NOTES_MAX = 256 };
 
-/* Times in ns; 0 = it has not happened. */
+/* Times in ns; 0 = the event has not happened. */
 struct note {
     _Atomic int pid;
     _Atomic int64_t ready, told, done; /* told: SIGTERM arrived; done: about to end by itself */
@@ -24,7 +24,7 @@ struct notes {
     struct note of[NOTES_MAX];
 };
 
-/* Safe in a signal handler. */
+/* Return the time in ns. Safe in a signal handler. */
 static inline int64_t notes_now(void)
 {
     struct timespec t;

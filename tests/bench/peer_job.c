@@ -35,7 +35,7 @@ static size_t read_proc(const char *pid, const char *file, char *text, size_t si
     return n;
 }
 
-/* A zombie has no environment, so the dead do not count. */
+/* Return true if a living process has the cookie. A zombie has no environment, so it does not count. */
 static bool carries_cookie(const char *pid, const char *name)
 {
     static char text[ENVIRONMENT_MAX];
@@ -48,7 +48,7 @@ static bool carries_cookie(const char *pid, const char *name)
     return n > 0 && strncmp(text, name, n - 1) == 0;
 }
 
-/* Between check and signal the pid could be reused, so open a pidfd first. */
+/* Kill a process that has the cookie. Open a pidfd first, because the pid could be reused between check and signal. */
 static void kill_carrier(const char *pid)
 {
     int fd = pidfd_open(atoi(pid), 0);
@@ -184,7 +184,7 @@ struct notes *peer_jobs_notes(void)
     return notes;
 }
 
-/* In memory if possible, because a note must not wait for a disk. */
+/* Create the directory for the jobs' files, in memory if possible, because a note must not wait for a disk. */
 static bool open_scratch(void)
 {
     char path[sizeof(scratch) + 8];
@@ -221,7 +221,7 @@ static int run_child(int (*run)(int, char *[]), int argc, char *argv[])
     return rc;
 }
 
-/* If this process ends early, the child and its jobs are killed, too. Return its exit status. */
+/* Wait for the child and return its exit status. If this process ends early, the child and its jobs are killed, too. */
 static int wait_for_child(pid_t child, const sigset_t *awaited)
 {
     int status = 0;

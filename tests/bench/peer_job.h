@@ -17,18 +17,19 @@
 
 struct peer_job {
     pid_t launcher;
-    bool ended; /* the launcher was waited for */
+    bool ended; /* the launcher has been reaped */
     int status;
     int64_t ended_ns;
-    FILE *out; /* its output, in a file, so that no process waits for a reader. peer_job_end closes it. */
+    FILE *
+        out; /* output of the job, in a file, so that no process waits for a reader; peer_job_end closes it */
 };
 
 /* Run `run` in the child; returns its exit status. Once in a program, and before any other thread. */
 int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
 
-/* A directory for files of the jobs, removed at the end. */
+/* Return the directory for files of the jobs, which is removed at the end. */
 const char *peer_jobs_scratch(void);
-/* Notes of the workers; empty at each start. */
+/* Return the notes of the workers, which are empty at each start. */
 struct notes *peer_jobs_notes(void);
 
 /* Return false if fork failed. Call peer_job_end() in either case. */

@@ -12,10 +12,11 @@ struct peer {
     const char *name;
     const char *version_command;   /* for a shell; prints nothing if this launcher is missing */
     const char *start[PEER_WORDS]; /* "%n" = number of workers, "%t" = place of `tagged` */
-    const char *tagged;            /* makes it put the rank before each line; NULL = always does */
-    const char *prefix;            /* its form; '#' = digits */
-    int start_ms;                  /* time for its start on a busy machine */
-    bool has_agent;                /* a separate process between it and the workers */
+    const char *
+        tagged; /* option that makes the launcher print the rank before each line; NULL = the launcher always does */
+    const char *prefix; /* form of that prefix; '#' = digits */
+    int start_ms;       /* time for a start on a busy machine */
+    bool has_agent;     /* a separate process is between the launcher and the workers */
     /* filled by peers_open */
     char version[48]; /* "" = not installed */
 };
@@ -30,7 +31,7 @@ void peers_open(const char *ddprun);
 void peer_argv(const struct peer *p, bool tagged, int workers, const char *const args[],
                char *argv[PEER_ARGS]);
 
-/* Prints "name version, name version, ...". */
+/* Print "name version, name version, ...". */
 void peers_print_versions(void);
 
 #endif

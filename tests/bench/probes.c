@@ -19,17 +19,17 @@
 
 enum {
     WORKERS = 4,
-    END_MS = 12000, /* for the workers' actions, and the end of the job */
-    LEFT_MS = 3000, /* then survivors are counted */
+    END_MS = 12000, /* limit for the workers' actions and the end of the job */
+    LEFT_MS = 3000, /* limit for processes that remain; later they count as survivors */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,
-    CODES = 8, /* most exit codes in one cell */
+    CODES = 8, /* maximum number of exit codes in one cell */
     HUNG = -1,
-    HUNG_MAX = 3, /* then no more trials are made */
+    HUNG_MAX = 3, /* number of hung trials that ends the series */
     REAP_MS = 1000,
     TRIALS_MAX = 100,
     TEXT = 64 * 1024,
-    FIRST_CODE = 52 /* what rank 1 exits with in probe_first */
+    FIRST_CODE = 52 /* exit code of rank 1 in probe_first */
 };
 
 static char worker[512], survivor[512], torn_writer[512], no_program[512];
@@ -82,7 +82,7 @@ static bool enough(const struct tally *t, int trials)
     return t->all >= trials || hung >= HUNG_MAX;
 }
 
-/* "3", or "3 (9 of 10), hung (1 of 10)". */
+/* Format the results as "3", or "3 (9 of 10), hung (1 of 10)". */
 static void tell(const struct tally *t, char cell[PROBE_CELL])
 {
     for (int i = 0; i < t->different; i++) {
@@ -115,7 +115,7 @@ static bool start(struct peer_job *j, const struct probe *q, const struct peer *
     return peer_job_start(j, p, false, WORKERS, args);
 }
 
-/* Within that time; else HUNG. */
+/* Return the exit code within `ms`, otherwise HUNG. */
 static int code_within(struct peer_job *j, int ms)
 {
     return peer_job_wait(j, ms) ? peer_job_code(j) : HUNG;
@@ -137,7 +137,7 @@ static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
     const int64_t from = notes_now();
     bool nobody;
     while (!(nobody = peer_job_alive(NULL) == 0) && notes_now() - from < (int64_t)LEFT_MS * 1000000) {
-        /* Reaps adopted processes; once the launcher has ended, only time can pass. */
+        /* Wait for adopted processes. After the launcher has ended, this call returns at once, so sleep. */
         peer_job_wait(j, LOOK_MS);
         if (j->ended)
             usleep(LOOK_MS * 1000);
@@ -206,7 +206,7 @@ void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CE
 
 /* --- signals -------------------------------------------------------------------------------------------- */
 
-/* The moments are spread evenly over the time that a start took when nothing came between. */
+/* Return the time of an undisturbed start. The moments of the signals are spread evenly over this time. */
 static int start_takes_us(const struct probe *q, const struct peer *p)
 {
     struct peer_job j;
@@ -265,7 +265,7 @@ void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CE
     peer_job_end(&j);
 }
 
-/* Output arrives when the launcher passes it on, so this looks at it again and again. */
+/* Wait until all survivors have printed their line. The launcher may pass output on late, so check repeatedly. */
 static bool survivors_ready(struct peer_job *j, const struct peer *p)
 {
     static char text[TEXT];

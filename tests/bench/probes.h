@@ -17,27 +17,27 @@ struct probe {
     int signal; /* what the probe sends; 0 = nothing */
 };
 
-/* Each of these returns within the start time of the launcher and a few seconds for each trial; a job that does not
- * end is counted as "hung". */
+/* Each of these functions needs the launcher's start time and a few seconds for each trial. A job that does not end
+ * counts as "hung". */
 
 /* Exit codes, and how often each came. */
 void probe_code(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* The same; and whether the workers reached their own end. */
+/* Show the exit codes, and whether the workers reached their own end. */
 void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* The same; and whether the output names rank 1's exit code as the cause. */
+/* Show the exit codes, and whether the output names rank 1's exit code as the cause. */
 void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* The same, when the launcher gets `signal` at some moment of its start; and the survivors. */
+/* Show the exit codes and the survivors if the launcher gets `signal` at some moment of its start. */
 void probe_start_signal(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* The same, when `signal` goes to the process between the launcher and its workers. */
+/* Show the same if `signal` goes to the process between the launcher and its workers. */
 void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* How many processes are left after `signal` to the launcher. */
+/* Show how many processes are left after `signal` to the launcher. */
 void probe_survivors(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* How many lines of 16 workers came out torn. */
+/* Show how many lines of 16 workers were torn. */
 void probe_torn(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* How long after rank 1's exit the launcher has ended. */
+/* Show how long after rank 1's exit the launcher ended. */
 void probe_reaction(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 
-/* The folder of the test programs; before the first probe. */
+/* Set the folder of the test programs, before the first probe. */
 void probes_open(const char *programs);
 
 #endif

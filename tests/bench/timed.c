@@ -82,7 +82,7 @@ static int spawn(pid_t *pid, char *const argv[], int out_fd)
     return rc;
 }
 
-/* False when the process has not ended after limit_ms. */
+/* Wait for the end of the process. Return false after limit_ms. */
 static bool wait_until(pid_t pid, int limit_ms)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);

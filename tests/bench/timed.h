@@ -16,16 +16,16 @@ struct timed {
  * and stdout at `out_fd` (-1 = /dev/null). It gets its own process group. */
 struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
 
-/* Milliseconds on a clock that never goes back. */
+/* Return the milliseconds of a clock that never goes back. */
 double timed_now(void);
 
-/* The median of `n` values, which are sorted in place; NAN for none. */
+/* Return the median of `n` values, which are sorted in place, or NAN without values. */
 double timed_median(double *values, size_t n);
 
 /* Return the smallest value that is not below `share` (0 to 1) of all `n`, which are sorted in place; NAN for none. */
 double timed_quantile(double *values, size_t n, double share);
 
-/* True if PATH has an executable of this name. */
+/* Return true if PATH has an executable of this name. */
 bool timed_have(const char *program);
 
 /* Where a benchmark writes its numbers for build/bench.json. */

@@ -9,7 +9,7 @@
 
 enum { RUN = 150, TAIL = 2 * RUN + 1, LIMIT_MS = 40000 };
 
-/* After the prefix, or at the line's beginning without one. */
+/* Return the rest of the line after the prefix, or the whole line if the prefix is missing. */
 static const char *skip_prefix(const char *line, const char *prefix)
 {
     const char *at = line;
@@ -24,7 +24,7 @@ static const char *skip_prefix(const char *line, const char *prefix)
     return at;
 }
 
-/* "<3:000017:xxx...yyy>" without the newline. */
+/* Return true for "<3:000017:xxx...yyy>" without the newline. */
 static bool is_whole(const char *line)
 {
     static char tail[TAIL + 1];

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With only one GPU, ddprun would not start more workers than that. */
+/* Hide the GPUs, because with one GPU ddprun would start only one worker. */
 #define NO_GPU "CUDA_VISIBLE_DEVICES="
 
 static struct run_result on_cpus(const char *const args[])
@@ -26,7 +26,7 @@ static int lines_with(const char *text, const char *part)
     return n;
 }
 
-/* Two sizes of each of the seven collectives, out of place and in place, without a wrong value. */
+/* Expect results for two sizes of each of the seven collectives, out of place and in place, without a wrong value. */
 static void expect_all_right(const struct run_result *r, const char *backend)
 {
     char part[64];
@@ -99,7 +99,7 @@ Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
     run_free(&r);
 }
 
-/* A run that compares nothing must not look like one without errors. */
+/* A run that compares nothing must not look like a run without errors. */
 Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
 {
     struct run_result r =

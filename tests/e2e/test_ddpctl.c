@@ -1,4 +1,4 @@
-/* ddpctl as a process, against ddp-rendezvous as another one. */
+/* ddpctl as a process, with ddp-rendezvous as a second process. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -115,7 +115,7 @@ Test(ddpctl, shows_who_waits_for_what)
     cr_assert_not_null(strstr(r.out, "WAIT"), "%s", r.out);
     run_free(&r);
     ddp_store *other = client();
-    ddp_store_set(other, "lost", "found", 5, NULL); /* releases the child */
+    ddp_store_set(other, "lost", "found", 5, NULL); /* this key releases the child */
     ddp_store_close(other);
     ddp_store_close(s);
     expect_answer("barriers", NULL, "no barrier is open");
@@ -165,7 +165,7 @@ Test(ddpctl, takes_the_address_from_the_environment)
 Test(ddpctl, tells_usage_errors_from_failures)
 {
     expect_failure(ask("statsu", NULL), 2, "unknown command 'statsu'");
-    const char *nowhere[] = { bin("ddpctl"), "--job=nobody-s-job", "status", NULL };
+    const char *nowhere[] = { bin("ddpctl"), "--job=missing-job", "status", NULL };
     const char *bare[] = { "DDPRUN_STORE_ADDR", "MASTER_ADDR", "MASTER_PORT", NULL };
     expect_failure(run_command(nowhere, &(struct run_options){ .env = bare }), 2, "--addr HOST:PORT");
     int port, reserved = fake_port_reserve(&port);

@@ -25,7 +25,7 @@
 
 TestSuite(ddprun_contain, .timeout = 120);
 
-/* A separate directory for records, so that jobs of other tests do not find those of this one. */
+/* A separate directory for records, so that other tests do not find the jobs of this test. */
 static char *runtime_dir, *runtime_env;
 
 static void set_up(void)
@@ -59,7 +59,7 @@ static void skip_without(const char *layer)
     run_free(&r);
 }
 
-enum { JOB_FILES = 2 }; /* the record, and the address of the store */
+enum { JOB_FILES = 2 }; /* number of a job's files: the record, and the address of the store */
 
 static int records(void)
 {
@@ -120,7 +120,8 @@ Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init
     run_free(&r);
 }
 
-/* Files like those of a job that was killed before it had a record. A new file may be about to be used. */
+/* The files look like those of a job that was killed before it had a record. A new file stays, because another job may
+ * be about to use the file. */
 Test(ddprun_contain, litter_of_killed_jobs_is_taken_away, .init = set_up, .fini = tear_down)
 {
     static const struct litter {
@@ -293,7 +294,8 @@ Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set
     next_start_cleans_up("--contain=cgroup");
 }
 
-/* Left by jobs whose directory for records was temporary: eight after a day of tests. */
+/* These groups belong to jobs whose directory for records was temporary. After a day of tests there were eight such
+ * groups. */
 Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .init = set_up,
      .fini = tear_down)
 {
@@ -318,7 +320,7 @@ Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .in
         continue;
     snprintf(files, sizeof(files), "%s/ddprun", runtime_dir);
     job_dir_remove(strdup(files));
-    r = RUN("--contain=cgroup", "true"); /* or the start of another test, in the meantime */
+    r = RUN("--contain=cgroup", "true"); /* the start of another test may also remove the group */
     cr_expect_neq(access(group, F_OK), 0, "%s is left", group);
     run_free(&r);
     cgroup_remove(group, PATIENCE_MS);
@@ -328,7 +330,7 @@ Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .in
 
 #define DYING_COOKIE "5d1c7f0e9b3a48266ab2745628734b15"
 
-/* Its second thread; the end of the pipe is the end of the process. */
+/* Keep the process alive as its second thread. The end of the pipe closes when the process ends. */
 static void *outlast(void *end)
 {
     char byte;
@@ -337,7 +339,7 @@ static void *outlast(void *end)
     _exit(0);
 }
 
-/* Writes a record as an agent would, then its first thread ends. */
+/* Write a record as an agent does, then end the first thread. */
 _Noreturn static void be_dying_agent(int ends[2])
 {
     static int end;
@@ -352,7 +354,7 @@ _Noreturn static void be_dying_agent(int ends[2])
     pthread_exit(NULL);
 }
 
-/* Its guardian has ended. Return the end of the pipe that holds it. */
+/* Start an agent whose guardian has ended. Return the end of the pipe that keeps the agent alive. */
 static int start_dying_agent(pid_t *agent)
 {
     int ends[2], told[2];
@@ -374,7 +376,8 @@ static int start_dying_agent(pid_t *agent)
     return ends[1];
 }
 
-/* Until then a worker that it has just cloned may not have the cookie yet, and would be missed. */
+/* Until the last thread has ended, a worker that this thread has just cloned may have no cookie yet and would be
+ * missed. */
 Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init = set_up, .fini = tear_down)
 {
     pid_t agent;
@@ -473,7 +476,7 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     close(ends[1]);
     cr_assert_eq(waitpid(outside, &status, 0), outside);
     cr_assert_eq(status, 0);
-    /* The kernel may have given the number of the dead namespace to another test's: then the next start finds it. */
+    /* the kernel may reuse the number of the dead namespace for another test; then the next start finds the record */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
         cr_expect_null(strstr(r.err, "has lost its ddprun"), "no process was left to be killed: %s", r.err);
@@ -519,8 +522,8 @@ Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = s
     run_free(&r);
 }
 
-/* The limits of namespaces belong to a user namespace, so they can be set in one without touching the machine. Only a
- * process without capabilities needs a user namespace. */
+/* Run with a limit on namespaces. Such limits belong to a user namespace, so a separate user namespace leaves the
+ * machine unchanged. Only a process without capabilities needs a user namespace. */
 static struct run_result run_with_limit(const char *limit, const char *option)
 {
     char script[1024];
@@ -565,7 +568,7 @@ Test(ddprun_contain, a_limit_of_user_namespaces_is_named_with_its_remedy, .init 
     expect_remedy("max_user_namespaces", "a user namespace");
 }
 
-/* That layer was not requested. */
+/* The limit is for a layer that the user has not requested. */
 Test(ddprun_contain, a_limit_of_namespaces_is_no_obstacle_to_other_layers, .init = set_up, .fini = tear_down)
 {
     struct run_result r = run_with_limit("max_pid_namespaces", "--contain=auto");

@@ -68,7 +68,7 @@ Test(ddprun_events, a_job_with_a_restart_tells_each_thing_once)
     job_dir_remove(dir);
 }
 
-/* The failed attempt is over, so the next one ends for other reasons. */
+/* The first attempt failed. The next attempt ends for other reasons, and its event must not repeat the failure. */
 Test(ddprun_events, an_end_is_not_told_with_the_words_of_an_earlier_failure)
 {
     char *dir = job_dir();
@@ -96,7 +96,7 @@ Test(ddprun_events, a_barrier_tells_who_was_waited_for)
         JOB("--nproc_per_node=2", in(dir, "log"), bin("tests/prog/worker_probe"), "barrier", "a");
     EXPECT(r, 0);
     char *log = job_file(dir, "log");
-    cr_expect_eq(count(log, "barrier_open"), 2 /* the first is the library's own */, "%s", log);
+    cr_expect_eq(count(log, "barrier_open"), 2 /* one of the two barriers is libddp's own */, "%s", log);
     cr_expect_eq(count(log, "barrier_end"), 2, "%s", log);
     cr_expect_not_null(strstr(log, "\"outcome\":\"released\""));
     free(log);
@@ -116,7 +116,7 @@ Test(ddprun_events, a_log_that_cannot_be_written_costs_one_warning)
     run_free(&r);
 }
 
-/* The daemon's store sends events to one of the nodes that ask, and to its own log. */
+/* The daemon's store sends events to one of the nodes that request events, and to its own log. */
 Test(ddprun_events, a_daemon_s_store_tells_a_node_and_writes_its_own)
 {
     char *dir = job_dir(), own[512], at[128];
@@ -199,7 +199,7 @@ Test(ddprun_events, the_log_of_who_survives_is_complete)
 
 /* --- an elastic node ------------------------------------------------------------------------------------ */
 
-/* A node learns its rank in the first round. Earlier lines wait, and are written first. */
+/* A node learns its rank in the first round. Lines from before this round wait until the name of the log is known. */
 Test(ddprun_events, the_rank_in_the_name_is_that_of_the_first_round)
 {
     char *dir = job_dir(), events[512], endpoint[64];
@@ -255,7 +255,7 @@ static struct held held_by(pid_t agent, const char *dir)
     return held;
 }
 
-/* One descriptor and one thread, for any number of rounds and lines. */
+/* The log needs one descriptor and one thread, for any number of rounds and lines. */
 Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
 {
     char *dir = job_dir(), events[512], endpoint[64], script[512], go[256];

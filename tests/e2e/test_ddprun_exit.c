@@ -81,7 +81,7 @@ static struct run_result two_seen_together(const char *policy)
     return run_wait(p);
 }
 
-/* It started earlier, but that does not make it the first failure. */
+/* Rank 1 started earlier, but this does not make it the first failure. */
 Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
 {
     struct run_result r = two_seen_together("--exit_code=first");
@@ -90,7 +90,7 @@ Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
     run_free(&r);
 }
 
-/* It was dead before ddprun stopped any worker. */
+/* The second rank had died before ddprun stopped any worker, so it has failed, too. */
 Test(ddprun_exit, the_second_of_two_that_are_seen_together_has_failed_by_itself)
 {
     struct run_result r = two_seen_together("--exit_code=max");
@@ -160,7 +160,7 @@ static void write_file(const char *path, const char *text, mode_t mode)
     chmod(path, mode);
 }
 
-/* It ends with 127 although no other node ever joins, and the timeout for one is ten minutes. */
+/* Expect exit code 127. The node does not wait for other nodes, although the timeout for them is ten minutes. */
 static void expect_missing_on_node(const char *rank, const char *nnodes)
 {
     const char *argv[] = {
@@ -180,7 +180,7 @@ Test(ddprun_exit, a_missing_program_does_not_wait_for_other_nodes)
     expect_missing_on_node("--node_rank=1", "--nnodes=2");
 }
 
-/* Such a job begins without this node, which must not join it at all. */
+/* An elastic job begins without the node that lacks the program, so this node must not join at all. */
 Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
 {
     const char *argv[] = { bin("ddprun"),
@@ -197,7 +197,7 @@ Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
     run_free(&r);
 }
 
-/* The python3 of this PATH leaves a trace. --env decides, not the launcher's own PATH. */
+/* The python3 in this PATH leaves a trace. The PATH of --env decides, not the launcher's own PATH. */
 Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
 {
     char *dir = job_dir(), python[256], script[256], path[300];
@@ -217,7 +217,8 @@ Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
     EXPECT(r, 0);
     cr_expect_str_eq(r.out, "python has started\n");
     run_free(&r);
-    r = job_run((const char *const[]){ path, "-m", "ligth.py", NULL }, &here); /* a module: Python finds it */
+    r = job_run((const char *const[]){ path, "-m", "ligth.py", NULL },
+                &here); /* -m names a module, which only Python can find */
     EXPECT(r, 0);
     cr_expect_str_eq(r.out, "python has started\n");
     run_free(&r);
@@ -355,7 +356,7 @@ Test(ddprun_exit, quiet_keeps_the_failure_and_verbose_tells_of_success)
 
 TestSuite(ddprun_cause, .timeout = 120);
 
-/* A shell script in which $D is `ddprun --standalone` and $W the worker. */
+/* Run a shell script in which $D is `ddprun --standalone` and $W is the worker. */
 static struct run_result script(const char *text)
 {
     char ddprun[512], worker[512];
@@ -478,7 +479,7 @@ Test(ddprun_cause, a_core_file_is_found_and_read)
     struct run_result r = script(text);
     job_dir_remove(dir);
     bool switched_off =
-        strstr(r.err, "the limit for core files is 0") != NULL; /* AddressSanitizer does that */
+        strstr(r.err, "the limit for core files is 0") != NULL; /* AddressSanitizer sets this limit to 0 */
     if (pattern[0] == '|' || r.exit_code == 77 || switched_off) {
         run_free(&r);
         cr_skip_test(
@@ -531,7 +532,7 @@ Test(ddprun_cause, a_script_with_windows_line_ends_is_told_so, .init = make_dir,
     run_free(&r);
 }
 
-/* The worker itself, with another machine's number in its header. */
+/* The program is the worker itself, with another machine's number in its header. */
 Test(ddprun_cause, a_program_for_another_machine_is_told_so, .init = make_dir, .fini = remove_dir)
 {
     Elf64_Ehdr header;
@@ -613,12 +614,12 @@ Test(ddprun_cause, whatever_lies_in_place_of_an_error_file_hides_nothing)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[512];
         snprintf(text, sizeof(text),
-                 "exec $D sh -c 'E=$TORCHELASTIC_ERROR_FILE; %s; echo last words >&2; exit 5'",
+                 "exec $D sh -c 'E=$TORCHELASTIC_ERROR_FILE; %s; echo last lines >&2; exit 5'",
                  cases[i].make);
         struct run_result r = script(text);
         EXPECT(r, 5);
         CAUSE_SAYS(r, cases[i].says);
-        CAUSE_SAYS(r, "| last words");
+        CAUSE_SAYS(r, "| last lines");
         run_free(&r);
     }
 }
@@ -691,7 +692,7 @@ Test(ddprun_cause, a_failed_import_names_the_python_that_ran)
     job_dir_remove(bin_dir);
 }
 
-/* Its --torch_store is the hint of another, whose user has not set it. */
+/* The advice names --torch_store only to users who have not set this option. */
 Test(ddprun_cause, a_hint_does_not_repeat_an_option)
 {
     static const char *const options[] = { "launcher", "rank0" };

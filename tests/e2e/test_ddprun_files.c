@@ -44,7 +44,7 @@ static void expect_file(const char *name, const char *text)
     free(found);
 }
 
-/* A shell script with $DDPRUN, $WORKER and $D, the test's directory. */
+/* Run a shell script with $DDPRUN, $WORKER and $D, the test's directory. */
 static struct run_result shell(const char *script)
 {
     char ddprun[600], worker[600], d[400];
@@ -231,7 +231,7 @@ Test(ddprun_files, a_file_at_its_limit_costs_bytes_and_not_the_job)
     run_free(&r);
 }
 
-/* ddprun with a full pipe as its stdout; stderr goes to $D/err. */
+/* Start ddprun with a full pipe as its stdout. Its stderr goes to $D/err. */
 static pid_t start_unread(int *reader, const char *script)
 {
     int ends[2];
@@ -291,7 +291,7 @@ Test(ddprun_files, a_slow_reader_gets_all_in_the_end)
     size_t n = 0;
     char some[4096];
     pid_t pid = start_unread(&reader, "yes | head -c 1000000");
-    usleep(1500000); /* all workers have ended */
+    usleep(1500000); /* until all workers have ended */
     for (ssize_t got; (got = read(reader, some, sizeof(some))) > 0;)
         n += (size_t)got;
     cr_expect_eq(end_of(pid), 0);
@@ -304,9 +304,9 @@ Test(ddprun_files, what_a_worker_wrote_before_its_sigkill_is_in_the_report)
     for (int i = 0; i < 20; i++) {
         struct run_result r =
             shell("$DDPRUN --standalone --nproc_per_node=2 --redirects=3 --log_dir=$D/logs sh -c "
-                  "'[ $RANK = 0 ] && exec sleep 1000; echo last words >&2; kill -9 $$'");
+                  "'[ $RANK = 0 ] && exec sleep 1000; echo last lines >&2; kill -9 $$'");
         EXPECT(r, 137);
-        cr_assert_not_null(strstr(r.err, "last words"), "%s", r.err);
+        cr_assert_not_null(strstr(r.err, "last lines"), "%s", r.err);
         run_free(&r);
     }
 }
@@ -333,7 +333,7 @@ static void expect_mode(const char *name, unsigned mode)
     cr_expect_eq(st.st_mode & 07777, mode, "%s has mode %o, not %o", path, st.st_mode & 07777, mode);
 }
 
-/* A shell without umask, so that files get the modes that ddprun requests. */
+/* Run ddprun from a shell without umask, so that files get the modes that ddprun requests. */
 static struct run_result run_without_umask(const char *options)
 {
     char command[2048];
@@ -384,8 +384,8 @@ Test(ddprun_private, events_of_a_rendezvous_are_for_its_user_alone)
     run_free(&r);
 }
 
-/* A directory in which another user may replace our files: owned by that user, or, if this test is not root, open to
- * all. */
+/* Create a directory in which another user may replace our files: that user owns the directory, or, if this test is
+ * not root, every user may write to it. */
 static const char *make_unsafe(void)
 {
     static char path[300];
@@ -445,7 +445,7 @@ Test(ddprun_private, a_temporary_directory_of_another_user_is_not_used)
     run_free(&r);
 }
 
-/* Its owner could replace the directory that contains ours. */
+/* The owner of the upper directory could replace the directory that contains our files. */
 Test(ddprun_private, nor_is_a_directory_below_one)
 {
     char below[400];
@@ -460,8 +460,8 @@ Test(ddprun_private, nor_is_a_directory_below_one)
     run_free(&r);
 }
 
-/* Like /tmp: other users may not rename entries there. A link is resolved, because its owner may change
- * it. */
+/* In a directory like /tmp, other users may not rename entries. A link is resolved, because the owner of the link may
+ * change it. */
 Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
 {
     char sticky[300], link[300], real[400];
@@ -753,7 +753,8 @@ static bool has_ended(struct run_process *process)
     return waitid(P_PID, (id_t)run_pid(process), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0;
 }
 
-/* The agent that is left behind holds the pipes, so the file system ends before the output is read completely. */
+/* Wait for the end. The agent that is left behind holds the pipes, so the file system ends before the output is read
+ * completely. */
 static struct run_result finish(struct run_process *process)
 {
     for (struct patience p = { 0 }; !has_ended(process);)

@@ -23,7 +23,7 @@ TestSuite(ddprun_meet, .timeout = 240);
     "echo rank=$RANK/$WORLD_SIZE local=$LOCAL_RANK/$LOCAL_WORLD_SIZE node=$GROUP_RANK/$GROUP_WORLD_SIZE " \
     "at=$MASTER_ADDR"
 
-/* One node: these options and the same program on each. */
+/* Start one node. All nodes get these options and the same program. */
 static struct run_process *node(const char *const options[])
 {
     static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };
@@ -65,7 +65,7 @@ Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
     run_free(&b);
 }
 
-/* The same line on each node; the first one has the store. */
+/* Every node has the same command line; the first node hosts the store. */
 Test(ddprun_meet, three_elastic_nodes_number_themselves)
 {
     const char *endpoint = free_port_option("--rdzv_endpoint=127.0.0.1:");
@@ -131,7 +131,7 @@ Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
 
 #define LOCAL_ONLY "localhost is a loopback address: only ddprun processes on "
 
-/* On two hosts each node would wait for the other. */
+/* If the nodes were on two hosts, each node would wait for the other. */
 Test(ddprun_meet, a_loopback_endpoint_is_warned_of_in_each_waiting_line_and_in_the_report)
 {
     struct run_process *process = NODE("--nnodes=2", free_port_option("--rdzv_endpoint=localhost:"),
@@ -258,7 +258,7 @@ enum { NODES = 2, ARGS_MAX = 24 };
 static struct run_process *loopback_node[NODES];
 static struct run_result end[NODES];
 static char port_option[40];
-static const char *other_ddprun; /* of node 1; NULL = the same */
+static const char *other_ddprun; /* ddprun of node 1; NULL = the same ddprun */
 
 static void choose_port(void)
 {
@@ -283,12 +283,12 @@ static void start(int node_rank, const char *const args[])
     cr_assert_not_null(loopback_node[node_rank]);
 }
 
-/* Both nodes with the same arguments, as a user types them. */
+/* Start both nodes with the same arguments, as a user types them. */
 #define START(...) start_both((const char *const[]){ __VA_ARGS__, NULL })
 static void start_both(const char *const args[])
 {
     choose_port();
-    start(1, args); /* it looks for the store before there is one */
+    start(1, args); /* node 1 looks for the store before the store exists */
     start(0, args);
 }
 
@@ -470,7 +470,7 @@ Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
     says(0, ") is lost");
 }
 
-/* The store is lost with it. */
+/* The store ends with the host's launcher. */
 Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
 {
     bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it forever */
@@ -483,7 +483,7 @@ Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
     says(1, " on node 0 (");
 }
 
-/* A worker's parent, as printed by the worker. */
+/* Return the parent of a worker, as printed by the worker. */
 static pid_t agent_of(int i)
 {
     const char *said;
@@ -521,7 +521,7 @@ Test(loopback_nodes, a_node_that_was_frozen_says_so_when_it_goes_on, .fini = tea
     says(1, "kill -STOP");
 }
 
-/* The other node has dropped it. */
+/* While node 0 is frozen, node 1 gives up the store. */
 Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = tear_down)
 {
     START("--node_timeout=fast", "--contain=plain", SH, READY);
@@ -531,7 +531,7 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
     says(1, "no message from the store for 1.5 s (--node_timeout)");
 }
 
-/* They detect the end of the store themselves, and are not the cause of the job's end. */
+/* The workers detect the end of the store themselves, and are not the cause of the job's end. */
 Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
 {
     bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it forever */
@@ -590,7 +590,7 @@ Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
         says(i, "stdout   | up");
 }
 
-/* Its workers are done long before those of node 0, which its end does not disturb. */
+/* The workers of node 1 end long before those of node 0. The end of node 1 must not disturb node 0. */
 Test(loopback_nodes, who_is_done_waits_only_so_long)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
@@ -601,7 +601,7 @@ Test(loopback_nodes, who_is_done_waits_only_so_long)
     prints(0, "done");
 }
 
-/* It must not end the store while other nodes still run. */
+/* A node that hosts the store must not end while other nodes still run. */
 Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 0 ] || " AT_GATE "; echo done");
@@ -613,7 +613,7 @@ Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
     prints(1, "done");
 }
 
-/* After a user's stop its store still serves a node whose worker takes longer to end. */
+/* After a user's stop, a host's store still serves a node whose worker takes longer to end. */
 Test(loopback_nodes, a_stopped_host_keeps_its_store_until_the_others_have_ended)
 {
     START(SH, "[ $RANK = 0 ] || trap '" AT_GATE "; exit 0' TERM; echo ready; while sleep 0.05; do :; done");
@@ -659,7 +659,7 @@ static const char *with_version(const char *dir, const char *name, const char *v
     return path;
 }
 
-/* DDP_VERSION with another minor or patch number. */
+/* Return DDP_VERSION with another minor or patch number. */
 static const char *version_like(bool same_minor)
 {
     static char text[] = DDP_VERSION;
@@ -701,7 +701,7 @@ Test(loopback_nodes, another_patch_version_is_none)
     job_dir_remove(dir);
 }
 
-/* A ddp-rendezvous serves for years. */
+/* A ddp-rendezvous may run for years, so launchers of other versions reach it. */
 Test(ddprun_meet, a_store_of_another_minor_version_refuses_every_node)
 {
     char *dir = job_dir(), listen[64], at[64];

@@ -101,15 +101,15 @@ Test(ddprun_output, a_bar_that_goes_on_is_shown_meanwhile)
 
 Test(ddprun_output, the_words_before_a_crash_arrive)
 {
-    struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "spam:5000", "part:last words",
+    struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "spam:5000", "part:last lines",
                               "raise:9", "all", "forever");
     EXPECT(r, 137);
     cr_expect_eq(job_count(r.out, "[1] line 4999"), 1);
-    cr_expect_eq(job_count(r.out, "[1] last words"), 1);
+    cr_expect_eq(job_count(r.out, "[1] last lines"), 1);
     run_free(&r);
 }
 
-/* Every line of 16 x 2,000, written in three pieces each, stays whole. On terminals: below. */
+/* Each of 16 x 2,000 lines is written in three pieces and stays whole. A later test has the same lines on terminals. */
 Test(ddprun_output, no_line_is_torn)
 {
     struct run_result r = JOB("--nproc_per_node=16", bin("tests/prog/torn_writer"), "2000");
@@ -158,7 +158,7 @@ Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
     run_free(&r);
 }
 
-/* ddprun whose stdout has no active reader. Its rank 0 leaves its pid in `dir`. */
+/* Start ddprun with a stdout that has no active reader. Its rank 0 writes its pid to a file in `dir`. */
 static struct run_process *start_with_no_reader(const char *dir)
 {
     char command[1024];
@@ -176,7 +176,7 @@ static struct run_process *start_with_no_reader(const char *dir)
     return p;
 }
 
-/* The writing end of rank 0's stdout, which then stays open outside the job. */
+/* Return the writing end of rank 0's stdout, which then stays open outside the job. */
 static int hold_stdout(const char *dir)
 {
     char path[64];
@@ -199,7 +199,7 @@ Test(ddprun_output, a_reader_whose_absence_shows_last_does_no_harm)
     const int held = hold_stdout(dir);
     gate_open();
     cr_expect(
-        run_until_error(p, " is done (1 of 1)", PATIENCE_MS)); /* the rest of the output is waited for */
+        run_until_error(p, " is done (1 of 1)", PATIENCE_MS)); /* ddprun waits for the rest of the output */
     const ssize_t ignored = write(held, "late\n", 5);
     (void)ignored;
     struct run_result r = run_wait(p);
@@ -323,7 +323,7 @@ TestSuite(ddprun_terminal, .timeout = 120);
 
 static const char *const xterm[] = { "TERM=xterm", NULL };
 
-/* On a terminal, without our own sentences. */
+/* Run on a terminal, and remove ddprun's own sentences. */
 static struct run_result shown(const char *const args[])
 {
     const struct run_options options = { .terminal = true, .env = xterm, .timeout_ms = 60000 };
@@ -400,7 +400,7 @@ Test(ddprun_terminal, one_without_cursor_gets_neither_colours_nor_escapes)
     run_free(&r);
 }
 
-/* 32,000 lines in three pieces each, prefixed and coloured, on a terminal. */
+/* Expect 32,000 whole lines on a terminal, with prefix and colour, each written in three pieces. */
 static void expect_whole(const char *workers, const char *lines)
 {
     struct run_result r = SHOWN("--nproc_per_node", workers, bin("tests/prog/torn_writer"), lines);
@@ -612,7 +612,9 @@ Test(ddprun_logs, json_tells_everything_as_events_on_stdout)
 
 TestSuite(stdin_e2e, .timeout = 120);
 
-/* "... | ddprun -q --standalone OPTIONS", by a shell in which $DDPRUN stands for the command up to there. */
+/* Run "...
+ *
+ * ddprun -q --standalone OPTIONS" in a shell in which $DDPRUN stands for `ddprun -q --standalone`. */
 static struct run_result shell(const char *script)
 {
     char command[4096];
@@ -649,7 +651,7 @@ Test(stdin_e2e, a_file_arrives_whole_at_every_rank)
     expect_same_sums("<$T/data $D --nproc_per_node=4 --stdin=all", "4\n");
 }
 
-/* A pipe with slow input, so that the relay sleeps in between. */
+/* The input is a slow pipe, so that the relay sleeps between two reads. */
 Test(stdin_e2e, a_slow_writer_is_waited_for)
 {
     expect_output(
@@ -708,7 +710,7 @@ Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
     run_free(&r);
 }
 
-/* Only rank 0 reads: it has the very descriptor, so the next attempt continues where the previous one stopped
+/* Only rank 0 reads. It has the original descriptor, so the next attempt continues where the previous attempt stopped
  * reading. */
 Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
 {
@@ -719,8 +721,8 @@ Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
     run_free(&r);
 }
 
-/* A new session whose leader acts as a shell: it starts ddprun in the background and brings it to the front
- * when it gets SIGUSR1. */
+/* Start a new session whose leader acts as a shell: it starts ddprun in the background, and moves ddprun to the
+ * foreground when it gets SIGUSR1. */
 static pid_t start_in_background(int *terminal)
 {
     sigset_t front;

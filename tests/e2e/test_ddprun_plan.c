@@ -98,7 +98,8 @@ static int take_port(int *port)
     socklen_t len = sizeof(at);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); /* earlier connections do not count */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on,
+               sizeof(on)); /* connections from before this call do not block the port */
     if (bind(fd, (struct sockaddr *)&at, len) != 0 || listen(fd, 1) != 0) {
         close(fd);
         return -1;
@@ -181,8 +182,7 @@ Test(ddprun_plan, a_dry_run_in_json_is_one_object)
     run_free(&r);
 }
 
-/* A stand-in for the driver's library that knows two GPUs, made by the C compiler. Return false without a
- * compiler. */
+/* Compile a replacement for the driver's library that reports two GPUs. Return false without a compiler. */
 static bool make_nvml(const char *dir)
 {
     char command[1024];
@@ -217,7 +217,7 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     job_dir_remove(dir);
 }
 
-/* A driver with two GPUs. A process of this test computes on GPU 1; `body` begins the function that lists the
+/* Compile a driver with two GPUs. A process of this test computes on GPU 1. `body` begins the function that lists the
  * processes. */
 static bool make_busy_nvml(const char *dir, const char *body)
 {
@@ -280,7 +280,7 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
     run_free(&r);
 }
 
-/* The call of the driver returns after ten minutes. */
+/* The driver's function returns only after ten minutes. */
 Test(ddprun_plan, a_driver_that_hangs_does_not_delay_the_start)
 {
     struct run_result r = run_on_busy_gpus("sleep(600);", "--grace=1", "true");
@@ -310,8 +310,8 @@ Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 
 TestSuite(ddprun_torchrun, .timeout = 60);
 
-/* A shell command; $D is ddprun, $T the same program named torchrun, and the current directory is empty and removed
- * at the end. */
+/* Run a shell command. $D is ddprun, $T is the same program named torchrun, and the current directory is empty and
+ * removed at the end. */
 static struct run_result script(const char *text)
 {
     char command[4096];
@@ -349,7 +349,7 @@ Test(ddprun_torchrun, a_stream_that_is_not_teed_has_no_prefix_under_its_name)
     expect(text, 0, "[default0]:out 0\nout 1\n[default1]:err 1\nerr 0\n", NULL);
 }
 
-/* As in tutorials; no other node can know the port, so ddprun waits for none. */
+/* Tutorials use this command. No other node can learn the port, so ddprun waits for no other node. */
 Test(ddprun_torchrun, an_elastic_job_of_one_node_takes_any_port)
 {
     static const char *const names[] = { "$D", "$T --no_python" };
@@ -417,7 +417,7 @@ Test(ddprun_torchrun, its_event_handler_is_ignored_with_a_note)
            "--event_log_handler without effect");
 }
 
-/* A client in a shell: one line, written in one piece. */
+/* A client in a shell, which writes one line in one piece. */
 #define ASK                                                                                               \
     "printf '{\"version\": 1, \"pid\": %d, \"scope_id\": \"step\", \"expiration_time\": %s, \"signal\": " \
     "%d}\\n'"
@@ -570,7 +570,7 @@ Test(ddprun_python, is_that_of_the_active_environment)
            0, "v/bin/python\npython v/bin/python VIRTUAL_ENV is set\n", NULL);
 }
 
-/* A python beside ddprun is no evidence, as in /usr/bin. */
+/* A python beside ddprun proves nothing, because both may be in /usr/bin. */
 Test(ddprun_python, is_that_of_the_environment_that_ddprun_is_installed_in)
 {
     expect(PYTHONS

@@ -68,7 +68,7 @@ Test(ddprun_restart, logs_of_old_attempts_stay)
     job_dir_remove(dir);
 }
 
-/* One number for one attempt, in every text: the second attempt is attempt 1. */
+/* Every text has the same number for an attempt: the second attempt is attempt 1. */
 Test(ddprun_restart, every_output_counts_attempts_from_0)
 {
     char *dir = job_dir(), logs[300], events[300], script[600], timeline[600];
@@ -238,11 +238,11 @@ Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
     SAYS(r, ") exited with code 0 while ranks 1-2 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]\n  "
             "worker ");
     SAYS(r, "ended because another rank was lost");
-    SAYS(r, "  exit     75, because of rank 0 ("); /* as the headline, not the rank that waited */
+    SAYS(r, "  exit     75, because of rank 0 ("); /* the headline names rank 0, not the rank that waited */
     run_free(&r);
 }
 
-/* The others are released, and end, before the rank that released them. */
+/* Rank 1 fails and releases the other ranks, which end before rank 1 does. */
 Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
 {
     struct run_result r = JOB("--nproc_per_node=3", attempt_worker(), "give_up");
@@ -252,7 +252,7 @@ Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
     run_free(&r);
 }
 
-/* PyTorch's workers have no exit code for it. No other worker fails, so the victim is the cause. */
+/* PyTorch's workers have no exit code for a lost peer. No other worker fails, so the victim is the cause. */
 Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
 {
     struct run_result r =
@@ -271,7 +271,7 @@ Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
                                       "catch:10", "say:ready", "pause", "exit:3");
     cr_assert(run_until_output(p, "[1] ready", PATIENCE_MS));
     cr_assert(run_until_error(p, "rank 0: exit 0", PATIENCE_MS));
-    run_signal(p, SIGUSR1); /* is passed on to who is left */
+    run_signal(p, SIGUSR1); /* the remaining worker gets the signal */
     struct run_result r = run_wait(p);
     EXPECT(r, 0);
     SAYS(r, "rank 1");
@@ -394,7 +394,7 @@ static void make_job_data(void)
     run_free(&r);
 }
 
-/* By default the ranks agree after a checkpoint, and continue from it. */
+/* By default the ranks agree after a checkpoint. The next round continues from this checkpoint. */
 Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
 {
     struct pace pace;
@@ -423,7 +423,7 @@ Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
     free(text);
 }
 
-/* It waits for another node as long as allowed, but prints a message. */
+/* The remaining node waits for another node as long as the options allow, and prints what it waits for. */
 Test(grow, too_few_nodes_that_are_left_say_for_what_they_wait)
 {
     for (int i = 0; i < 2; i++)

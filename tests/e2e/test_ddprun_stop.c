@@ -50,7 +50,7 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     run_free(&r);
 }
 
-/* It needs its code again at the end. */
+/* The guardian needs its own code again at the end. */
 Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
 {
     enum { LOOK_MS = 50, LOOKS = 400 };
@@ -137,7 +137,8 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     run_free(&r);
 }
 
-/* Two users may stop a worker and end the job, and a stop takes a moment: neither order may leave the worker stopped. */
+/* Two users may stop a worker and end the job, and a stop takes a moment: neither order may leave the worker
+ * stopped. */
 static void stop_and_end(int first)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
@@ -163,7 +164,8 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
-/* Its message has been read by then; the guardian wakes it only because the message ends the job. */
+/* The guardian has already read the agent's message. Because this message ends the job, the guardian wakes the
+ * agent. */
 Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",
@@ -178,7 +180,7 @@ Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
     run_free(&r);
 }
 
-/* ddprun whose stdout is a pipe without a reader; stderr comes to the test. */
+/* Start ddprun with a pipe without a reader as stdout. The test reads its stderr. */
 static struct run_process *start_unread(int *reader, const char *program, const char *arguments)
 {
     char command[1024];
@@ -279,7 +281,7 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
     run_free(&r);
 }
 
-/* True if a process has these words in its command line. The agent has the workers' words, too. */
+/* Return true if a process has these words in its command line. The agent has the workers' words, too. */
 static bool is_anybody_called(const char *words)
 {
     struct run_result r = run_command((const char *const[]){ "pgrep", "-f", words, NULL }, NULL);
@@ -288,7 +290,7 @@ static bool is_anybody_called(const char *words)
     return is;
 }
 
-/* At any moment of the start as well. */
+/* The guardian may also be killed at any moment of the start. */
 Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
 {
     for (int i = 0; i < 20; i++) {
@@ -377,7 +379,8 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
         run_free(&r);
         cr_skip_test("skipped, because a frozen process is not in state D here");
     }
-    kill(procstat_child(agent, 0), SIGKILL); /* the failure; rank 1 must be stopped then, and cannot be */
+    kill(procstat_child(agent, 0),
+         SIGKILL); /* rank 0 fails; rank 1 must then be stopped, but no signal can end it */
     struct run_result r = run_wait(p);
     char words[64];
     snprintf(words, sizeof(words), "pid %d (rank 1, worker) cannot be killed: state D", (int)worker);
@@ -405,7 +408,7 @@ static void done(void)
 
 TestSuite(ddprun_still, .init = make, .fini = done, .timeout = 180);
 
-/* A job of two still_workers with logs in `dir`, rank 1 of which does what `how` says. */
+/* Start a job of two still_workers with logs in `dir`. Rank 1 does what `how` specifies. */
 static struct run_process *start(const char *how)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--node_timeout=1s", "--grace=1s", "--log_dir",

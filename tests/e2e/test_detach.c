@@ -16,7 +16,7 @@ TestSuite(detach, .timeout = 120);
 
 static char *dir, runtime[300], shell[320];
 
-/* The working directory is also the runtime directory. */
+/* Create the test's directory, which is also the runtime directory. */
 static void set_up(void)
 {
     char path[300];

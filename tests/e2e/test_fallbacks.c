@@ -20,7 +20,7 @@ static struct run_result run_behind(const char *const before[], const char *cont
     const char *argv[ARGS_MAX];
     int n = 0;
     job_witness_open(&w);
-    chmod(w.dir, 0711); /* for uid 65534, too */
+    chmod(w.dir, 0711); /* so that uid 65534 can enter */
     chmod(w.path, 0622);
     while (before[n] != NULL) {
         argv[n] = before[n];
@@ -68,7 +68,7 @@ static void need_nobody(void)
         cr_skip_test("skipped, because uid 65534 cannot reach %s", bin("ddprun"));
 }
 
-/* A kernel without `calls`. */
+/* Run on a kernel without the system calls `calls`. */
 static void expect_fallback(const char *calls, const char *contain, const char *says)
 {
     struct run_result r =
@@ -86,7 +86,7 @@ Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
                     "close_range is not available");
 }
 
-/* A filter of system calls may allow only one of two. */
+/* A filter of system calls may allow pidfd_open, but not pidfd_send_signal. */
 Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
 {
     expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not available");
@@ -123,7 +123,7 @@ Test(fallbacks, it_may_be_process_1_of_a_container)
 Test(fallbacks, a_foreign_proc_is_not_believed)
 {
     need_root();
-    bin_seek_no_leaks(); /* LeakSanitizer looks for its threads in /proc under the wrong process id */
+    bin_seek_no_leaks(); /* LeakSanitizer would look for its threads in /proc under the wrong process id */
     struct run_result r = run_behind((const char *const[]){ "unshare", "-pf", NULL }, "--contain=plain");
     EXPECT(r, 0);
     cr_expect_not_null(strstr(r.err, "/proc is not mounted for this PID namespace"), "%s", r.err);
@@ -155,7 +155,7 @@ Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
     run_free(&r);
 }
 
-/* With the limits that the shell command `shell` sets. */
+/* Run with the limits that the shell command `shell` sets. */
 static void expect_named(const char *shell, const char *says)
 {
     char script[512];
@@ -179,7 +179,7 @@ Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
     expect_named("ulimit -u 3", "raise the limit: 'ulimit -u 19'");
 }
 
-/* ddprun raises its own limit, and the workers keep the one that is named. */
+/* ddprun raises its own limit, but the workers keep the limit that the report shows. */
 Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
 {
     char script[512];

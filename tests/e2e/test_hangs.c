@@ -23,7 +23,7 @@ static void check(bool ok, const char *what, const char *text)
 
 /* --- with a stand-in for py-spy -------------------------------------------------------------------------------- */
 
-/* A Python with the stand-in beside it, where it is looked for first. */
+/* Make a directory with a Python and, beside it, the replacement for py-spy. ddprun looks there first. */
 static void make_dir(void)
 {
     char path[64], cwd[512], target[600];
@@ -41,7 +41,7 @@ static void remove_dir(void)
     temp_dir_remove(dir);
 }
 
-/* One of `nnodes` nodes with two workers each; rank 3, or rank 1 of one node, is the culprit. */
+/* Start one of `nnodes` nodes with two workers each. The culprit is rank 3, or rank 1 if there is one node. */
 static struct run_process *start_node(int nnodes, int node, int port, const char *option)
 {
     char text[6][80];
@@ -223,7 +223,7 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 
 /* --- with PyTorch ---------------------------------------------------------------------------------------------- */
 
-/* Of rank 1, or of all three. */
+/* Each row has the state of rank 1, or of all three ranks. */
 static const struct scene {
     const char *way, *words, *code;
 } scenes[] = {
@@ -240,7 +240,7 @@ static const struct scene {
 
 enum { SCENES = sizeof(scenes) / sizeof(*scenes), TOGETHER = 3 };
 
-/* Beside that Python, or in PATH. */
+/* Skip the test unless py-spy is beside that Python or in PATH. */
 static void skip_without_py_spy(void)
 {
     const char *argv[] = { "py-spy", "--version", NULL };

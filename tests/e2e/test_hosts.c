@@ -21,7 +21,7 @@ TestSuite(hosts, .timeout = 120);
 
 /* --- a remote shell ---------------------------------------------------------------------------------------- */
 
-/* SHELL HOST COMMAND: some hosts fail as ssh does. */
+/* The replacement for ssh: SHELL HOST COMMAND. Some hosts fail as ssh does. */
 static const char script[] =
     "#!/bin/sh\n"
     "host=$1; shift\n"
@@ -95,7 +95,7 @@ static int count(const char *text, const char *piece)
 HOSTS_TEST(ranks_follow_the_list_and_every_line_names_its_host)
 {
     struct run_result r = JOB("--hosts=a:2,noisy:1,c", shell, "--nproc_per_node=1", WORKER);
-    EXPECT(r, 2); /* a count and --nproc_per_node contradict each other */
+    EXPECT(r, 2); /* the count contradicts --nproc_per_node */
     run_free(&r);
     r = JOB("--hosts=a:2,noisy:1,c:1", shell, "sh", "-c",
             "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK");
@@ -140,7 +140,7 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     usleep(300 * 1000);
     struct run_result r = run_wait(p);
     EXPECT(r, 0);
-    int lines = 0; /* AddressSanitizer's strstr reads the whole text each time */
+    int lines = 0; /* count by hand, because AddressSanitizer's strstr reads the whole text each time */
     for (const char *c = r.out; *c != '\0'; c++)
         lines += *c == '\n';
     cr_expect_eq(lines, 200000);
@@ -149,7 +149,7 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     run_free(&r);
 }
 
-/* The login shell prints a terminal's title, and the workers end within a line. */
+/* The login shell prints the title of a terminal, and the workers' last lines have no newline. */
 HOSTS_TEST(lines_without_an_end_hide_no_answer)
 {
     struct run_result r = JOB("--hosts=title", shell, "--no_prefix", "sh", "-c", "printf abc");
@@ -201,7 +201,7 @@ HOSTS_TEST(input_waits_until_the_worker_reads)
     run_free(&r);
 }
 
-/* The reports of a relay that the job takes input stand between the bytes that the job prints. */
+/* While the job takes input, the relay's reports about this input are between the bytes that the job prints. */
 HOSTS_TEST(reports_about_input_leave_the_output_unchanged)
 {
     char command[900];
@@ -262,7 +262,7 @@ HOSTS_TEST(a_host_gets_the_limits_of_the_starting_host)
     run_free(&r);
 }
 
-/* Another program may read the same pipe later, so its flags stay. */
+/* Another program may read the same pipe later, so ddprun must not change the pipe's flags. */
 HOSTS_TEST(a_shared_pipe_stays_blocking)
 {
     char command[800];
@@ -452,7 +452,8 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
     expect_no_copy();
 }
 
-/* Another user creates programs where the copy was, as is possible in /tmp. The job is one whose failure starts py-spy. */
+/* Another user creates programs at the path of the removed copy, as is possible in /tmp. The job fails, and the
+ * failure would start py-spy. */
 HOSTS_TEST(no_file_at_the_place_of_the_copy_runs)
 {
     char path[300], text[900], command[700], python[300], variable[320];
@@ -894,12 +895,13 @@ HOSTS_TEST(sshd_brings_the_program)
     struct run_result r =
         JOB("--hosts=127.0.0.1:1,localhost:1", ssh, "--ship", "sh", "-c", "readlink /proc/$PPID/exe");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out, r.err); /* localhost is this host */
+    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out,
+                 r.err); /* the local host is one of the hosts */
     run_free(&r);
     stop_sshd();
 }
 
-/* A connection without a login takes the only place. */
+/* A connection without a login occupies the only place of the sshd. */
 HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
 {
     const char *ssh = start_sshd_with("MaxStartups 1\\n");

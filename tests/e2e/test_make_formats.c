@@ -25,7 +25,7 @@ static void remove_dir(void)
 
 TestSuite(make_formats, .init = make_dir, .fini = remove_dir, .timeout = 120);
 
-/* Words between spaces; '@' stands for the test's directory. */
+/* Run make-data. `line` has its words with spaces between them; '@' is the test's directory. */
 static struct run_result make_data(const char *line)
 {
     static char text[512];
@@ -105,7 +105,7 @@ Test(make_formats, digits_have_each_class_equally_often)
     dataset_free(&set);
 }
 
-/* The same text for any number of files; words and sentences of ASCII. */
+/* The text is the same for any number of files, and consists of words and sentences in ASCII. */
 Test(make_formats, a_text_goes_on_from_file_to_file)
 {
     struct dataset one, many;
@@ -138,7 +138,7 @@ Test(make_formats, what_cannot_be_made_is_refused)
                "text_train_000001.bin belongs to an earlier set with more files");
 }
 
-/* A thread that reads ahead detects it, and the step that needs it reports it. */
+/* A thread that reads ahead detects the damage. The step that needs the token reports the damage. */
 Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
 {
     char path[256], data[128];

@@ -43,7 +43,7 @@ static void make_directory(const char *name)
     cr_assert_eq(mkdir(path, 0755), 0, "%s", path);
 }
 
-/* A Python 3.99 with a torch of that version, whose library is `library`. */
+/* Install a Python 3.99 with a torch of version `version` and the library `library`. */
 static void install(const char *version, const char *library)
 {
     static const char *const directories[] = { "bin",
@@ -71,7 +71,8 @@ static void install(const char *version, const char *library)
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
-/* Any library that has, or lacks, libuv's functions is enough: use the one with this function. */
+/* Install a torch whose library is the library that contains `function`. Any library with libuv's functions, or
+ * without these, is enough. */
 static void install_library_of(const char *version, void *function)
 {
     Dl_info where;
@@ -114,7 +115,7 @@ static void expect_met(const struct run_result *r, int attempt)
     }
 }
 
-/* Its workers get the launcher's store. */
+/* Expect that the workers get the launcher's store. */
 static void expect_launchers_store(const char *option)
 {
     struct run_result r = RUN("ANY_STORE=1", option);
@@ -238,7 +239,7 @@ Test(rank0_store, is_missed_aloud_when_only_another_node_asks_for_it)
 
 enum { NOBODY = 65534 };
 
-/* A process of another user that listens on `port` as soon as the kernel allows it. */
+/* Start a process of another user that listens on `port` as soon as the kernel allows this. */
 static pid_t listen_as_nobody(int port)
 {
     const pid_t pid = fork();
@@ -282,7 +283,7 @@ Test(rank0_store, is_not_met_where_another_user_listens)
     run_free(&r);
 }
 
-/* Root's rank 0 may have switched to another user: it must only belong to this job. */
+/* Rank 0 of a job of root may have switched to another user. Its store must only belong to this job. */
 Test(rank0_store, may_be_a_worker_s_of_another_user)
 {
     char script[512];
@@ -308,7 +309,7 @@ Test(rank0_store, may_be_a_worker_s_of_another_user)
 
 /* --- search path ------------------------------------------------------------------------------------------------ */
 
-/* A virtual environment in `dir`/venv whose Python is the one of install(). */
+/* Create a virtual environment in `dir`/venv whose Python is the Python of install(). */
 static void make_venv(const char *config)
 {
     char link[512], target[512];
@@ -320,7 +321,7 @@ static void make_venv(const char *config)
     cr_assert_eq(symlink(target, link), 0);
 }
 
-/* True if a dry run in `where`, below the directory of install(), reports that rank 0 hosts. */
+/* Return true if a dry run in `where`, below the directory of install(), reports that rank 0 hosts the store. */
 static bool is_chosen(const char *where, const char *python, const char *const options[])
 {
     char command[2048], entry[600];

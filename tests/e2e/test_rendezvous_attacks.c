@@ -21,7 +21,7 @@
 static struct daemon server;
 static int bystander;
 static long base_kib, base_cpu_ms;
-static bool measured; /* memory and speed of a sanitizer do not show ours */
+static bool measured; /* false with a sanitizer, whose memory and speed are not the server's */
 
 static void besiege(void)
 {
@@ -33,7 +33,7 @@ static void besiege(void)
     base_cpu_ms = procstat_cpu_ms(run_pid(server.process));
 }
 
-/* After every attack old and new clients are served, and the store can stop. */
+/* Check after every attack that old and new clients are served, and that the store can stop. */
 static void relieve(void)
 {
     cr_assert_eq(peer_add(bystander, "/n", 1), 2);
@@ -195,7 +195,7 @@ Test(rendezvous_attacks, waiters_for_many_keys_die)
         int fd = peer_connect_c(server.port);
         cr_assert(peer_send(fd, buf_slice(&b)));
         shutdown(fd, SHUT_WR);
-        peer_expect_end(fd); /* so it has read it all */
+        peer_expect_end(fd); /* so the server has read all bytes */
         if (round == WARM)
             warm_kib = procstat_peak_kib(run_pid(server.process)) - base_kib;
     }
@@ -252,7 +252,8 @@ Test(rendezvous_attacks, counters_overflow_without_harm)
     peer_add(fd, "/c", INT64_MAX);
     peer_send_hex(fd, "04 0200000000000000 2f63 0100000000000000");
     unsigned char answer[8];
-    ssize_t n = recv(fd, answer, sizeof(answer), MSG_WAITALL); /* wrapped or closed, both are fine */
+    ssize_t n = recv(fd, answer, sizeof(answer),
+                     MSG_WAITALL); /* the value may be wrapped, or the connection closed */
     cr_assert(n == 8 || n == 0);
     close(fd);
 }
@@ -399,8 +400,8 @@ Test(rendezvous_attacks, a_large_value_is_kept_once_for_all_who_ask_for_it)
     peer_expect_service(server.port);
 }
 
-/* The reply to a compare-and-set is as long as the value. Ninety clients do not read theirs; an honest one gets its
- * own. */
+/* The reply to a compare-and-set is as long as the value. Ninety clients do not read their replies. A well-behaved
+ * client gets its reply. */
 Test(rendezvous_attacks, unread_replies_to_compare_and_set_stay_within_their_limit)
 {
     enum { GREEDY = 90, LIMIT_KIB = 256 << 10, VALUE_KIB = 3 * (BIG >> 10) };
@@ -452,7 +453,8 @@ Test(rendezvous_attacks, idle_clients_are_cheap)
         close(idle[i]);
 }
 
-/* More clients than descriptors: connected ones are served, the others wait and connect when there is room. */
+/* Connect more clients than the store has descriptors. Connected clients are served. The other clients wait until
+ * descriptors are free. */
 static void no_siege(void)
 {
 }
@@ -474,7 +476,7 @@ Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_sie
     long cpu_ms = procstat_cpu_ms(run_pid(d.process));
     usleep(500 * 1000); /* long enough to detect a spinning loop */
     cr_assert_lt(procstat_cpu_ms(run_pid(d.process)) - cpu_ms, 250);
-    for (int i = 0; i < CLIENTS; i++) { /* every one is served, as soon as others leave */
+    for (int i = 0; i < CLIENTS; i++) { /* every client is served after other clients have left */
         peer_expect(fd[i], PEER_GREETING_ANSWER);
         close(fd[i]);
     }
@@ -483,7 +485,7 @@ Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_sie
     daemon_stop(&d);
 }
 
-/* As many connections as the store can hold, none of which sends a byte. One that has sent a request stays. */
+/* Silent connections use all places of the store. A connection that has sent a request stays. */
 Test(rendezvous_attacks, silent_connections_do_not_shut_honest_clients_out, .init = no_siege,
      .fini = no_siege)
 {

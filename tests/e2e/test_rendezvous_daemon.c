@@ -59,7 +59,7 @@ Test(rendezvous_daemon, ends_cleanly_on_ctrl_c_with_clients_connected)
     run_free(&r);
 }
 
-/* A client that does not read makes the clean end last a second; a second signal shortens that. */
+/* A client that does not read delays the normal end by a second. A second signal ends the daemon at once. */
 Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
 {
     enum { BYTES = 8 << 20 };
@@ -69,7 +69,7 @@ Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
     peer_set(fd, "/big", slice_of(value, BYTES));
     peer_send_hex(fd, "03 0400000000000000 2f626967");
     peer_expect_silence(other, 'C');
-    run_signal(d.process, SIGSTOP); /* so that one directly follows the other */
+    run_signal(d.process, SIGSTOP); /* so that both signals arrive together */
     cr_assert(job_until_state(run_pid(d.process), 'T'));
     run_signal(d.process, SIGINT);
     run_signal(d.process, SIGTERM);
@@ -122,7 +122,7 @@ static void write_key(char path[static 64], const char *name)
     cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
 }
 
-/* A file of two tenants, and the secret of each as a file of ddprun. */
+/* Write a file of two tenants, and a ddprun secret file for each tenant. */
 static void write_tenants(void)
 {
     char command[320];
@@ -220,8 +220,8 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     run_free(&r);
 }
 
-/* While the daemon is stopped, a key arrives, then the reset of the client that waits for it, so that the reply meets
- * a closed socket. Killed workers cause that all the time. */
+/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for the key. So the reply
+ * meets a closed socket. Killed workers often cause this. */
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };
@@ -352,7 +352,7 @@ static void until_rank_0_is_there(int port)
     ddp_store_close(ctl);
 }
 
-/* The second arrival is in time, but the daemon is stopped during it, and during the barrier's end. */
+/* The second rank arrives in time, but the daemon is stopped at that moment and when the barrier's time ends. */
 Test(rendezvous_daemon, that_stood_still_blames_nobody)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
@@ -390,7 +390,7 @@ static void stop(void)
 
 TestSuite(many_jobs, .init = start, .fini = stop, .timeout = 120);
 
-/* One of two nodes, with one worker; `script` is the worker's. `secret` is an option, NULL = none. */
+/* Start one of two nodes, with one worker that runs `script`. `secret` is an option; NULL = none. */
 static struct run_process *node(const char *id, const char *script, const char *secret)
 {
     const char *argv[] = { bin("ddprun"),
@@ -420,7 +420,7 @@ static void expect_end(struct run_process *process, int exit_code, const char *w
     run_free(&r);
 }
 
-/* Job a fails once and is restarted on both of its nodes, job b runs through. */
+/* Job a fails once and restarts on both of its nodes. Job b must continue without a restart. */
 Test(many_jobs, a_restart_stays_in_its_job)
 {
     const char *fails_once =

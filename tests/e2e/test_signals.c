@@ -64,7 +64,7 @@ static void end(struct run_process *p)
 
 /* --- to the guardian and to the agent ---------------------------------------------------------------------------- */
 
-/* One case: a signal of the table for guardian or agent. */
+/* One test: a signal of the table, sent to the guardian or the agent. */
 struct cell {
     enum target target;
     int sig;
@@ -129,7 +129,7 @@ ParameterizedTestParameters(signals_e2e, every_worker_gets_what_is_theirs)
     return cells(SIGNAL_PASS);
 }
 
-/* Their children do not: "child" would die of it. */
+/* The children of the workers do not get the signal: a child would print "child" and die. */
 ParameterizedTest(struct cell *c, signals_e2e, every_worker_gets_what_is_theirs)
 {
     char catch[16], caught[16];
@@ -182,7 +182,7 @@ ParameterizedTest(struct cell *c, signals_e2e, the_job_rests_and_goes_on)
     end(p);
 }
 
-/* `kill %1` of a shell: SIGTERM, then SIGCONT. */
+/* `kill %1` in a shell sends SIGTERM, then SIGCONT. */
 Test(signals_e2e, a_job_that_rests_can_be_stopped)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=60", WORKER, "say:ready", "forever");
@@ -350,7 +350,7 @@ Test(signals_e2e, a_stopped_agent_wakes_when_its_guardian_is_killed)
     job_witness_close(&w);
 }
 
-/* It cannot act before it continues; but the workers need no help to die. */
+/* A stopped guardian cannot act before SIGCONT, but the workers die without its help. */
 Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
 {
     struct job_witness workers, all;
@@ -373,7 +373,7 @@ Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
     job_witness_close(&all);
 }
 
-/* A virtual machine that is moved: everything pauses, and no node may be reported for it. */
+/* When a virtual machine is moved, all processes pause. No node may be reported because of this pause. */
 Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=300ms", WORKER, "say:ready", "forever");
@@ -381,7 +381,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
     pid_t agent = the_agent(p), worker = the_worker(p, 0);
     kill(agent, SIGSTOP);
     cr_assert(job_until_state(agent, 'T'));
-    kill(agent, SIGTERM); /* both wait for it: its signal, and the end of the grace period */
+    kill(agent, SIGTERM); /* both the signal and the end of the grace period wait until the agent continues */
     usleep(500000);
     kill(agent, SIGCONT);
     struct run_result r = run_wait(p);
@@ -393,7 +393,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
 
 /* --- a terminal -------------------------------------------------------------------------------------------------- */
 
-/* ddprun alone in the session of a new terminal. */
+/* Run ddprun alone in the session of a new terminal. */
 struct terminal {
     int fd;
     pid_t pid;

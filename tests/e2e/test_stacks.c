@@ -50,7 +50,7 @@ static void stop(void)
 
 TestSuite(stacks_e2e, .init = start, .fini = stop, .timeout = 120);
 
-/* What py-spy prints about the process `$4`: rank 1 computes, the others wait. */
+/* Print the frames of process `$4` as py-spy does: rank 1 computes, and the other ranks wait. */
 #define PRINT_FRAMES                                                                                         \
     "test $RANK = 1 && "                                                                                     \
     "f='\"name\":\"load\",\"filename\":\"/home/u/data.py\",\"short_filename\":\"data.py\",\"line\":5' "      \
@@ -253,7 +253,7 @@ Test(stacks_e2e, a_job_that_stops_before_py_spy_answers_blames_the_stop)
     run_free(&r);
 }
 
-/* Else a worker that root has started as another user could have root start any program. */
+/* Otherwise root would start a program that the other user has chosen. */
 Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
 {
     const char *const same[] = { "env" }, *const other[] = { "setpriv", "--reuid=65534", "--clear-groups" };
@@ -273,7 +273,7 @@ Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
     end(p);
 }
 
-/* A virtual environment: python3 is a link, and only its path names the folder of py-spy. */
+/* In a virtual environment, python3 is a link, and only the path of this link names the folder of py-spy. */
 Test(stacks_e2e, a_relative_python_is_looked_for_where_the_worker_is)
 {
     const char *const there[] = { "env", "-C", dir };
@@ -301,7 +301,7 @@ Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
     end(p);
 }
 
-/* Its parent-death signal reaches the helper, the guardian reaches what the helper has started. */
+/* The parent-death signal ends the helper. The guardian ends the processes that the helper has started. */
 Test(stacks_e2e, nothing_of_py_spy_outlives_a_killed_agent)
 {
     struct job_witness w;

@@ -64,7 +64,7 @@ static int set_and_close(struct in_addr host, int port)
     return 0;
 }
 
-/* 0: the store answers a greeting; 1: it closes the connection. */
+/* Greet the store. Return 0 if the store answers, and 1 if it closes the connection. */
 static int greet(struct in_addr host, int port)
 {
     struct buf bytes = { 0 };
@@ -138,7 +138,7 @@ Test(store_users, another_user_leaves_no_key_by_another_address)
     daemon_stop(&d);
 }
 
-/* The near end of a connection that the test makes twice. */
+/* The near end of a connection that the test makes twice with the same addresses. */
 static struct sockaddr_in near_end;
 
 static int connect_from_near_end(struct in_addr host, int port)
@@ -157,7 +157,7 @@ static int connect_from_near_end(struct in_addr host, int port)
     return fd;
 }
 
-/* The store finds a request that it can read, and no peer. */
+/* Send a request and reset the connection. The store can read the request, but can no longer find the peer. */
 static int set_and_reset(struct in_addr host, int port)
 {
     struct buf bytes = { 0 };
@@ -173,8 +173,8 @@ static int set_and_reset(struct in_addr host, int port)
     return 0;
 }
 
-/* While the store is stopped, another user's connection is reset, and its addresses go to one of the store's own
- * user. */
+/* While the store is stopped, a connection of another user is reset. Then a connection of the store's own user gets
+ * the same addresses. */
 Test(store_users, a_reset_connection_is_not_taken_for_a_newer_one)
 {
     need_root();
@@ -301,7 +301,7 @@ Test(store_users, many_jobs_of_one_user_leave_room_for_others)
     run_free(&r);
 }
 
-/* A copy of the daemon, because the build folder may be closed to other users. */
+/* The test copies the daemon, because other users may not be able to enter the build folder. */
 Test(store_users, a_store_serves_its_user_and_root)
 {
     need_root();
@@ -329,7 +329,7 @@ Test(store_users, a_store_serves_its_user_and_root)
     job_dir_remove(dir);
 }
 
-/* The worker greets the job's store as uid 65534 and prints the number of bytes of the reply. */
+/* Run a worker that greets the job's store as uid 65534 and prints the number of bytes of the reply. */
 static struct run_result greet_from_job(const char *option)
 {
     return JOB("--no_prefix", option, "setpriv", "--reuid=65534", "--clear-groups", "bash", "-c",

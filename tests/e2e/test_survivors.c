@@ -1,9 +1,9 @@
-/* test_survivors.c -- a sample of `make survivors`: each kind of worker with each fault once, in each layer. Also of
- * `make launches`, and of reused process ids. * tests/survivors/ does the work. It trusts nothing that ddprun prints:
- * a trial runs below a process that adopts orphans, and is over when wait() returns that there is no child.
+/* test_survivors.c -- a sample of `make survivors` (each kind of worker with each fault once, in each layer), of
+ * `make launches`, and of the program that reuses process ids.
  *
- * `make survivors` measures how soon ddprun is done on a quiet machine. Here other tests may use the processors, so
- * AFTER is long: a survivor stays and is found in any case. */
+ * The programs are in tests/survivors/, and trust no output of ddprun: a trial runs below a process that adopts orphans,
+ * and is over when wait() reports that there is no child. `make survivors` measures how soon ddprun ends on a quiet
+ * machine. Here other tests may use the processors, so AFTER is long. A survivor stays, so it is found in any case. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -21,7 +21,7 @@ struct sample {
 
 TestSuite(survivors, .timeout = 300);
 
-/* The end of `text`, on a separate line. */
+/* Return the end of `text`, on a separate line. */
 static const char *end_of(const char *text)
 {
     const size_t len = strlen(text);
@@ -44,8 +44,8 @@ static void expect_clean(const char *const argv[])
     run_free(&r);
 }
 
-/* Chains use the whole machine, so they are a separate sample. A sanitizer is too slow to win a race against them,
- * and one of the others is enough to find wrong accesses. */
+/* Chains use the whole machine, so they are a separate sample. Under a sanitizer only daemons run: a sanitizer is too
+ * slow to win a race against chains, and one kind is enough to find wrong accesses. */
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
 {
     static struct sample all[] = {
@@ -68,7 +68,7 @@ ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_o
                                         bin("ddprun"), bin("tests/prog/survivor"), NULL });
 }
 
-/* The weakest layer on the oldest kernel; all kinds of workers, except under a sanitizer. */
+/* Use the weakest layer on the oldest kernel, with all kinds of workers. A sanitizer tests fewer kinds. */
 Test(survivors, nothing_outlives_its_job_on_an_old_kernel)
 {
     const char *kinds = bin_is_sanitized() ? "--kinds=daemon" : AFTER;

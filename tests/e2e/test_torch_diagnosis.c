@@ -18,7 +18,7 @@ struct nodes {
     int count, port;
 };
 
-/* `nproc` workers in total, the same number on each node. */
+/* Start `nproc` workers in total, the same number on each node. */
 static void start(struct nodes *n, int count, int nproc, const char *program, const char *argument)
 {
     char nnodes[24], local[32], node_rank[24], port[32], path[128];
@@ -45,7 +45,7 @@ static void stop(struct nodes *n)
     }
 }
 
-/* Every node prints it. */
+/* Expect that every node prints `words`. */
 static void expect_words(struct nodes *n, const char *words)
 {
     for (int i = 0; i < n->count; i++)
@@ -66,12 +66,12 @@ static void expect_ctl(const struct nodes *n, const char *command, const char *w
 
 static const struct scene {
     const char *what;
-    const char *wait, *reason; /* as sent to all */
+    const char *wait, *reason; /* texts that all nodes print */
 } scenes[] = {
     { "never", "init_process_group: 1 of 2 ranks have waited for", "rank 1: started (" },
     { "imports", "init_process_group: 1 of 2 ranks have waited for", "[RANK_NOT_CONNECTED]" },
     { "computes", "init_process_group: 1 of 2 ranks have waited for",
-      "rank 1: " /* if there is time for it: computes */ },
+      "rank 1: " /* rank 1 computes, and this line is printed if there is time */ },
     { "exits", "init_process_group: 1 of 2 ranks have waited for", "rank 1: exited with code 0" },
     { "nccl_id", " waits for rank 0's NCCL id (key '", "rank 0: " },
 };
@@ -86,7 +86,7 @@ static void expect_scene(const struct scene *scene, struct nodes *n)
         expect_ctl(n, "why", "missing: rank 1");
 }
 
-/* All at once, because most of the time they wait, or import torch. */
+/* Start all jobs at once, because they mostly wait or import torch. */
 static void try_all(int count)
 {
     enum { SCENES = sizeof(scenes) / sizeof(*scenes) };
@@ -130,7 +130,7 @@ Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
     }
 }
 
-/* A second ddprun of two workers, whose program has the first one's port. */
+/* Start a second ddprun with two workers, whose program has the port of the first job. */
 static struct run_process *start_second(int port, const char *how)
 {
     char text[16];
@@ -168,7 +168,8 @@ static void share(const char *how, const char *words)
     torch_skip_sanitized();
     const int port = free_port();
     struct nodes both = { .process = { start_first(port, how) }, .count = 2 };
-    cr_expect(run_until_error(both.process[0], "has begun", LONG_MS)); /* it has the port, and its round */
+    cr_expect(run_until_error(both.process[0], "has begun",
+                              LONG_MS)); /* the first job has the port, and its round */
     both.process[1] = start_second(port, how);
     cr_expect(run_until_error(both.process[0], words, LONG_MS), "it never says '%s'", words);
     cr_expect(run_until_error(both.process[0], "two launches share this store", LONG_MS));
@@ -177,7 +178,7 @@ static void share(const char *how, const char *words)
     stop(&both);
 }
 
-/* Later versions let all pass once the count was right; there the addresses show it. */
+/* Later versions of torch let all ranks pass when the count is right. There the published addresses show the error. */
 Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 {
     torch_skip_without();
@@ -205,7 +206,7 @@ static void expect_hint(struct run_result r, const char *words)
     run_free(&r);
 }
 
-/* Several times, because Python's final output differs. */
+/* Repeat the job, because Python's final output differs from run to run. */
 Test(torch_diagnosis, a_data_loader_that_was_killed_is_named)
 {
     torch_skip_without();

@@ -83,8 +83,8 @@ static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 
 enum victims { GUARDIAN = 1, AGENT = 2 };
 
-/* No process may remain. Return whether the workers died before one of their threads printed a message about
- * the end of the store. */
+/* Kill the processes `victims` and expect that no process remains. Return true if the workers died before one of
+ * their threads printed a message about the end of the store. */
 static bool kill_and_look(unsigned victims)
 {
     static char seen[SEEN_SIZE];
@@ -106,8 +106,8 @@ static bool kill_and_look(unsigned victims)
     return seen[0] == '\0';
 }
 
-/* The kernel closes the store's sockets a moment before it sends the workers' parent-death signal. On a loaded
- * machine a worker may run in that moment, so one quiet end of three is enough. */
+/* Expect at least one quiet end in three tries. The kernel closes the store's sockets a moment before it sends the
+ * workers' parent-death signal. On a loaded machine a worker may run in that moment. */
 static void expect_quiet(unsigned victims)
 {
     for (int i = 0; i < 3; i++)
@@ -153,7 +153,7 @@ static struct run_process *start_node(const char *host_store, const char *endpoi
     return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
 }
 
-/* A node that continues stops its workers, and their store stays while they finish their work. */
+/* A node that continues stops its workers. Their store stays until they have ended. */
 Test(torch_outlives, those_of_a_node_that_goes_on_without_the_other)
 {
     torch_skip_without_libuv();

@@ -30,14 +30,14 @@ static const struct row rows[] = {
     { "meet.py", { "tcp", "store_of_the_job", "store_of_its_own", "remote_calls" } },
 };
 
-/* One ddprun for each node; the output of all together. */
+/* One ddprun for each node, and the output of all nodes together. */
 struct nodes {
     struct run_process *process[NODES_MAX];
     struct run_result end[NODES_MAX];
     int count;
 };
 
-/* With an argument, which names its state, a program may be restarted. */
+/* Start a node. A program with an argument, the name of its state, may be restarted. */
 static struct run_process *start_node(const char *program, const char *argument, int node, int count,
                                       int port)
 {
@@ -128,8 +128,8 @@ Test(torch_programs, run_on_two_nodes)
         try_row(&rows[i], 2);
 }
 
-/* A job that fails once continues where it was, with the same store on the same port. The real torchrun loses about
- * half of these restarts with torch 2.x, because its second attempt finds the keys of the first. */
+/* Run a job that fails once and continues where it was, with the same store on the same port. The real torchrun loses
+ * about half of these restarts with torch 2.x, because its second attempt finds the keys of the first. */
 static void restart_once(int count)
 {
     char *dir = job_dir(), path[300];
@@ -160,7 +160,7 @@ Test(torch_programs, start_again_on_two_nodes)
     restart_once(2);
 }
 
-/* The real torchrun, on one node. The timers of control.py are enabled, as for ddprun. */
+/* Run the real torchrun on one node. The timers of control.py are enabled, as for ddprun. */
 static struct run_result run_torchrun(const char *program)
 {
     char port[32], path[128];
@@ -182,7 +182,7 @@ static struct run_result run_torchrun(const char *program)
     return run_command(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
 }
 
-/* The same program, the same lines. */
+/* Expect that torchrun and ddprun print the same lines for the same program. */
 static void expect_same(const char *program, const struct nodes *n)
 {
     char line[160];
@@ -197,7 +197,7 @@ static void expect_same(const char *program, const struct nodes *n)
     run_free(&torchrun);
 }
 
-/* On one node. torchrun itself cannot run a PyTorch without libuv. */
+/* Compare on one node. torchrun itself cannot run a PyTorch without libuv. */
 static void try_as_under_torchrun(const struct row *row)
 {
     torch_skip_without();
@@ -262,7 +262,7 @@ Test(torch_programs, fail_with_what_torchrun_says)
 
 /* --- two hosts ------------------------------------------------------------------------------------------ */
 
-/* A host's processes begin in "/". */
+/* Find the program by its absolute path, because the processes of a host begin in "/". */
 static void find_program(const char *program, char path[PATH_MAX])
 {
     char name[128];
@@ -335,7 +335,7 @@ static void try_rows_on(struct hosts *net, start_on *start)
     }
 }
 
-/* With separate networks, names and addresses, so that nothing works by accident over loopback. */
+/* The hosts have separate networks, names and addresses, so that nothing works by accident over loopback. */
 Test(torch_programs, run_on_two_hosts)
 {
     torch_skip_without();
@@ -347,7 +347,7 @@ Test(torch_programs, run_on_two_hosts)
     hosts_close(net);
 }
 
-/* The same lines there, as a reference. */
+/* torchrun must print the same lines there, as a reference. */
 Test(torch_programs, run_on_two_hosts_under_torchrun)
 {
     torch_skip_without();
@@ -382,7 +382,7 @@ Test(torch_programs, meet_at_rank_0_where_pytorch_has_no_libuv)
     run_free(&r);
 }
 
-/* fails.py uses @record: its message is in the error file, and so in the report. */
+/* fails.py uses @record, so its message is in the error file and in the report. */
 Test(torch_programs, say_by_their_error_file_why_they_failed)
 {
     torch_skip_without();

@@ -11,7 +11,7 @@
 
 TestSuite(torch_store, .timeout = 120);
 
-/* Hosts a store, answers "question" with "answer" as a second client would, and ends on request. */
+/* A program that hosts a store, answers "question" with "answer" as a second client, and ends on request. */
 static const char host[] = "import datetime\n"
                            "from torch.distributed import TCPStore\n"
                            "minute = datetime.timedelta(seconds=60)\n"
@@ -59,11 +59,11 @@ static void talk(ddp_store *store)
 {
     int64_t sum;
     int flag;
-    const char *const keys[] = { "question", "nobody's" };
+    const char *const keys[] = { "question", "missing" };
     cr_assert_eq(ddp_store_add(store, "n", 3, &sum, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(sum, 3);
     cr_assert_eq(ddp_store_set(store, "question", "what?", 5, &err), DDP_OK, "%s", err.msg);
-    expect_value(store, "answer", "42", 3); /* with its NUL */
+    expect_value(store, "answer", "42", 3); /* 3 bytes, because the value includes its NUL */
     cr_assert_eq(ddp_store_check(store, keys, 2, &flag, &err), DDP_OK);
     cr_assert_eq(flag, 0);
     cr_assert_eq(ddp_store_compare_set(store, "c", "", 0, "new", 3, NULL, NULL, &err), DDP_OK, "%s", err.msg);
@@ -74,7 +74,7 @@ static void talk(ddp_store *store)
     cr_assert_eq(sum, 3, "%d keys: question, answer, n", (int)sum);
 }
 
-/* A wait that times out, whose key is set later: the genuine server would answer it before the next reply. */
+/* Let a wait time out, and set its key later. The genuine server would answer this wait before the next reply. */
 static void give_up_a_wait(ddp_store *store, ddp_store *other)
 {
     const char *const keys[] = { "question", "late" };
@@ -138,7 +138,8 @@ static const char calls[] = "import datetime, os\n"
                             "assert s.get('n') == b'-2'\n"
                             "print('all calls done')\n";
 
-/* The store ends while a client with its silent second connection lives. A reset would abort that process. */
+/* A program that ends the store while a client with a silent second connection lives. A reset would abort that
+ * client. */
 static const char outlive[] = "import datetime, os, sys, time\n"
                               "from torch.distributed import TCPStore\n"
                               "s = TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), None, False)\n"

@@ -56,7 +56,8 @@ static const struct set {
 };
 enum { SETS = sizeof(sets) / sizeof(sets[0]) };
 
-/* The first attempt fails if the set requests it, once both workers have written. */
+/* A worker that writes its environment. If the set requests it, the first attempt fails after both workers have
+ * written. */
 static const char worker[] = "#!/bin/sh\n"
                              "F=$W/$TORCHELASTIC_RESTART_COUNT.$RANK\n"
                              "env -0 | LC_ALL=C sort -z | tr '\\n\\0' ' \\n' >$F.new && mv $F.new $F\n"
@@ -118,7 +119,7 @@ static bool same_but_random(const char *a, const char *b)
            id_a < end_a && id_b < end_b;
 }
 
-/* NULL = missing on that side. */
+/* Return true if the two values are equal or may differ. NULL = missing on that side. */
 static bool may_be(const char *set, const char *name, const char *theirs, const char *ours)
 {
     if (theirs != NULL && ours != NULL && strcmp(theirs, ours) == 0)
@@ -139,7 +140,7 @@ static bool may_be(const char *set, const char *name, const char *theirs, const 
 
 /* --- environments ----------------------------------------------------------------------------------------- */
 
-/* The lines "NAME=value" of one worker; sorted. */
+/* The sorted lines "NAME=value" of one worker. */
 struct dump {
     const char *line[VARIABLES_MAX];
     int n;
@@ -154,7 +155,7 @@ static void cut(struct dump *d)
             d->line[d->n++] = line;
 }
 
-/* Each run has its own port. */
+/* Hide the port, because each run has its own port. */
 static void hide_port(struct dump *d)
 {
     const char *given = NULL;
@@ -192,7 +193,8 @@ static void compare(const char *set, const char *who, const struct dump *theirs,
 
 /* --- running ---------------------------------------------------------------------------------------------- */
 
-/* One folder for each launcher and set: DIR/worker is the program, DIR/<name> where it writes. */
+/* The test's directory, with a folder for each launcher and set. DIR/worker is the program, and it writes to
+ * DIR/<name>. */
 static char dir[64];
 
 static void make_dir(void)
@@ -219,7 +221,7 @@ static void remove_dir(void)
     run_free(&r);
 }
 
-/* Except for PATH, both are started in the same small environment. */
+/* Run a set. Both launchers start in the same small environment, except for PATH. */
 static void run_set(const struct set *set, const char *launcher, const char *who)
 {
     char script[2048];
@@ -250,7 +252,8 @@ static int list(const struct set *set, const char *who, char names[FILES_MAX][NA
     return n;
 }
 
-/* The record was made in another directory: its name ends in the same random text everywhere. */
+/* Hide the random text. The recording was made in another directory, whose name ends in the same random text
+ * everywhere. */
 static void hide_random(char *text)
 {
     for (char *at = text; (at = strstr(at, dir)) != NULL;)
@@ -339,7 +342,7 @@ static void try(const struct set *set, const char *torchrun)
 
 static void try_1(const char *name)
 {
-    const char *argv[] = { "/usr/bin/python3", "-c", /* importing it would take seconds */
+    const char *argv[] = { "/usr/bin/python3", "-c", /* an import of torch would take seconds */
                            "import importlib.util, os, runpy\n"
                            "at = os.path.dirname(importlib.util.find_spec('torch').origin)\n"
                            "version = runpy.run_path(os.path.join(at, 'version.py'))['__version__']\n"
@@ -354,7 +357,7 @@ static void try_1(const char *name)
     try(set_called(name), TORCH_1);
 }
 
-/* One test for each: they run in parallel, and torchrun spends most of the time importing. */
+/* Two tests for each set, because tests run in parallel and torchrun mostly imports torch. */
 #define OLD_AND_NEW(set)                               \
     Test(torchrun_env, set##_is_as_with_1_13)          \
     {                                                  \

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PARAMS = 199210 }; /* of the mlp */
+enum { PARAMS = 199210 }; /* number of parameters of the mlp */
 
 TestSuite(train, .init = training_open, .fini = training_close, .timeout = 240);
 TestSuite(make_data, .init = training_open, .fini = training_close, .timeout = 120);
@@ -62,7 +62,19 @@ Test(train, the_tutorials_own_model_learns_it_too)
     cr_expect_geq(summary().accuracy, 0.95);
 }
 
-/* ||a - b|| / ||a|| of one step. */
+/* Return
+ *
+ *
+ * a - b
+ *
+ *
+ * /
+ *
+ *
+ * a
+ *
+ *
+ * for one step. */
 static double relative_distance(const float *a, const float *b)
 {
     double distance = 0, norm = 0;
@@ -159,7 +171,7 @@ Test(train, loss_curve_and_parameters_are_the_same_for_1_2_and_4_workers)
     }
 }
 
-/* This machine simulates two hosts of two workers, and three. */
+/* This machine acts as two hosts with two workers each, and as three hosts. */
 Test(train, the_parameters_are_the_same_on_several_hosts_as_on_one)
 {
     training_skip_same_threads();
@@ -191,8 +203,8 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
     cr_expect_str_neq(summary().hash, first);
 }
 
-/* A rename onto a device would replace it by a plain file, for the whole machine. (So all names here are links of
- * ours: if this ever fails, only they are lost.) */
+/* A rename onto a device would replace the device by a plain file, for the whole machine. So all names here are links
+ * in the test's directory. */
 Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
 {
     struct stat after;
@@ -216,7 +228,7 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     cr_expect(stat(in_dir("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
 }
 
-/* The n-th line of a file of JSON lines; delete it. */
+/* Return the n-th line of a file of JSON lines. The caller frees it (cJSON_Delete). */
 static cJSON *json_line(const char *name, int n)
 {
     size_t len;
@@ -304,7 +316,7 @@ Test(train, when_one_rank_fails_all_end_and_it_is_named)
     run_free(&r);
 }
 
-/* The words of `line` for all three workers, those of `more` only for rank 1. */
+/* Run three workers with the words of `line`. Only rank 1 also gets the words of `more`. */
 static void expect_difference_told(const char *line, const char *more, const char *says)
 {
     static char script[1024];
@@ -315,7 +327,7 @@ static void expect_difference_told(const char *line, const char *more, const cha
     training_prefix = &prefix[3];
 }
 
-/* Only this check detects it, because the collectives are the same. */
+/* Only the comparison of the options detects the difference, because the collectives are equal. */
 Test(train, workers_that_were_told_different_things_are_told_what)
 {
     make_data("data", "500", NULL);
@@ -329,7 +341,7 @@ Test(train, workers_that_were_told_different_things_are_told_what)
     train(3, "--data @/data --limit_steps 2 --batch 20 --quiet");
 }
 
-/* Before the first epoch rather than after the last. */
+/* The check comes before the first epoch and not after the last epoch. */
 Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
 {
     make_data("data", "500", NULL);
@@ -418,7 +430,7 @@ Test(train_gpt2, one_two_and_four_workers_come_to_the_same_bits)
     }
 }
 
-/* A rate of 1e-30 moves no parameter. */
+/* With a rate of 1e-30 no parameter changes. */
 Test(train_gpt2, an_exported_model_is_begun_with_by_all_workers)
 {
     make_tokens();
@@ -442,7 +454,8 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 /* --determinism world: after every step the same parameters, bit by bit, for every number of workers and
  * hosts, and after a resume with another number. */
 
-/* Three steps an epoch, the last of which has eight samples in eight shards; so there are six, and an odd end. */
+/* An epoch has three steps. The last step has eight samples in eight shards. So there are six steps, and an uneven
+ * end. */
 #define RUN                                                                                          \
     "--data @/data --global_batch 96 --epochs 2 --determinism world --quiet --hash_steps --metrics " \
     "@/metrics "
@@ -450,7 +463,7 @@ enum { STEPS = 6 };
 
 TestSuite(world, .init = training_open, .fini = training_close, .timeout = 240);
 
-/* Two hosts, the ranks assigned evenly, or alternating. */
+/* Two hosts, with the ranks assigned evenly or alternately. */
 static const char *const halves[] = { "sh", "-c",
                                       "DDP_TEST_HOST=h$((RANK * 2 / WORLD_SIZE)) exec \"$0\" \"$@\"", NULL };
 static const char *const turns[] = { "sh", "-c", "DDP_TEST_HOST=h$((RANK % 2)) exec \"$0\" \"$@\"", NULL };
@@ -468,7 +481,7 @@ static void expect_equal(int workers, const char *const *hosts, const char *line
     free(got);
 }
 
-/* One worker's run, in steps. */
+/* Return the result of a run with one worker, in steps. */
 static char *alone(const char *line)
 {
     train(1, line);
@@ -499,8 +512,8 @@ Test(world, equal_on_several_hosts)
     free(one);
 }
 
-/* Eight workers stop after the fourth step, in the middle of the second epoch; two on two hosts continue,
- * then one alone. */
+/* Eight workers stop after the fourth step, in the middle of the second epoch. Two workers on two hosts continue, and
+ * later one worker alone. */
 Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
 {
     training_skip_same_threads();
@@ -512,7 +525,7 @@ Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
     free(one);
 }
 
-/* Layers that normalise, attend and convolve; images that are augmented. */
+/* The models have layers for normalisation, attention and convolution, and their images are augmented. */
 Test(world, equal_for_every_kind_of_model)
 {
     static const char gpt2[] =
@@ -535,7 +548,7 @@ Test(world, equal_for_every_kind_of_model)
     free(one);
 }
 
-/* Rounding and the parts of a worker's share are the same for all. */
+/* The rounding and the parts of a worker's share are the same for any number of workers. */
 Test(world, equal_with_16_bits_shares_of_the_state_and_parts_of_a_batch)
 {
     static const char line[] = RUN
@@ -565,7 +578,7 @@ enum { RESNET_STEPS = 2, ROOM = 8 };
 
 static char resnet_dir[] = "/tmp/ddp-e2e-resnet-XXXXXX";
 
-/* Words between spaces; '@' stands for the test's directory. */
+/* Run a command line. Spaces separate its words, and '@' is the test's directory. */
 static void run_words(const char *line)
 {
     char text[1024];
@@ -598,7 +611,7 @@ static void remove_dir(void)
 
 TestSuite(train_resnet, .init = make_dir, .fini = remove_dir, .timeout = 240);
 
-/* Options of all tests: few samples, and a batch for 1, 2 and 3 workers. */
+/* Start a run with the options of all tests: few samples, and a batch that 1, 2 and 3 workers can share. */
 static void start(int workers, const char *options)
 {
     char line[1024], program[512];
@@ -629,7 +642,7 @@ static cJSON *resnet_summary(void)
     return cJSON_Parse(text);
 }
 
-/* The caller frees the resnet_summary (cJSON_Delete). */
+/* Train and return the resnet_summary, which the caller frees (cJSON_Delete). */
 static cJSON *resnet_train(int workers, const char *options, double loss[ROOM])
 {
     char text[8192], *save = NULL;
@@ -656,9 +669,9 @@ static double number(const cJSON *json, const char *key)
     return cJSON_GetNumberValue(cJSON_GetObjectItem(json, key));
 }
 
-/* Normalised over a shard, so equal bit by bit; running numbers are those of the first shard on any worker, so the
- * test set has the same result. The augmentation depends on the sample, not on the worker. The second batch is a
- * short one. */
+/* The values are normalised over a shard, so they are equal bit by bit. The running numbers are those of the first
+ * shard, so the test set gives the same result. The augmentation depends on the sample, not on the worker. The second
+ * batch is short. */
 Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
 {
     double loss[2][ROOM];
@@ -675,8 +688,8 @@ Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with
     cJSON_Delete(plain);
 }
 
-/* Normalised over the whole batch, up to rounding: 12 pictures as 12, 6 + 6, 4 + 4 + 4, then 10 as 10, 5 + 5, 4 + 3 +
- * 3. */
+/* The values are normalised over the whole batch, so they are equal up to rounding. The batch of 12 images is split
+ * as 12, 6 + 6 and 4 + 4 + 4, and the last batch as 10, 5 + 5 and 4 + 3 + 3. */
 Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 {
     training_skip_same_threads();
@@ -692,7 +705,8 @@ Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
     cr_expect_gt(fabs(alone[0] - one[0]), 1e-3, "it makes no difference: %g and %g", alone[0], one[0]);
 }
 
-/* Running numbers and momentum are in the checkpoint, and a sample is moved and mirrored as without the resume. */
+/* The checkpoint contains the running numbers and the momentum. After the resume, a sample is moved and mirrored as
+ * without the resume. */
 Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
 {
     double loss[ROOM];
@@ -768,7 +782,8 @@ static int check_threads(pid_t pid, int *keeping)
     return threads;
 }
 
-/* With these, OpenBLAS has `blas` threads besides main; the loader has two. */
+/* Expect that all threads flush subnormals. With these options OpenBLAS has `blas` threads besides main, and the
+ * loader has two. */
 static void expect_all_flush(const char *blas_threads, const char *option, int blas)
 {
     const char *argv[] = { bin("train"),       "--data", in_dir("data"), "--epochs", "100000",
@@ -794,7 +809,7 @@ static void expect_all_flush(const char *blas_threads, const char *option, int b
     cr_expect_eq(keeping, 0, "%d of %d threads keep subnormals", keeping, threads);
 }
 
-/* It starts at most as many threads as there are processors, and --keep_last starts none. */
+/* OpenBLAS starts at most as many threads as there are processors. --keep_last starts no thread. */
 Test(train_subnormals, threads_that_openblas_starts_before_main_flush_them)
 {
     if (cores_allowed() < 2)

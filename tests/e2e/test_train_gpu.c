@@ -96,7 +96,7 @@ Test(train_gpu, in_fp16_the_loss_is_scaled)
     compare(2, MLP "--precision fp16 --accumulate 3", 5e-3);
 }
 
-/* On the CPU, too, because a checkpoint does not contain its device. */
+/* The run also continues on the CPU, because a checkpoint does not contain its device. */
 Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
 {
     training_skip_same_threads();
@@ -133,7 +133,7 @@ static double peak_of(const char *line)
     size_t len;
     train(1, line);
     char *text = read_file("metrics", &len);
-    cJSON *step = cJSON_Parse(text); /* of several lines the first */
+    cJSON *step = cJSON_Parse(text); /* the first of several lines */
     const double peak =
         cJSON_HasObjectItem(step, "mfu") ? json_number(step, "tokens_s") / json_number(step, "mfu") : 0;
     cJSON_Delete(step);
@@ -154,7 +154,8 @@ Test(train_gpu, a_known_device_has_its_mfu)
     cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
 }
 
-/* The second step has one image, so the second worker has none, nor has the second part; fibers are slow. */
+/* The second step has one image. So the second worker and the second part have no image. Fibers are slow, so the
+ * model is small. */
 Test(train_gpu, resnet20_is_normalised_over_all_workers)
 {
     training_skip_same_threads();
@@ -174,7 +175,7 @@ static double test_loss(const char *line)
     return loss;
 }
 
-/* With the running numbers, which are on the device. */
+/* The checkpoint contains the running numbers, which are on the device. */
 Test(train_gpu, resnet20_goes_on_from_a_checkpoint_and_is_tested)
 {
     training_skip_same_threads();
@@ -222,7 +223,7 @@ TestSuite(gpu_world, .init = open_gpu, .fini = training_close);
 
 enum { STEPS = 3 };
 
-/* Three steps, the last of which has eight samples in eight shards. */
+/* Three steps; the last step has eight samples in eight shards. */
 #define PICTURES                                                                                         \
     "--model mlp --data @/pictures --optimizer adamw --lr 0.01 --clip 0.5 --global_batch 16 --epochs 1 " \
     "--quiet "                                                                                           \
@@ -246,7 +247,7 @@ static char *hashes_of(int workers, const char *line)
     return got;
 }
 
-/* From step `from` of `expected` on, as many as there are. */
+/* Expect the results of `expected` from step `from` on. */
 static void expect_equal(int workers, const char *line, const char *expected, int from)
 {
     char *got = hashes_of(workers, line);
@@ -284,8 +285,8 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
     free(one);
 }
 
-/* The fake NCCL adds in rank order in every call. A norm of other leaves may differ in its last digits, so nothing is
- * clipped. */
+/* The fake NCCL adds in rank order in every call. The norm of a run with other leaves may differ in its last digits,
+ * so the test does not clip. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
     training_skip_same_threads();
@@ -306,8 +307,8 @@ static struct summary after(int workers, const char *line)
     return summary();
 }
 
-/* Every combination of save and resume: with shares or without, any number of workers; and the CPU, up to
- * rounding. */
+/* The test tries every combination of save and resume: with and without shares, for any number of workers, and on the
+ * CPU, where results are equal up to rounding. */
 Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
 {
     training_skip_same_threads();

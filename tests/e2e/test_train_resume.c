@@ -14,7 +14,8 @@
 
 TestSuite(train_resume, .init = training_open, .fini = training_close, .timeout = 240);
 
-/* A thread writes a checkpoint while the run continues; once it has its name it is complete. */
+/* Wait until a checkpoint exists. A thread writes it while the run continues, and a checkpoint with its final name is
+ * complete. */
 static bool until_there(const char *name)
 {
     struct patience p = { 0 };
@@ -79,7 +80,7 @@ Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
                 "/ckpt/step-00000005/tensors.bin: ");
 }
 
-/* The newest is damaged: the one before is used, and the final result is the same. */
+/* The newest checkpoint is damaged. The previous checkpoint is used, and the final result is the same. */
 Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
 {
     char whole[32];
@@ -139,7 +140,8 @@ Test(train_resume, a_checkpoint_can_be_tested_alone)
               summary().steps == 10);
 }
 
-/* Killed in the middle and restarted by ddprun, the job continues from its checkpoint as if nothing had happened. */
+/* The job is killed in the middle of a run. ddprun restarts it, and it continues from its checkpoint with the same
+ * result. */
 Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
 {
     training_skip_same_threads();
@@ -168,11 +170,11 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
 /* A worker is killed at every phase of a step and of a checkpoint: the others end with an error that names it,
  * nothing is left over, and a restart from the checkpoints gives the same final result. */
 
-/* Four steps an epoch; saved after steps 3, 4, 6, 8 ... */
+/* Each epoch has four steps. Checkpoints are saved after steps 3, 4, 6, 8 ... */
 #define RUN "--data @/data --global_batch 60 --epochs 3 --checkpoint_every 3 "
 enum { WORKERS = 3 };
 
-/* See tests/prog/train_dies.c: where, rank, step or checkpoint. */
+/* The points of death, see tests/prog/train_dies.c: where, rank, step or checkpoint. */
 static const struct {
     const char *die;
     int rank;
@@ -198,7 +200,7 @@ static void remove_checkpoints(void)
     run_free(&r);
 }
 
-/* Words of `line`, @ is the test's directory, into argv behind `program`. */
+/* Start a rank with the words of `line`, in which @ is the test's directory. */
 static struct run_process *start_rank(int rank, int hosts, int port, const char *line)
 {
     char script[1024];
@@ -211,7 +213,8 @@ static struct run_process *start_rank(int rank, int hosts, int port, const char 
     return run_start(argv, NULL);
 }
 
-/* No launcher stops them: they detect it themselves, long before any timeout (600 s), and report the dead rank. */
+/* Expect that the other ranks detect the death themselves, long before any timeout (600 s), and report the dead rank.
+ * No launcher stops them. */
 static void expect_the_others_told(int phase, int hosts)
 {
     char line[512], who[64];
@@ -250,7 +253,7 @@ Test(train_dies, the_others_are_told_who_it_was)
         expect_the_others_told(i, 1);
 }
 
-/* Over TCP: by the end of a connection. */
+/* Over TCP, the end of the connection shows the death. */
 Test(train_dies, the_others_are_told_on_another_host_too)
 {
     training_skip_same_threads();
@@ -259,7 +262,7 @@ Test(train_dies, the_others_are_told_on_another_host_too)
         expect_the_others_told(i, 2);
 }
 
-/* Three complete checkpoints, and none that was only begun. */
+/* Expect three complete checkpoints, and no incomplete checkpoint. */
 static void expect_nothing_left(const char *die)
 {
     int steps = 0;
@@ -325,7 +328,7 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
     cr_expect(strstr(r.err, "after step 6 the parameters of rank 2 differ from those of rank 0"), "%s",
               r.err);
     cr_expect_neq(access(in_dir("ckpt/step-00000006"), F_OK), 0);
-    /* The writing thread may still have that of step 4. */
+    /* the writing thread may still be writing the checkpoint of step 4 */
     cr_expect_eq(access(in_dir("ckpt/step-00000003"), F_OK), 0);
     run_free(&r);
 }

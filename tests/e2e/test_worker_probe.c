@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ddprun with four probes. */
+/* Run ddprun with four probes. */
 static struct run_result run_probes(const char *command, const char *argument, const char *more,
                                     const char *last)
 {
@@ -29,7 +29,7 @@ static void expect_part(const char *text, const char *part)
     cr_assert(strstr(text, part) != NULL, "\"%s\" is not in:\n%s", part, text);
 }
 
-/* Named memory of this test only, because other programs of the machine start and end. */
+/* Count the files in shared memory that belong to this test. Other programs of the machine start and end meanwhile. */
 static int files_of_ours(const char *directory)
 {
     int n = 0;
@@ -61,7 +61,7 @@ Test(worker_probe, a_reducer_averages_over_four_workers)
     run_free(&r);
 }
 
-/* Under ThreadSanitizer, too. */
+/* This test also runs under ThreadSanitizer. */
 Test(worker_probe, a_reducer_with_a_thread_averages_over_four_workers)
 {
     struct run_result r = run_probes("overlap", NULL, NULL, NULL);
@@ -130,7 +130,7 @@ static struct run_process *start_by_hand(const char *port, const char *rank)
     return run_start(argv, &(struct run_options){ .env = env });
 }
 
-/* The keys that the first run leaves must not disturb the second one, which has the same (missing) run id. */
+/* The keys that the first run leaves must not disturb the second run, whose run id is missing, too. */
 Test(worker_probe, ranks_started_by_hand_meet_at_a_daemon_twice)
 {
     struct daemon daemon = daemon_start("127.0.0.1:0", NULL);

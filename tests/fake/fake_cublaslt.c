@@ -16,7 +16,7 @@ struct lt_layout_ {
     uint64_t rows, columns;
     int64_t stride;
     int32_t batch;
-    int64_t apart; /* from one matrix of the batch to the next */
+    int64_t apart; /* distance from one matrix of the batch to the next */
 };
 struct lt_desc_ {
     int32_t transposed[2];

@@ -274,7 +274,7 @@ struct CUevent_st {
     struct CUevent_st *next;
 };
 
-/* Streams may still wait for it, which CUDA allows, so keep it to the end. */
+/* Keep a destroyed event to the end, because CUDA allows streams to wait for it. */
 static struct CUevent_st *destroyed;
 
 struct event_job {

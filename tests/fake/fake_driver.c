@@ -18,7 +18,7 @@ DRIVER_FUNCTION_LIST(X)
 
 enum { NO_MODULE = 200, NO_FUNCTION = 500, NO_MEMORY = 2, BAD_LAUNCH = 1 };
 
-/* A module has no other bytes: its address is the table's. */
+/* The modules. A module has no other bytes: its address is the table's. */
 static const struct {
     const char *image;
     const struct shim_kernel *kernels;

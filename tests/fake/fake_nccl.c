@@ -46,7 +46,7 @@ struct ncclComm {
     bool connected;
     atomic_int under_way;
     int calls;
-    struct op *group; /* moves that are being collected */
+    struct op *group; /* operations of the group that is being collected */
 };
 
 /* --- ids, life ---------------------------------------------------------------------------------------------------- */
@@ -78,7 +78,7 @@ static nccl_result init(struct ncclComm **out, int ranks, const nccl_id *id, int
     comm->board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (sscanf(id->internal, "/proc/%d/fd/%d", &fd, &own) == 2 && fd == getpid())
-        comm->calls = -own; /* closed when all have it open */
+        comm->calls = -own; /* this rank closes its descriptor after all ranks have opened the file */
     comm->rank = rank;
     comm->ranks = ranks;
     atomic_fetch_add(&comm->board->joined, 1);
@@ -270,7 +270,8 @@ static void reduce(const struct op *op)
     }
 }
 
-/* --- a call on its stream ------------------------------------------------------------------------------------------ */
+/* --- a call on its stream
+ * ------------------------------------------------------------------------------------------ */
 
 /* Return whether this is RANK:CALL of the environment; *code gets the rest. */
 static bool is_meant(const char *name, const struct op *op, unsigned *code)
@@ -319,7 +320,7 @@ static nccl_result launch(struct op *op, struct CUstream_st *stream)
 {
     int number = op->number = ++op->comm->calls;
     atomic_fetch_add(&op->comm->under_way, 1);
-    fake_launch(stream, run, op); /* which frees it */
+    fake_launch(stream, run, op); /* fake_launch frees the operation */
     return number == 1 && fake_number("FAKE_NCCL_LAZY", 0) ? NCCL_IN_PROGRESS : NCCL_SUCCESS;
 }
 
@@ -395,7 +396,8 @@ nccl_result ncclAllGather(const void *in, void *out, size_t count, nccl_type typ
     return launch(op, stream);
 }
 
-/* --- groups of moves ----------------------------------------------------------------------------------------------- */
+/* --- groups of moves
+ * ----------------------------------------------------------------------------------------------- */
 
 static _Thread_local int depth;
 static _Thread_local struct op *collected;

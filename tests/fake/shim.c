@@ -18,14 +18,15 @@ struct barrier {
 struct fiber {
     void *stack; /* stack position of the fiber */
     bool done;
-    unsigned
-        exchanges; /* of its warp so far: two places in turn, so that a fast lane does not overwrite a value that a slow one still reads */
+    /* Exchanges of the warp so far. Two places are used in turn, so that a fast lane does not overwrite a value that a
+     * slow lane still reads. */
+    unsigned exchanges;
 };
 
 struct warp {
     struct barrier barrier;
     float given[2][LANES];
-    float a[2][LANES][8], b[2][LANES][4]; /* of a product, two of a word side by side */
+    float a[2][LANES][8], b[2][LANES][4]; /* operands of a product; two values of a word are adjacent */
 };
 
 struct shim_run {
@@ -102,7 +103,7 @@ static void fiber_main(void)
     run->barrier.left--;
     run->warp[run->now / LANES].barrier.left--;
     take_turns();
-    abort(); /* so that no fiber continues with a finished one */
+    abort(); /* no fiber may continue a finished fiber */
 }
 
 static void one_block(void)
@@ -112,7 +113,7 @@ static void one_block(void)
         run->warp[i].barrier = (struct barrier){ .left = LANES };
     for (unsigned i = 0; i < run->threads; i++)
         prepare(&run->fiber[i], run->stacks + (size_t)i * STACK);
-    struct shim_run *of_thread = run; /* access to a thread-local variable takes time */
+    struct shim_run *of_thread = run; /* a copy, because access to a thread-local variable takes time */
     struct shim_place *thread = &shim_thread;
     while (of_thread->barrier.left > 0) {
         for (unsigned i = 0; i < of_thread->threads; i++) {
@@ -174,7 +175,7 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
 /* --- barriers
  * ----------------------------------------------------------------------------------------------------------- */
 
-/* A thread that left the kernel is not waited for, as on a GPU. */
+/* Wait for all threads of the barrier. As on a GPU, the barrier does not wait for a thread that has left the kernel. */
 static void wait_for_all(struct barrier *b)
 {
     struct shim_run *of_thread = run;

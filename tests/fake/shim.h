@@ -18,7 +18,7 @@
 
 struct shim_kernel {
     const char *name;
-    size_t bytes; /* of its arguments */
+    size_t bytes; /* size of the arguments */
     void (*run)(const void *args);
 };
 
@@ -29,7 +29,8 @@ struct shim_place {
 /* Run `kernel` for all blocks of a grid. */
 void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned threads, const void *args);
 
-extern const struct shim_kernel shim_f32[], shim_bf16[], shim_f16[]; /* by enum kernel */
+extern const struct shim_kernel shim_f32[], shim_bf16[],
+    shim_f16[]; /* tables of kernels, indexed by enum kernel */
 
 /* --- what kernels see
  * -------------------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* Twice, because there are several files. */
+/* Read the input as two files, because a data set has several files. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct cifar c = { .n = 0 };

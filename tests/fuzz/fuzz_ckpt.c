@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* A file without a place on the disk; the same one for all inputs. */
+/* Return the name of a file in memory. All inputs share this file. */
 static const char *file_of(const uint8_t *data, size_t len)
 {
     static char path[32];

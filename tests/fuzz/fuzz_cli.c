@@ -27,7 +27,7 @@ static char *split(char *text, char *end, char *words[WORDS_MAX], int *n)
     return text;
 }
 
-/* Every file of /sys has the same content. */
+/* Return the same content for every file of /sys. */
 static const char *read_sys(void *user, const char *path)
 {
     (void)path;

@@ -1,6 +1,6 @@
-/* Four connections of other hosts to a store that has a secret. After all
- * steps (hub_steps.h) no key is stored, and no stranger is a node. None gets more than the answers to PING, to the request
- * with which a launcher looks for the store, to AUTH (the credential, too), and the refusal of IDENTIFY. */
+/* Four connections of other hosts to a store that has a secret. After all steps (hub_steps.h) no key is stored, and no
+ * stranger is a node. A stranger gets only the answers to PING, to the request with which a launcher checks for a store,
+ * and to AUTH (with the credential), and the rejection of IDENTIFY. */
 #include "auth/auth.h"
 #include "hub_steps.h"
 
@@ -29,7 +29,7 @@ static bool zeroes(void *user, void *bytes, size_t n)
     return true;
 }
 
-/* Odd ones greet in dialect C, so that the input need not find the magic by itself. */
+/* Open a connection. Odd connections greet in dialect C, so that the input need not find the magic number by itself. */
 static void open_stranger(conn_id conn)
 {
     static const uint8_t greeting[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c };
@@ -42,7 +42,7 @@ static void open_stranger(conn_id conn)
         hub_feed(hub, conn, slice_of(greeting, sizeof(greeting)), now_ms);
 }
 
-/* GETNUMKEYS of this host's user. */
+/* Expect no key, by GETNUMKEYS from this host's user. */
 static void expect_no_key(void)
 {
     static const uint8_t ask[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07 };

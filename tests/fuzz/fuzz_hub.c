@@ -1,13 +1,13 @@
 /* fuzz_hub.c -- a stateful fuzz target: nine connections talk to one hub.
  *
- * The input is a program: each byte selects a step (a request, an event) or one of its arguments. Behind the
- * input's end a random generator, seeded by the input, provides the bytes, so short inputs reach deep states,
- * too. Most requests are valid and use what the hub has pushed before: round, ranks, instance, connection
- * ids. A request may arrive in pieces, behind others, or with one bit changed. The checks: no bytes for a
- * closed connection, no empty send, deadlines that move on, and the sanitizers.
+ * The input is a program: each byte selects a step (a request, an event) or one of its arguments. After the end of the
+ * input, a random generator with the input as its seed provides the bytes, so short inputs reach deep states, too. Most
+ * requests are valid and use values that the hub has pushed: round, ranks, instance, connection ids. A request may
+ * arrive in pieces, after other requests, or with one bit changed. The checks: no bytes for a closed connection, no
+ * empty send, deadlines that move on, and the sanitizers.
  *
- * Half of the hubs have secrets. Then each connection has a level of trust, and only an agent that has proven the secret
- * may change the membership of a job, that of its own.
+ * Half of the hubs have secrets. Then each connection has a level of trust. Only an agent that has proven the secret may
+ * change the membership of a job, and only of the agent's job.
  *
  * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer;
  * FUZZ_HUB_SEED (1) selects them. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at
@@ -27,7 +27,7 @@
 
 enum { PEERS = 9, AGENTS = 4, SENT_MAX = 1 << 16, TICKS_MAX = 64 };
 
-/* A job as its participants see it: its launch options, and the pushes of the hub. */
+/* A job as its participants see it: the options of its launch, and the pushes of the hub. */
 struct launch {
     const char *name;
     bool elastic;
@@ -35,21 +35,21 @@ struct launch {
     char instance[64];
 };
 
-/* What the hub knows of a connection when it begins. */
+/* The hub's trust in a connection at its beginning. */
 enum trust { STRANGER, LOCAL, OPERATOR, AGENT, LEVELS };
 
-/* One place for connections, which are made one after the other. */
+/* A place for connections, which are made one after the other. */
 struct peer {
     conn_id conn; /* 0 = not connected */
     enum dialect dialect;
     struct buf unsent;
     struct launch *launch;
     int first_rank, asked_conn;
-    bool waits; /* for room for a reply */
+    bool waits; /* the connection waits until a reply may be sent */
     enum trust trust;
     struct auth auth;
     const char *auth_job;            /* the job that AUTH has named */
-    const struct secret *secret;     /* for that job; NULL = AUTH is not sent */
+    const struct secret *secret;     /* secret for that job; NULL = AUTH is not sent */
     uint8_t proof[AUTH_PROOF_BYTES]; /* valid if auth.state is AUTH_PROVEN */
 };
 
@@ -62,14 +62,15 @@ static struct peer peers[PEERS], *latest;
 static conn_id last_conn;
 static uint64_t now_ms;
 static const uint8_t *input, *input_end;
-static uint64_t seed; /* for the bytes after the input */
-static uint64_t luck; /* for the server's decisions: room for replies, the owner of a connection */
+static uint64_t seed; /* state of the random generator for bytes after the input */
+static uint64_t
+    luck; /* state of the generator for the server's decisions: room for replies, the owner of a connection */
 static unsigned long long steps;
 static bool traces;
 static const struct secret secret_of_all = { .key = { 1 } };
 static struct secret secret_of_b = { .key = { 2 }, .jobs = "b" };
 static const struct secret secret_of_a = { .key = { 3 }, .jobs = "a", .next = &secret_of_b };
-static const struct secret *secrets; /* of this hub; NULL = it has none */
+static const struct secret *secrets; /* secrets of this hub; NULL = the hub has no secret */
 
 /* splitmix64 */
 static unsigned draw(uint64_t *state, unsigned limit)
@@ -107,7 +108,7 @@ static struct peer *find_peer(conn_id conn)
     return NULL;
 }
 
-/* Its connection is closed. */
+/* Forget a peer whose connection is closed. */
 static void forget(struct peer *p)
 {
     p->conn = 0;
@@ -233,7 +234,7 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
         put_text(p, text);
 }
 
-/* A pushed number; sometimes a number near it, or a small one. */
+/* Return a pushed number, sometimes a number near it, or a small number. */
 static int near(int learnt)
 {
     switch (take(32)) {
@@ -278,7 +279,7 @@ static void identify(struct peer *p)
         take(3));
 }
 
-/* As its job was launched, or nearly. */
+/* Join with the options of the job's launch, sometimes with a small difference. */
 static void join(struct peer *p)
 {
     static const char *const grows[] = { "agreed", "now", "never" };
@@ -307,7 +308,7 @@ static void report_failure(struct peer *p)
         take(3) ? "exit_code" : "signal", take(130), take(6) ? "" : "usage", take(4) ? "false" : "true");
 }
 
-/* `done`, `stopped`, `leave`: how a node ends. */
+/* Report the end of a node: `done`, `stopped` or `leave`. */
 static void report_end(struct peer *p)
 {
     static const char *const ops[] = { "done", "stopped", "stopped", "leave" };
@@ -360,7 +361,7 @@ static void report_words(struct peer *p)
              take(2) ? "notice" : "trouble", codes[take(4)], take(4));
 }
 
-/* About a connection that the hub has asked about, or any of the last ones. */
+/* Vouch for a connection whose owner the hub has requested, or for any recent connection. */
 static void vouch(struct peer *p)
 {
     const long long conn = take(4) ? p->asked_conn : (long long)last_conn - (long long)take(PEERS);
@@ -388,7 +389,7 @@ static void ask(struct peer *p)
 
 /* --- c10d requests -------------------------------------------------------------------------------------- */
 
-/* Keys with a meaning for PyTorch and ddprun, and plain ones; a number follows where one ends with '/'. */
+/* Append a key that PyTorch or ddprun use, or a plain key. A number follows a key that ends with '/'. */
 static void put_key(struct peer *p)
 {
     static const char *const keys[] = {
@@ -487,7 +488,7 @@ static uint64_t members_of(const struct job *job)
     return digest;
 }
 
-/* The nodes, rounds and ends of ranks of all jobs but one. */
+/* Return a digest of the nodes, rounds and ends of ranks of all jobs except `but`. */
 static uint64_t membership(const char *but)
 {
     uint64_t sum = 0;
@@ -519,7 +520,7 @@ static void end_bytes(void)
     assert(!is_checked || membership(own_job) == others_before);
 }
 
-/* An exact copy on the heap shows a read past its end. */
+/* Feed bytes from an exact copy on the heap, so that a sanitizer detects a read past the end. */
 static void feed(struct peer *p, size_t n)
 {
     uint8_t *copy = malloc(n > 0 ? n : 1);
@@ -535,13 +536,13 @@ static void feed(struct peer *p, size_t n)
 
 /* --- connections ----------------------------------------------------------------------------------------- */
 
-/* The places of agents are mostly agents. */
+/* Choose the trust of a connection. Most connections in the places of agents are agents. */
 static enum trust any_trust(const struct peer *p)
 {
     return p - peers < AGENTS && take(8) != 0 ? AGENT : (enum trust)take(LEVELS);
 }
 
-/* Sometimes with the secret of another tenant, and sometimes without the proof. */
+/* Authenticate, sometimes with the secret of another tenant, and sometimes without the proof. */
 static void authenticate(struct peer *p)
 {
     uint8_t nonce[AUTH_NONCE_BYTES], hello[AUTH_HELLO_BYTES];
@@ -561,7 +562,7 @@ static void authenticate(struct peer *p)
     feed(p, p->unsent.len);
 }
 
-/* From two addresses, because agents are only asked about connections from the same host. */
+/* Connect from one of two addresses, because the hub asks an agent only about connections from the agent's host. */
 static void connect_peer(struct peer *p)
 {
     char text[32];
@@ -585,7 +586,7 @@ static void connect_peer(struct peer *p)
         authenticate(p);
 }
 
-/* All of it; sometimes half of it, nothing yet, or with one byte changed. */
+/* Send all unsent bytes; sometimes half of them, no byte, or with one byte changed. */
 static void send_unsent(struct peer *p)
 {
     const unsigned how = take(32);
@@ -620,7 +621,7 @@ static void disconnect(struct peer *p)
     end_bytes();
 }
 
-/* The first rows are what agents do; each occurs here as often as it is likely. */
+/* The requests. Agents send the first rows. Each request occurs here as often as it is likely. */
 static void (*const requests[])(struct peer *p) = {
     identify,      identify,       identify,       join,          join,          join,
     join,          report_failure, report_failure, report_end,    report_end,    report_end,
@@ -678,7 +679,7 @@ static void print_steps(void)
     fprintf(stderr, "fuzz_hub: %llu steps\n", steps);
 }
 
-/* A program is the number of its run, with its bits spread over all bytes. */
+/* Run a random program: the number of the run, with its bits spread over all bytes. */
 static void run_random(unsigned long long n, unsigned long long run)
 {
     while (steps < n) {
@@ -702,7 +703,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* The first bytes select how each job is launched. */
+/* Launch the jobs. The first bytes of the input select the options of each job. */
 static void launch_jobs(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -715,7 +716,7 @@ static void launch_jobs(void)
     latest = peers;
 }
 
-/* The next one selects the limits: a quota that is soon full, one job or many. */
+/* Make the hub. The next byte selects the limits: a small quota, and one job or many jobs. */
 static struct hub *make_hub(void)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;

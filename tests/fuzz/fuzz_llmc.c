@@ -1,5 +1,5 @@
-/* Any bytes as the header of a model of llm.c, before a file of any length: rejected with an error text; or it fits,
- * and everything it describes is read without leaving the file. */
+/* Any bytes as the header of a model of llm.c, before a file of any length. The header is rejected with an error text, or
+ * everything that it describes can be read inside the file. */
 #include "train/models/llmc.c"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct ddp_err err = { .msg = "" };
     memcpy(head, data, len < LLMC_HEADER ? len : LLMC_HEADER);
     if (llmc_check(&f, tiny(), head, len, &err) == DDP_OK || err.msg[0] == '\0')
-        abort(); /* no input is as long as a model */
+        abort(); /* no input is as long as a model, so it must be rejected */
     if (f.bytes != 0 && llmc_check(&f, tiny(), head, f.bytes, &err) == DDP_OK)
         read_body(&f);
     return 0;

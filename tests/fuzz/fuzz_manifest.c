@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 static const char prefix[] = "{\"crc32c\":\"00000000";
 enum { HEAD = sizeof(prefix) - 1, DIGITS = 8 };
 
-/* A parsed manifest must be sound: terminated names, consecutive blocks. */
+/* Check that a parsed manifest is sound: terminated names, adjacent blocks. */
 static void look(const struct manifest *m)
 {
     uint64_t at = 0;

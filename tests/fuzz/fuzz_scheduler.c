@@ -15,7 +15,7 @@ static void print(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     if (!scheduler_print(s, cli, NULL, &out) || !scheduler_print_json(s, cli, NULL, &out))
-        abort(); /* memory is not short here */
+        abort(); /* the fuzz program has enough memory */
     buf_free(&out);
 }
 
@@ -39,7 +39,7 @@ static void ask(char *const *block, const char *file, bool per_task)
     cli_free(&cli);
 }
 
-/* The last host of a list exists, and the next one does not. */
+/* Count the hosts: the last host of a list exists, and no host follows it. */
 static void count(const char *text)
 {
     char name[HOST_NAME_SIZE];

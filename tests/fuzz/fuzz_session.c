@@ -21,7 +21,8 @@ static void note_log(void *user, const char *line)
     assert(line[0] != '\0');
 }
 
-/* Odd ones greet in dialect C, 1 is an agent, so that the input need not find the magic by itself. */
+/* Open a connection. Odd connections greet in dialect C, and connection 1 is an agent, so that the input need not
+ * find the magic number by itself. */
 static void open_conn(conn_id conn)
 {
     static const uint8_t hello[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c };

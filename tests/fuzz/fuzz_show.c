@@ -1,6 +1,5 @@
-/* From any output of a worker a terminal gets prefixes and lines of text, tabs and colours, and nothing else.
- * Also any text as a prefix template, and as a set of ranks. The input is a template, a NUL, and the bytes of
- * a worker. */
+/* Any output of a worker: a terminal gets only prefixes, and lines of text, tabs and colours. The input is a template, a
+ * NUL, and the bytes of a worker. The template is also parsed as a set of ranks. */
 #include "output/lines.h"
 #include "tables/prefix.h"
 #include "record/rank_set.h"
@@ -33,7 +32,7 @@ static size_t harmless(const uint8_t *p, size_t len)
     return n > 1 && utf8_code(p, n) < 0xa0 ? 0 : n;
 }
 
-/* Every row begins with the prefix, so that no worker can forge the output of another. */
+/* Check that every row begins with the prefix, so that no worker can forge the output of another worker. */
 static void look_at(struct slice shown)
 {
     const uint8_t *p = shown.data, *end = p + shown.len;

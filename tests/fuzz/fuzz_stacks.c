@@ -1,4 +1,5 @@
-/* Stacks: any bytes as the output of py-spy, and as the rows of an agent. What is accepted fits its room and can be printed. */
+/* Stacks: any bytes as the output of py-spy, and as the rows of an agent. Accepted rows must fit into their buffer, and
+ * printing them must work. */
 #include "record/stacks.h"
 
 #include <assert.h>

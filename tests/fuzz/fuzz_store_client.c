@@ -1,6 +1,6 @@
-/* Any bytes as the answer to each call of the store client, which must come back with a status, its memory freed, and
- * never believe a length. The first byte selects the call. A thread plays the store: it waits for the request,
- * answers with the rest of the input and closes. */
+/* Any bytes as the answer to each call of the store client. The call must return a status, free its memory, and trust no
+ * length. The first byte selects the call. A thread acts as the store: it waits for the request, answers with the rest
+ * of the input and closes the connection. */
 #include "client/client.h"
 
 #include <assert.h>
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     struct answer answer = { ends[1], data + 1, size - 1 };
-    fcntl(ends[1], F_SETFL, 0); /* the thread may block */
+    fcntl(ends[1], F_SETFL, 0); /* writes of the thread may block */
     client_turn_init(&s->turn);
     client_stream_attach(&s->stream, ends[0]);
     s->dialect = DIALECT_C;

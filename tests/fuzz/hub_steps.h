@@ -1,5 +1,6 @@
-/* hub_steps.h -- what a fuzz program of the hub does with its input: steps of two bytes and their text. The lowest two bits of the
- * first byte choose one of four connections, the next three what happens to it; the second byte is the length of the text.
+/* hub_steps.h -- the meaning of a fuzz program's input: steps of two bytes and a text. The lowest two bits of the first
+ * byte choose one of four connections, and the next three bits choose the event on this connection. The second byte is
+ * the length of the text.
  *
  * Included by one .c file per program, which opens the connections. */
 #ifndef TESTS_FUZZ_HUB_STEPS_H
@@ -10,7 +11,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-enum { STEPS_CONNS = 4, STEPS_LOCAL }; /* STEPS_LOCAL: one more, for the program itself */
+enum { STEPS_CONNS = 4, STEPS_LOCAL }; /* STEPS_LOCAL: an additional connection for the program itself */
 
 static struct hub *hub;
 static bool is_open[STEPS_LOCAL + 1];

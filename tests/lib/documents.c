@@ -90,7 +90,7 @@ static bool word_fits(const cJSON *schema, const cJSON *word, const cJSON *value
     const char *name = word->string;
     char padded[64];
     snprintf(padded, sizeof(padded), " %s ", name);
-    if (strstr(ignored, padded) != NULL) /* members_fit checks the last two words */
+    if (strstr(ignored, padded) != NULL) /* members_fit checks "required" and "additionalProperties" */
         return true;
     if (strcmp(name, "type") == 0)
         return fits_type(word, value) ||

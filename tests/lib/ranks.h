@@ -26,7 +26,7 @@ enum { RANKS_MAX = 16 };
 struct rank {
     int rank, world;
     unsigned flags;
-    const void *user; /* as passed in */
+    const void *user; /* the argument of ranks_run */
     pid_t pid;
     int port; /* port of the store; 0 = not there yet */
     ddp_status status;
@@ -38,7 +38,7 @@ struct rank {
 
 struct ranks {
     int n;
-    struct rank *rank; /* n of them */
+    struct rank *rank; /* `n` ranks */
 };
 
 enum {

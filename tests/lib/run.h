@@ -68,7 +68,7 @@ struct run_options {
     const char *const
         *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL = as inherited */
     const char *cwd; /* NULL = as inherited */
-    const char *stdin_text; /* NULL = /dev/null */
+    const char *stdin_text; /* NULL = stdin is /dev/null */
     bool terminal;  /* stdout and stderr are one terminal, which shows bytes unchanged; read as `out` */
     int timeout_ms; /* ms from the start; 0 = PATIENCE_MS. Then the group is killed and timed_out is set */
     pid_t (*fork)(const void *place); /* called instead of fork(), with `place`; NULL = fork() */

@@ -68,7 +68,7 @@ static void remove_groups(const char *path)
     }
     if (dir != NULL)
         closedir(dir);
-    /* the last process may still be leaving the group */
+    /* the last process may not have left the group yet */
     for (int i = 0; rmdir(path) != 0 && i < 200 && access(path, F_OK) == 0; i++)
         poll(NULL, 0, 5);
 }
@@ -393,7 +393,7 @@ void host_off(struct hosts *net, int index)
  *
  * Everything except the nodes is in the network namespace of the bridge, which is also the router. */
 
-/* Return true if host `index` is behind the router. */
+/* Return true if a router separates host `index` from the bridge. */
 static bool is_inside(enum hosts_kind kind, int index)
 {
     return kind == HOSTS_NAT && index > 0;

@@ -47,9 +47,11 @@
 enum { HOSTS_MAX = 16 };
 
 enum hosts_kind {
-    HOSTS_V4,  /* 10.9.0.1 and up */
-    HOSTS_V6,  /* fd00::1 and up, and no IPv4 address except lo's */
-    HOSTS_NAT, /* node0 as usual; 10.8.1.2, 10.8.2.2 ... are behind a router that translates all of them to 10.9.0.254 and lets no connection in, nor from one to the other */
+    HOSTS_V4, /* 10.9.0.1 and up */
+    HOSTS_V6, /* fd00::1 and up, and no IPv4 address except lo's */
+    /* node0 is as in HOSTS_V4. The other nodes (10.8.1.2, 10.8.2.2 ...) are connected to a router, which translates
+     * their addresses to 10.9.0.254. No connection reaches these nodes, not even from each other. */
+    HOSTS_NAT,
 };
 
 struct host {
@@ -145,7 +147,7 @@ struct scene {
     int hosts;         /* 0 = 2 */
     enum hosts_kind net;
     bool elastic;        /* this table passes no --nnodes, --node_rank and --master_addr */
-    const char *options; /* of every node */
+    const char *options; /* options of every node */
     const char *program; /* NULL = "worker say:up forever" */
     void (*before)(struct play *play);
     const char *until; /* every running node has printed this before the fault */

@@ -20,12 +20,12 @@ struct asim_worker {
     uint64_t lives_ms;     /* ms until the worker ends by itself, ASIM_FOR_EVER = never */
     uint64_t dies_ms;      /* ms before the end in which the kernel cleans up the worker */
     uint64_t import_error; /* import error of its AGENT_EXITED */
-    int exit_code;         /* ... with this exit code, */
-    int signal;            /* ... or by this signal */
-    bool ignores_polite;   /* only SIGKILL ends it */
+    int exit_code;         /* exit code at that end, ... */
+    int signal;            /* ... or the signal that ends the worker */
+    bool ignores_polite;   /* only SIGKILL ends the worker */
     uint64_t slow_ms;      /* ms from a polite signal to its end */
     int polite_exit;       /* exit code after a polite signal; 0 = killed by the signal */
-    bool stuck;            /* stuck in the kernel: not even SIGKILL ends it */
+    bool stuck;            /* hangs in the kernel: even SIGKILL does not end the worker */
     bool leaves_daemon;    /* the worker leaves a descendant */
     bool stubborn_daemon;  /* ... that ignores SIGTERM */
 };
@@ -45,7 +45,7 @@ struct asim {
     uint64_t backoff_ms;
     uint64_t verdict_ms;   /* ms from `stopped` or `done` to the verdict, ASIM_FOR_EVER = it never arrives */
     bool not_ready;        /* no later attempt can be prepared */
-    bool immortal_daemons; /* leftover daemons do not die of SIGKILL either */
+    bool immortal_daemons; /* even SIGKILL does not end leftover daemons */
     int attempt;
     uint64_t now_ms;
     struct asim_event queue[ASIM_EVENTS];

@@ -246,7 +246,7 @@ static void to_store(struct cluster *c, int i, enum word word)
                                                 .word = word });
 }
 
-/* --- carrying out effects -------------------------------------------------------------------------------- */
+/* the agent's end closes its connection */
 
 static void spawn(struct cluster *c, int i)
 {
@@ -466,7 +466,7 @@ static struct cluster_event *earliest(struct cluster *c)
     return best;
 }
 
-/* Process the earliest deadline of agents and store before `at_ms`. Return false if there is none. */
+/* Process the earliest deadline of agents and store before `at_ms`. Return false without such a deadline. */
 static bool meet_deadline(struct cluster *c, uint64_t at_ms)
 {
     int who = -1;

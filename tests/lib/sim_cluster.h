@@ -25,7 +25,7 @@ struct cluster_worker {
 
 struct cluster_node {
     struct agent *agent;
-    uint64_t id; /* of its connection */
+    uint64_t id; /* number of the node's connection */
     struct cluster_worker worker[CLUSTER_ATTEMPTS];
     uint32_t round; /* number of the round that the node received; 0 = none */
     int node_rank;
@@ -43,7 +43,7 @@ struct cluster_event {
     int node, life;
     struct agent_event event;
     uint32_t round;
-    int word; /* to the store */
+    int word; /* the message to the store */
 };
 
 struct cluster {
@@ -51,7 +51,7 @@ struct cluster {
     struct quota quota;
     int n;
     struct cluster_node node[CLUSTER_NODES];
-    struct rdzv_join join; /* of all nodes */
+    struct rdzv_join join; /* what all nodes send when they join */
     struct cluster_event queue[CLUSTER_EVENTS];
     size_t n_queue;
     uint64_t order, now_ms;

@@ -101,7 +101,7 @@ void sim_disconnect(struct sim *sim, conn_id conn)
 
 void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes)
 {
-    /* An exact copy on the heap, so that a sanitizer sees a read past the end. */
+    /* Copy the bytes to the heap, so that a sanitizer detects a read past the end. */
     struct buf copy = { 0 };
     cr_assert(buf_append(&copy, bytes.data, bytes.len));
     uint8_t *exact = bytes.len ? realloc(copy.data, bytes.len) : NULL;

@@ -12,8 +12,8 @@ enum { SIM_CONNS = 512 };
 
 struct sim_conn {
     struct buf out;   /* bytes that the hub has sent and the test has not read */
-    bool open;        /* closed from our side */
-    char closed[256]; /* the hub's reason, "" while it is open */
+    bool open;        /* the test has not closed the connection */
+    char closed[256]; /* the hub's reason for closing; "" while the connection is open */
 };
 
 struct sim {

@@ -82,8 +82,8 @@ struct pace {
 /* Make the FIFO dir/metrics. The test removes the FIFO with the directory. */
 void pace_open(struct pace *p, const char *dir);
 
-/* Let the run continue until its metrics contain `text`. The next call searches behind this text. Return false if the
- * run ends first. */
+/* Let the run continue until its metrics contain `text`. The next call searches the metrics after this text. Return
+ * false if the run ends first. */
 bool pace_until(struct pace *p, const char *text);
 
 /* Start a thread that reads the remaining metrics. The thread lives as long as the test. */

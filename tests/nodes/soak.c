@@ -1,12 +1,11 @@
-/* soak.c -- jobs that train on two to four hosts, and one random fault each: the job must end well, or every
- * node that is left must name the cause; and nothing may be left. scripts/soak.sh starts it and counts.
+/* soak.c -- jobs that train on two to four hosts, with one random fault each. The job must succeed, or every remaining
+ * node must name the cause, and no process may remain. scripts/soak.sh starts this program and counts the results.
  *
  *     SOAK_RUNS=200 SOAK_SEED=1 SOAK_DATA=DIR SOAK_TALLY=FILE build/tests/nodes/soak
  *
- * Run i has the seed SOAK_SEED + i; a run is repeated with that seed and SOAK_RUNS=1 (moments are the same,
- * what the machine does in them is not). The table of faults has the expected outcome: whether a job
- * survives, or the cause that nodes must name. The two sides of a partition cannot agree, so its victim may
- * name any cause as long as it ends. */
+ * Run i has the seed SOAK_SEED + i. To repeat a run, use this seed and SOAK_RUNS=1: the faults come at the same times,
+ * but the state of the machine may differ. The table of faults has the expected outcome: the job survives, or the cause
+ * that nodes must name. The two sides of a partition cannot agree, so the victim may name any cause, but must end. */
 #include "scene.h"
 
 #include "base/clock.h"
@@ -36,7 +35,7 @@ struct run {
 
 static const char *const shapes[SHAPES] = { "static", "elastic", "served" };
 
-/* splitmix64, because adjacent seeds must give independent numbers. */
+/* Draw a number by splitmix64, because adjacent seeds must give independent numbers. */
 static unsigned draw(struct run *r, unsigned below)
 {
     uint64_t z = r->random += 0x9e3779b97f4a7c15U;
@@ -129,7 +128,7 @@ static void do_kill_store(struct run *r)
         run_signal(r->store, SIGKILL);
 }
 
-/* LOST: that node is lost to the others; their messages name it, or the store that was lost with it. */
+/* LOST: the other nodes lose this node. Their messages name this node, or the store that was lost with it. */
 enum effect { HARMLESS, LOST, PARTED, STOPPED, FAILED, STORELESS };
 
 static const struct fault {
@@ -164,7 +163,7 @@ static void start_store(struct run *r)
     cr_assert(run_until_output(r->store, "listening", 20000));
 }
 
-/* With a separate store, host 0 has the store and no workers. */
+/* Return the first node. In a job with a separate store, host 0 has the store and no workers. */
 static int first_node(const struct run *r)
 {
     return r->shape == SERVED ? 1 : 0;
@@ -241,7 +240,8 @@ __attribute__((format(printf, 3, 4))) static bool says(const struct run *r, int 
     return strstr(r->result[i].err, text) != NULL;
 }
 
-/* The message has its host, its rank among those that never joined, or that too few were left. */
+/* Return true if the messages of node `i` name the victim by its host, report that the victim has never joined, or
+ * report that too few nodes remain. */
 static bool names_victim(const struct run *r, int i)
 {
     return says(r, i, "(node%d", r->victim) || says(r, i, "on node%d", r->victim) ||
@@ -253,7 +253,8 @@ static bool names_store(const struct run *r, int i)
     return says(r, i, "lost the store") || says(r, i, "10.9.0.1:29");
 }
 
-/* No rank fails by itself here: a rank that is named as the first was killed by the test, or it is a consequence. */
+/* Return true if the messages name a rank as the first failure. No rank fails by itself here: the test has killed the
+ * rank, or its failure is a consequence. */
 static bool blames_a_rank(const struct run *r, int i)
 {
     return says(r, i, "failed first: exit");
@@ -273,7 +274,7 @@ static bool names_cause(const struct run *r, int i)
                               : names_victim(r, i) || (has_store(r, r->victim) && names_store(r, i));
     case LOST:
         return i == r->victim || names_victim(r, i) || (has_store(r, r->victim) && names_store(r, i));
-    case PARTED: /* the node with the store on the other side has lost all others */
+    case PARTED: /* the node on the other side from the store has lost all other nodes */
         return i == r->victim || has_store(r, r->victim) || names_victim(r, i);
     }
     return false;
@@ -292,7 +293,7 @@ static void judge(struct run *r, int i)
         complain(r, "blames a rank", i);
 }
 
-/* Either the job succeeded or it did not: the nodes that always had the same store agree. */
+/* Check the nodes that always had the same store: they must agree whether the job succeeded. */
 static void judge_together(struct run *r)
 {
     int good = 0, bad = 0;

@@ -13,7 +13,7 @@ TestSuite(joins, .timeout = 120);
 
 #define SAY_ENV "worker env say:done"
 
-/* Both ranks of a node get the same values of the job; `lines` is of its first. */
+/* Both ranks of a node get the same values of the job. The expected text is from the first rank of each node. */
 SCENE(
     joins, node_0_first, .program = SAY_ENV,
     .node = {
@@ -37,7 +37,7 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
       .node = { { .options = "--node_rank=0", .prints = "MASTER_ADDR=10.9.0.1" },
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
-/* Every present node names the missing one, repeatedly, and the option at the end. */
+/* Every node that is present names the missing node, repeatedly, and the option at the end. */
 SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07 never_came", .hosts = 3,
       .options = "--timeout=12", .says = "node 2 has not joined|NODE_MISSING", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },
@@ -58,7 +58,7 @@ SCENE(joins, a_node_that_came_and_died_is_named, .cases = "came_and_died", .host
                 { .exit = 125, .ends = "--timeout" },
                 { .by_hand = true } })
 
-/* It joins after the others' timeout. */
+/* Start node 1 after the timeout of node 0. */
 static void come_too_late(struct play *play)
 {
     cr_expect(run_until_error(play->node[0], "given up", 30000));
@@ -83,7 +83,7 @@ SCENE(joins, different_job_ids, .options = "--timeout=12", .says = "yesterday", 
       .node = { { .options = "--rdzv_id=today", .exit = ENDED, .ends = "--timeout" },
                 { .options = "--rdzv_id=yesterday", .exit = 125, .late_ms = 500, .ends = "today" } })
 
-/* The same program, except for the digits of its version. */
+/* Make the same program, except for the digits of its version. */
 static void make_old(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -95,7 +95,7 @@ SCENE(joins, different_versions, .cases = "F31", .before = make_old,
       .says = "node1|0.0.9|node0|VERSION_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 125, .late_ms = 500, .ddprun = "/run/ddprun" } })
 
-/* A copied configuration. */
+/* A user has copied the configuration of node 1 to node 2. */
 SCENE(joins, the_same_node_rank_on_every_node, .cases = "F23", .hosts = 3, .elastic = true,
       .options = "--nnodes=3 --master_addr=10.9.0.1", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = {
@@ -126,14 +126,14 @@ SCENE(joins, launched_twice_on_one_node, .cases = "F06 launched_twice", .hosts =
                 { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" },
                 { .by_hand = true } })
 
-/* Node 1 once more while the job runs. */
+/* Start node 1 again while the job runs. */
 static void launch_late_again(struct play *play)
 {
     play->other = play->node[1];
     scene_start(play, 1, NULL);
 }
 
-/* The job continues, and ddpctl names the second one. */
+/* Expect that the job continues, and that ddpctl names the second start. */
 static void find_the_second(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -145,7 +145,8 @@ SCENE(joins, launched_twice_into_a_running_job, .cases = "F06", .until = "up", .
       .within_ms = CONNECTIONS, .after = find_the_second, .never = "is lost",
       .node = { { .exit = 143 }, { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" } })
 
-/* The launcher of yesterday's job still tries when today's begins; it disturbs no other. */
+/* Start today's job while the launcher of yesterday's job still tries to connect. It must not disturb any other
+ * launcher. */
 static void start_todays(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "waiting for node 0's store", 20000));

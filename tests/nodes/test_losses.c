@@ -24,7 +24,7 @@ SCENE(losses, a_machine_that_is_switched_off_is_named, .cases = "F40", .hosts = 
       .fault = fault_power, .victim = 1, .says = "node 1 (node1) is lost: silent|NODE_LOST_SILENT",
       .within_ms = BEATS, .node = { { .exit = 125 }, { .exit = KILLED }, { .exit = 125 } })
 
-/* It must not take three seconds if half of that was requested. */
+/* With half the timeout, the detection must take less than three seconds. */
 SCENE(losses, fast_takes_half_the_time, .until = "up", .options = "--node_timeout=fast", .fault = fault_power,
       .victim = 1, .says = "node 1 (node1) is lost: silent for 1", .within_ms = BEATS,
       .node = { { .exit = 125 }, { .exit = KILLED } })
@@ -38,7 +38,7 @@ SCENE(losses, ctrl_c_on_one_node_stops_all, .until = "up", .fault = fault_ctrl_c
       .says = "SIGINT", .within_ms = EXITS,
       .node = { { .exit = 130, .says = "node 1 (node1) was stopped by" }, { .exit = 130 } })
 
-/* Less than --node_timeout: no job may end because of it. */
+/* Freeze a node for less than --node_timeout. No job may end because of this. */
 static void freeze_shortly(struct play *play)
 {
     fault_freeze(play);
@@ -54,7 +54,8 @@ SCENE(losses, a_short_freeze_harms_nobody, .until = "up", .fault = freeze_shortl
 SCENE(losses, a_short_freeze_of_the_store_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 0,
       .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The store itself is stopped, longer than the nodes' timeout; it must read their messages before it decides. */
+/* The store itself is stopped for longer than the nodes' timeout. It must read the nodes' messages before it
+ * decides. */
 SCENE(losses, a_frozen_store_is_lost_by_the_others, .until = "up", .fault = fault_freeze, .victim = 0,
       .within_ms = BEATS, .after = after_heal,
       .node = { { .exit = ENDED, .ends = "node 1 (node1)" }, { .exit = ENDED, .says = "lost the store" } })
@@ -68,7 +69,7 @@ SCENE(losses, a_worker_that_is_killed_is_named_on_all, .program = "worker say:up
       .says = "rank 0 on node0 failed first|SIGKILL", .within_ms = EXITS,
       .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* A mount hides it. */
+/* Hide the program under a mount. */
 static void hide_program(struct play *play)
 {
     host_sh(&play->net->host[1], "mount -t tmpfs none %s", bin("tests/prog"));
@@ -81,7 +82,7 @@ SCENE(losses, a_program_that_one_node_lacks_is_named_on_all, .cases = "F32", .be
       .node = { { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" },
                 { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" } })
 
-/* Only one direction: the two ends must not continue with different states of the job. */
+/* Drop the packets of one direction. The two ends must not continue with different states of the job. */
 static void drop_in(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in iifname eth0 drop");
@@ -100,7 +101,7 @@ SCENE(losses, a_node_that_is_not_heard, .until = "up", .fault = drop_out, .withi
       .node = { { .exit = 125, .says = "node 1 (node1) is lost" },
                 { .exit = ENDED, .says = "lost the store" } })
 
-/* A tenth of all packets is lost: the job is slow, and no node is lost. */
+/* Lose a tenth of all packets. The job becomes slow, but no node is lost. */
 static void lose_packets(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in iifname eth0 numgen random mod 100 < 10 drop");
@@ -121,7 +122,7 @@ static void write_reset(struct play *play)
                           "[10.9.0.2]:42921: Connection reset by peer\")' 'time.sleep(100)' >/run/reset.py"));
 }
 
-/* The usual program becomes an argument of the script. */
+/* The program of the scene is an argument that the script ignores. */
 SCENE(losses, a_connection_that_breaks_is_named_by_its_nodes, .hosts = 3, .before = write_reset,
       .options = "--nproc_per_node=1 /usr/bin/python3 /run/reset.py", .within_ms = CONNECTIONS,
       .says =

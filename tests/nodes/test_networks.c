@@ -14,7 +14,7 @@ SCENE(networks, v6_addresses_reach_the_workers_as_they_are, V6, .program = "work
 SCENE(networks, v6_endpoint_in_brackets, V6_10D "--rdzv_endpoint=[fd00::1]:29400",
       .program = "member sum barrier:end", .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* In any spelling, because it is compared as an address. */
+/* Any spelling works, because the endpoint is compared as an address. */
 SCENE(networks, v6_endpoint_without_a_port, V6_10D "--rdzv_endpoint=[FD00:0::0:1]", .program = "worker env",
       .node = { { .prints = "MASTER_ADDR=fd00::1|MASTER_PORT=29400" }, { .prints = "MASTER_ADDR=fd00::1" } })
 
@@ -50,7 +50,7 @@ SCENE(networks, v6_firewall_is_named, V6, .options = "--timeout=13", .before = d
       .node = { { .exit = 125, .says = "node 1 has not joined|NODE_MISSING", .ends = "--timeout" },
                 { .exit = 125, .says = V6_JOB "|CONNECT_DROPPED", .ends = "gives up|--timeout" } })
 
-/* A host without any IPv6 address gets an address that it cannot use. */
+/* Remove the host's IPv6 address. The host cannot use the address that it gets instead. */
 static void take_address(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "ip addr flush dev eth0 && ip addr add 10.9.0.2/24 dev eth0"));
@@ -78,17 +78,18 @@ SCENE(networks, v6_training_gives_the_bits_of_one_host, V6, .options = "--nproc_
 #define NAT        .net = HOSTS_NAT
 #define TRANSLATED "has the address 10.8.1.2, but connects to the store from 10.9.0.254|ADDRESS_TRANSLATED"
 
-/* All connect to node 0, so the job works; every node reports once that connections between the others may fail. */
+/* All nodes connect to node 0, so the job works. Every node reports once that connections between the other nodes may
+ * fail. */
 SCENE(networks, nat_is_no_harm_to_who_only_goes_out, NAT, .program = "member sum barrier:end",
       .says = TRANSLATED, .within_ms = CONNECTIONS, .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* Plain workers need no more than the store. */
+/* Plain workers need only the store. */
 SCENE(networks, nat_is_no_harm_to_the_rendezvous, .hosts = 3, NAT, .program = "worker env say:up",
       .node = { { .prints = "WORLD_SIZE=6|MASTER_ADDR=10.9.0.1" },
                 { .prints = "[2] RANK=2|MASTER_ADDR=10.9.0.1" },
                 { .prints = "[4] RANK=4|MASTER_ADDR=10.9.0.1" } })
 
-/* Two nodes behind the router do not reach each other: the reason comes before the consequences. */
+/* Two nodes with a router in between do not reach each other. The reason comes before the consequences. */
 SCENE(networks, nat_between_ranks_is_named, .hosts = 3, NAT, .program = "member sum barrier:end",
       .says = "but connects to the store from 10.9.0.254|ADDRESS_TRANSLATED|cannot connect to rank|at "
               "10.8.1.2|PORTS_CLOSED",
@@ -106,7 +107,7 @@ static void ask_why(struct play *play)
 SCENE(networks, nat_is_known_to_ddpctl, NAT, .until = "up", .after = ask_why,
       .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Heartbeats pass in both directions, and a loss is detected as usual. */
+/* Heartbeats pass the router in both directions, and a loss is detected as usual. */
 SCENE(networks, nat_hides_no_loss, NAT, .until = "up", .fault = fault_power, .victim = 1,
       .says = "node 1 (node1) is lost: silent", .within_ms = BEATS,
       .node = { { .exit = 125 }, { .exit = KILLED } })

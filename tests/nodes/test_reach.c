@@ -4,12 +4,12 @@
 
 TestSuite(reach, .timeout = 120);
 
-/* A finding that stays is printed in full after 8 s. */
+/* Long enough for a lasting finding, which is printed in full after 8 s. */
 #define SHORT "--timeout=13 "
 
 #define MISSING "node 1 has not joined|NODE_MISSING"
 
-/* Only node 1 has the fault; both give up in the end. */
+/* Only node 1 has the fault, but both nodes give up in the end. */
 #define GIVES_UP(...)                                              \
     {                                                              \
         { .exit = 125, .says = MISSING, .ends = "--timeout" },     \
@@ -110,7 +110,7 @@ SCENE(reach, a_name_that_means_the_node_itself, .elastic = true,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = MISSING },
                 { .options = "--node_rank=1", .exit = 125, .says = "127.0.1.1|NAME_IS_LOOPBACK" } })
 
-/* The name is known after a while, like a pod's; then the job runs. */
+/* Remove the name. Like the name of a pod, it appears after a while, and then the job runs. */
 static void forget_name(struct play *play)
 {
     host_names(&play->net->host[1], "127.0.0.1 localhost\n");
@@ -127,7 +127,7 @@ static void know_master(struct play *play)
     forget_name(play);
 }
 
-/* Debian's installer writes this line. */
+/* Map the own name to 127.0.1.1, as Debian's installer does. */
 static void own_name_is_loopback(struct play *play)
 {
     host_names(&play->net->host[0], "127.0.0.1 localhost\n127.0.1.1 node0\n");
@@ -148,7 +148,7 @@ SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
           { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
           { .options = "--node_rank=1", .says = "node1 cannot resolve 'master-0'", .prints = "[3] up" } })
 
-/* A server of one line; its answer does not contain ddprun. */
+/* Start a server in one line of Python, whose answer does not contain ddprun. */
 static void listen_with(struct play *play, const char *python)
 {
     const char *argv[] = { "/usr/bin/python3", "-c", python, NULL };
@@ -196,7 +196,7 @@ SCENE(reach, a_service_that_says_nothing, .cases = "other_service", .options = S
 SCENE(reach, a_proxy_that_closes, .cases = "other_service", .options = SHORT, .before = closing_server,
       .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CLOSED"))
 
-/* Node 0 names the process that has its port, at once; the others find that it is not a store. */
+/* Node 0 names the process that has its port at once. The other nodes find that it is not a store. */
 SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,
       .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE", .within_ms = EXITS },
@@ -211,7 +211,7 @@ SCENE(reach, an_address_that_nobody_has, .cases = "F25", .elastic = true,
                   .says = "10.9.0.77|HOST_SILENT",
                   .ends = "gives up|--timeout" } })
 
-/* Each host has its own store, and becomes a job of world size 1. */
+/* Each host has its own store and becomes a job of one node. */
 SCENE(reach, a_loopback_endpoint, .elastic = true,
       .options = "--nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 "
                  "--rdzv_conf=last_call_timeout=1",
@@ -220,7 +220,7 @@ SCENE(reach, a_loopback_endpoint, .elastic = true,
       .node = { { .says = "on node0 can join|10.9.0.1 (eth0)" },
                 { .says = "on node1 can join|10.9.0.2 (eth0)" } })
 
-/* docker0's address, which every machine has, used as the master address. */
+/* Add docker0's address, which every machine has, as the master address. */
 static void add_bridges(struct play *play)
 {
     for (int i = 0; i < 2; i++)

@@ -124,8 +124,8 @@ Test(remote, a_starter_that_is_unplugged_leaves_nothing, .timeout = 180)
     close_hosts(net);
 }
 
-/* The first host resolves its own name to 127.0.1.1, as Debian's installer writes, and has a bridge with an address that no
- * other host reaches. */
+/* The first host resolves its own name to 127.0.1.1, as Debian's installer does, and has a bridge with an address
+ * that no other host reaches. */
 Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -141,7 +141,7 @@ Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
     close_hosts(net);
 }
 
-/* A firewall that lets ssh pass and nothing else. */
+/* A firewall between the hosts lets only ssh pass. */
 Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);

@@ -44,7 +44,7 @@ SCENE(rounds, four_nodes_begin_without_a_last_call, .hosts = 4, .elastic = true,
                 { .prints = "GROUP_RANK=2|GROUP_WORLD_SIZE=4" },
                 { .prints = "GROUP_RANK=3|GROUP_WORLD_SIZE=4" } })
 
-/* It is kept as a spare, and all nodes report that. */
+/* Start a third node, which is kept as a spare. All nodes report the spare. */
 static void come_late(struct play *play)
 {
     scene_start(play, 2, NULL);
@@ -80,7 +80,7 @@ SCENE(rounds, a_late_node_is_taken_in_at_once, .hosts = 3, .elastic = true,
       .program = "worker env say:up forever", .until = "up", .fault = come_and_grow, .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true, .exit = 143 } })
 
-/* One more than MAX waits, and replaces a lost one. */
+/* Lose a node while a node beyond MAX waits. The waiting node replaces the lost node. */
 static void lose_1_of_2(struct play *play)
 {
     cr_expect(run_until_error(play->node[2], "waits to join", 20000));
@@ -111,7 +111,7 @@ SCENE(rounds, the_others_go_on_without_a_lost_node, .hosts = 3, ELASTIC,
       .says = "node 1 (node1) is lost", .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = KILLED }, { .exit = 143 } })
 
-/* Ranks of libddp meet again, in smaller numbers. */
+/* Lose a node. The remaining ranks of libddp form a smaller group. */
 static void lose_1_of_3_members(struct play *play)
 {
     fault_kill_launcher(play);
@@ -125,7 +125,7 @@ SCENE(rounds, ranks_meet_again_without_a_lost_node, .hosts = 3, ELASTIC,
       .fault = lose_1_of_3_members, .victim = 1, .says = "node 1 (node1) is lost", .within_ms = 60000,
       .never = "failed first", .node = { { .exit = 143 }, { .exit = KILLED }, { .exit = 143 } })
 
-/* ddp-rendezvous on the last host; no node runs there. */
+/* Host the store in a ddp-rendezvous on the last host, where no node runs. */
 static void host_store(struct play *play)
 {
     const char *argv[] = { bin("ddp-rendezvous"), "--listen",   "10.9.0.3:29400",
@@ -144,7 +144,7 @@ SCENE(rounds, a_rendezvous_of_its_own, SERVED, .program = "worker env",
       .node = {
           { .prints = "MASTER_ADDR=10.9.0.3" }, { .prints = "MASTER_ADDR=10.9.0.3" }, { .by_hand = true } })
 
-/* Any node may die, because another one takes its place. */
+/* Kill a node and start it again. Any node may die, because another node takes its place. */
 static void die_and_come_again(struct play *play)
 {
     const int other = 1 - play->scene->victim;
@@ -177,7 +177,7 @@ SCENE(rounds, the_death_of_the_rendezvous_is_named, SERVED, .until = "up", .faul
 SCENE(rounds, a_node_that_is_done_waits_for_the_other, .program = "worker only:3 sleep:4000 all say:up",
       .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* It hosts the store, so it stays for the other node. */
+/* Node 0 hosts the store, so it stays for the other node. */
 SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barrier_timeout=2s",
       .program = "worker only:3 sleep:6000 all", .within_ms = CONNECTIONS, .never = "lost",
       .node = { { .exit = ANY, .says = "--exit_barrier_timeout" }, { .exit = 0 } })

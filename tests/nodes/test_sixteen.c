@@ -26,7 +26,7 @@ static void bits_in(const char *text, char bits[BITS_MAX])
     snprintf(bits, BITS_MAX, "%.*s", (int)strcspn(at, ","), at);
 }
 
-/* The same program with `ranks` on this machine only, and `options`. */
+/* Run the same program with `ranks` ranks on this machine only, and with `options`. */
 static void bits_of_one_host(struct play *play, int ranks, const char *options, char bits[BITS_MAX])
 {
     char command[1024];
@@ -66,7 +66,7 @@ SCENE(sixteen, as_an_elastic_job, .hosts = 16, .elastic = true,
       .options = ELASTIC "--rdzv_conf=last_call_timeout=60", .before = train_make_data,
       .program = TRAIN(as_an_elastic_job) "--limit_steps=10", .after = compare_with_16, .never = "lost")
 
-/* The first epoch's checkpoint exists; the fifteen others compute the second. */
+/* Kill a node after the checkpoint of the first epoch. The other fifteen nodes compute the second epoch. */
 static void lose_one_of_16(struct play *play)
 {
     char path[128];

@@ -10,7 +10,7 @@
 #define GREETING "00cef7853c"
 #define KEY_K    "01000000000000006b"
 
-/* What a stranger sends after the greeting: each request must end without an answer of the store. */
+/* The bytes that a stranger sends after the greeting. Each request must end without an answer from the store. */
 static const char *const attacks[] = {
     /* read, write, delete, list */
     "03" KEY_K, "01" KEY_K "010000000000000076", "08" KEY_K, "11",
@@ -102,7 +102,8 @@ SCENE(strangers, an_operator_needs_the_secret, .hosts = 3, .options = "--nnodes=
       .until = "up", .after = ask_from_third_host,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true } })
 
-/* Its agent answers for its own user only. The same request by the job's user gets an answer, so the test can fail. */
+/* Attack as another user. The agent of the host vouches only for its own user. The same request by the job's user
+ * gets an answer, so the test can fail. */
 static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");
@@ -153,7 +154,7 @@ static void expect_foreign_rank(struct play *play)
 SCENE(strangers, a_process_is_no_rank_of_another_node, .options = "--rdzv_id=demo", .until = "up",
       .fault = claim_ranks, .after = expect_foreign_rank, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* More than strangers of an unknown address may have. */
+/* Open more connections than the limit for strangers of an unknown address. */
 static void connect_many(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };
@@ -174,7 +175,7 @@ static void expect_no_rejects(struct play *play)
 SCENE(strangers, two_hundred_connections_of_a_node_pass_at_once, .until = "up", .fault = connect_many,
       .after = expect_no_rejects, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Both attempts connect through the gate. */
+/* The ranks of both attempts connect through the gate. */
 SCENE(strangers, an_elastic_job_restarts, .elastic = true,
       .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 --max_restarts=2 "
                  "--restart_backoff=200ms",
@@ -196,7 +197,7 @@ static long resident_kb(const struct host *host)
     return most;
 }
 
-/* Node 1 joins while a third host begins 10,000 authentications. */
+/* Let node 1 join while a third host begins 10,000 authentications. */
 static void flood(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "half", "10000", NULL };
@@ -219,7 +220,7 @@ SCENE(strangers, half_open_handshakes_do_not_delay_an_agent, .hosts = 3, .option
 
 /* --- where the secret is ----------------------------------------------------------------------------------- */
 
-/* The digits and the bytes must be in no environment, command line or memory of a worker. */
+/* Search for the secret, as digits and as bytes: no environment, command line or memory of a worker may contain it. */
 static void search_workers(struct play *play)
 {
     static const char script[] =
@@ -274,7 +275,7 @@ SCENE(strangers, another_secret_is_named, .options = "--timeout=13", .before = m
                   .exit = 125,
                   .says = "secret differs: sha256 |.. here, |.. there" } })
 
-/* Scenes have a secret by a variable. */
+/* Remove the variable with the secret that every scene has. */
 static void forget_secret(struct play *play)
 {
     cr_assert(host_sh(

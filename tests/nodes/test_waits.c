@@ -35,21 +35,21 @@ MISSING_RANK(waits, a_rank_that_is_stopped, .cases = "stopped", "stop",
 MISSING_RANK(waits, a_rank_that_computes, .cases = "burns_cpu", "spin", "rank 3|computes|node1|RANK_BUSY")
 MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever", "rank 3|node1|has not arrived|RANK_MISSING")
 
-/* Without a request, every node reports it, long before the barrier's timeout. */
+/* Every node reports the barrier without a request, long before the timeout of the barrier. */
 SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",
       .program = "member say:up only:3 key:answer all barrier:epoch-1",
       .says = "3 ranks wait in barrier 'epoch-1'|rank 3: connected (node1, pid |waits for key '/answer'|"
               "[RANK_WAITS_ELSEWHERE]",
       .within_ms = 30000, .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* It ends well while the others have one more batch. All nodes report it at once, without a request. */
+/* Rank 3 ends with 0 while the other ranks have one more batch. All nodes report this at once, without a request. */
 SCENE(waits, a_rank_that_has_exited, .cases = "F36 exited",
       .program = "member say:up only:3 exit:0 all barrier:epoch-1",
       .says = "rank 3 (node1, pid |exited with code 0 while |waited for it at barrier 'epoch-1'  "
               "[RANK_EXITED_EARLY]",
       .within_ms = EXITS, .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* The same in a collective, which does not use the store: the store's finding comes with the end of the
+/* Rank 3 leaves before a collective, which does not use the store. So the store's finding comes at the end of the
  * round. */
 SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
       .program = "member say:up only:3 exit:0 all sum",
@@ -57,7 +57,7 @@ SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
               "[RANK_EXITED_EARLY]",
       .within_ms = EXITS, .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* Also on the host where it happened. */
+/* The host of the failed rank prints this finding, too. */
 #define FAILED "rank 3 on node1 (node 1, pid |exit 9; stopping the workers here  [WORKER_FAILED]"
 
 /* A rank that died by itself is named first; ranks that fail because of it are not causes. */
@@ -67,12 +67,12 @@ SCENE(waits, followers_are_no_causes, .cases = "F05 F44",
       .never = "rank 0 on node0 failed first",
       .node = { { .exit = 9, .says = FAILED }, { .exit = 9, .says = FAILED } })
 
-/* A peer's death in a collective between hosts. */
+/* A peer dies in a collective between hosts. */
 SCENE(waits, a_rank_that_dies_in_a_sum, .program = "member say:up only:3 sleep:500 exit:9 all sum",
       .says = "rank 3 on node1 failed first: exit 9", .within_ms = EXITS,
       .node = { { .exit = 9 }, { .exit = 9 } })
 
-/* Only the store's port is open between the nodes. */
+/* Close all ports between the nodes except the store's. */
 static void close_ports(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -88,7 +88,7 @@ SCENE(waits, only_the_stores_port_is_open, .cases = "F34", .program = "member su
               "rank|at 10.9.0.|DDP_PORT_RANGE",
       .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* The node with the low limit is named in every answer. */
+/* Lower the limits on node 1. Every answer names this node. */
 static void lower_limits(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -111,7 +111,7 @@ SCENE(waits, low_limits_of_one_node, .cases = "F52 F53", .hosts = 3, .before = l
                 { .ddprun = "/run/ddprun", .exit = 143, .says = "missing" },
                 { .by_hand = true } })
 
-/* A stranger at the store's port does no harm, and is reported. */
+/* Connect as a stranger to the store's port. The stranger does no harm and is reported. */
 static void knock(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -133,7 +133,7 @@ SCENE(waits, training_on_two_hosts_gives_the_bits_of_one, .options = "--nproc_pe
       .before = train_make_data, .program = TRAIN_TEN_STEPS(training_on_two_hosts_gives_the_bits_of_one),
       .after = train_expect_one_hosts_bits, .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* A sidecar's address. */
+/* Connect from the address of a sidecar proxy. */
 static void knock_as_proxy(struct play *play)
 {
     cr_assert(host_sh(
@@ -150,7 +150,7 @@ static void find_proxy(struct play *play)
 SCENE(waits, a_proxy_between, .cases = "F50", .until = "up", .fault = knock_as_proxy, .after = find_proxy,
       .never = "lost", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* A queue of four, and a store that is stopped for a moment. */
+/* Limit the queue to four connections, and stop the store for a moment. */
 static void narrow_queue(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[0], "echo 4 >/proc/sys/net/core/somaxconn"));

@@ -1,10 +1,10 @@
 /* attempt_worker.c -- a worker that fails on purpose and is restarted; linked with libddp.
  *
- *     attempt_worker keys N          attempts before the N-th fail; each says what it finds in the store
- *     attempt_worker leftover FILE   leaves a daemon behind and fails; the second attempt looks for it
- *     attempt_worker progress STEP   tells that step, then fails
- *     attempt_worker leave           rank 0 ends with 0 while the others wait for it
- *     attempt_worker give_up         rank 1 frees the others and ends after them */
+ *     attempt_worker keys N          attempts before the N-th fail; each prints the keys that it finds in the store
+ *     attempt_worker leftover FILE   leaves a daemon behind and fails; the second attempt searches for this daemon
+ *     attempt_worker progress STEP   reports STEP, then fails
+ *     attempt_worker leave           rank 0 ends with 0 while the other ranks wait for it
+ *     attempt_worker give_up         rank 1 releases the other ranks, which end before rank 1 fails */
 #include "ddp/ddp.h"
 
 #include <errno.h>
@@ -30,7 +30,8 @@ static int failed(ddp_status status)
     return ddp_exit_code(status);
 }
 
-/* The same names are used in every attempt, so keys of an earlier one would be found, or would conflict. */
+/* Set the keys of an attempt. All attempts use the same names, so a key of an earlier attempt would be found or would
+ * conflict. */
 static int keys(ddp_ctx *ctx, int good_attempt)
 {
     struct ddp_err err;
@@ -100,7 +101,7 @@ static int progress(ddp_ctx *ctx, const char *step)
     return FAILS;
 }
 
-/* All except rank 0 are at the barrier. */
+/* Return true if all ranks except rank 0 are at the barrier. */
 static bool others_wait(ddp_ctx *ctx)
 {
     char *reply = NULL;
@@ -123,7 +124,7 @@ static int leave(ddp_ctx *ctx)
     return failed(ddp_barrier_named(ctx, "epoch-3", 0));
 }
 
-/* True if our parent has other children, as far as the kernel shows. */
+/* Return true if the parent has other children, as far as the kernel shows. */
 static bool has_siblings(void)
 {
     char path[64];

@@ -67,7 +67,7 @@ static void do_barrier(const char *name)
     must(ddp_barrier_named(ctx, name, 0));
 }
 
-/* A collective of the world, which has no name. */
+/* Call a collective of the world; it has no name. */
 static void do_sum(const char *unused)
 {
     (void)unused;

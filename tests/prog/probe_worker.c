@@ -83,7 +83,7 @@ static void do_signal(const struct action *a)
     raise(a->value);
 }
 
-/* A pidfd is readable as soon as the parent gets its SIGCHLD. */
+/* Follow rank 1. A pidfd is readable as soon as the parent gets its SIGCHLD. */
 static void do_follow(const struct action *a)
 {
     wait_for_all();
@@ -102,7 +102,7 @@ static void on_term(int sig)
         mine->told = notes_now();
 }
 
-/* This wait separates the cost of a worker's death from the others' times. */
+/* Wait before the end, so that the cost of a worker's death is not in the other workers' times. */
 static void do_stay(const struct action *a)
 {
     for (int i = 0; i < STAY_MS && mine->told == 0; i += 1000)

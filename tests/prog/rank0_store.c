@@ -1,8 +1,8 @@
-/* rank0_store.c -- the store of a PyTorch without libuv, for e2e tests: it rejects the launcher's, and on request
- * rank 0 listens at MASTER_PORT and the others connect to it. Started in place of a Python interpreter; arguments are
- * ignored.
+/* rank0_store.c -- the store of a PyTorch without libuv, for e2e tests. This program rejects the launcher's store. On
+ * request rank 0 listens at MASTER_PORT, and the other ranks connect to this port. The program replaces a Python
+ * interpreter and ignores its arguments.
  *
- *     FAIL_ONCE=1    rank 1 fails in the first attempt, when all have met */
+ *     FAIL_ONCE=1    rank 1 fails in the first attempt, when all ranks have met */
 #include <netdb.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -49,7 +49,7 @@ static int serve(int others)
         const int peer = accept(fd, NULL, NULL);
         if (peer < 0)
             return FAILED;
-        /* Before the last of them knows, because one that has met may fail at once, and then rank 0 is stopped. */
+        /* Report before the last rank is informed, because that rank may fail at once, and then rank 0 is stopped. */
         if (i == others - 1)
             say_met();
         if (write(peer, "0", 1) != 1)

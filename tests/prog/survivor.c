@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    CHAINS = 32 /* on each of two ranks */,
+    CHAINS = 32 /* number of chains on each of two ranks */,
     CHURN = 16,
     HOG_STEP = 1 << 20,
     HOG_STEPS = 4096,
@@ -56,7 +56,7 @@ static void be_plain(void)
     stay();
 }
 
-/* Two children with a child each, all in the worker's process group. */
+/* Start two children with a child each, all in the worker's process group. */
 static void be_forking(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -106,7 +106,7 @@ static void be_stopped(void)
     stay();
 }
 
-/* The first process of a PID namespace ignores every signal from outside except SIGKILL and SIGSTOP. */
+/* Start a PID namespace, whose first process ignores every signal from outside except SIGKILL and SIGSTOP. */
 static void be_namespace(void)
 {
     if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
@@ -119,7 +119,7 @@ static void be_namespace(void)
     be_plain();
 }
 
-/* Data loaders that keep stdout open after their parent's end. Rank 0 stays, so that the job continues. */
+/* Start data loaders that keep stdout open after their parent's end. Rank 0 stays, so that the job continues. */
 static void be_loader(void)
 {
     for (int i = 0; i < 2; i++)
@@ -134,7 +134,8 @@ static void be_loader(void)
     _exit(0);
 }
 
-/* A chain in which no process lives long. When fork fails it waits, because a limit must not end it. */
+/* Run a chain in which no process lives long. If fork fails, the process waits, because a limit must not end the
+ * chain. */
 _Noreturn static void run_chain(void)
 {
     for (;;) {
@@ -152,11 +153,11 @@ static void be_chains(void)
     for (int i = 0; i < CHAINS && launched_rank() < 2; i++)
         if (fork() == 0)
             run_chain();
-    signal(SIGCHLD, SIG_IGN); /* their first links */
+    signal(SIGCHLD, SIG_IGN); /* discard the exit of the first process of each chain */
     be_plain();
 }
 
-/* Children that start and end, and free their numbers while the launcher still knows them. */
+/* Start children that end and free their process ids while the launcher still has these ids. */
 static void be_churning(void)
 {
     ignore_polite_signals();
@@ -181,7 +182,7 @@ static void on_any_signal(int sig)
         _exit(FAILED);
 }
 
-/* The other job on the machine: it prints a line at every signal that can be caught. */
+/* Act as the other job on the machine, which prints a line at every signal that can be caught. */
 static void be_bystander(void)
 {
     for (int sig = 1; sig < NSIG; sig++)

@@ -21,7 +21,8 @@ static inline bool page_put_fields(struct buf *out, const struct op *op)
     return ok && buf_printf(out, " |");
 }
 
-/* Markdown, because the page is read on a web site as well as in an editor; empty cells stay empty. */
+/* Append the table of requests as Markdown, because readers see the page on a web site and in an editor. Empty cells
+ * stay empty. */
 static inline bool page_of_requests(struct buf *out)
 {
     static const struct {
@@ -61,7 +62,7 @@ struct page_row {
     const char *what;
 };
 
-/* The rows of each message; a row without a name ends them. */
+/* The rows of each message. A row without a name ends the list. */
 #define ROW(kind, name, least, most, missing, what) { #name, PAGE_##kind, least, most, missing, what },
 #define X(ID, name, ...) \
     static const struct page_row page_rows_##name[] = { FIELDS_OF_##name(ROW){ NULL, 0, 0, 0, 0, NULL } };
@@ -79,7 +80,7 @@ static const struct {
 #undef X
 };
 
-/* The type of a member with its limits, and a star if the message must have it. */
+/* Append the type of a member with its limits, and a star if the message must have the member. */
 static inline bool page_put_type(struct buf *out, const struct page_row *f)
 {
 #define X(name, words) words,
@@ -121,7 +122,8 @@ static inline bool page_is_plain(const struct page_row *f)
     return f->name[i] == '\0' && f->what[i] == '\0';
 }
 
-/* A member that an earlier row or its name describes is only named, and the sender's round is left out. */
+/* Append a message. Only the name of a member is shown if an earlier row or the name itself describes the member. The
+ * sender's round is left out. */
 static inline bool page_put_message(struct buf *out, int id)
 {
     int printed = 0;

@@ -1,15 +1,15 @@
 /* train_dies.c -- the program train, killed at a point that the test chooses. libddp's calls are wrapped (see the
  * Makefile); train itself is unchanged.
  *
- *     DIE=WHERE:RANK:N     WHERE   before   rank RANK, before it meets others in step N
- *                                  in       waiting in that step's all-reduce, which the last rank comes to only afterwards
- *                                  after    after it
- *                                  saving   when the writer of the N-th checkpoint has its first file on the way to the disk
- *                                  naming   when all is written and it is about to get its name
- *                                  flipping does not die: a bit of its averaged gradient changes after step N
- *     DIE_FILE=PATH        is made a moment before
+ *     DIE=WHERE:RANK:N     WHERE   before   RANK dies before it meets other ranks in step N
+ *                                  in       RANK dies in the all-reduce of this step, before the last rank arrives
+ *                                  after    RANK dies after this all-reduce
+ *                                  saving   RANK dies while it writes the first file of the N-th checkpoint
+ *                                  naming   RANK dies after the last write, before the checkpoint gets its name
+ *                                  flipping RANK does not die: a bit of its averaged gradient changes after step N
+ *     DIE_FILE=PATH        the file that is created a moment before the death
  *
- * Only in the first attempt of a job. */
+ * RANK dies only in the first attempt of a job. */
 #include "ddp/ckpt.h"
 #include "ddp/reducer.h"
 
@@ -41,7 +41,7 @@ int __wrap_fsync(int fd);
 int __wrap_renameat(int old_dir, const char *old, int new_dir, const char *new);
 
 static int steps, saves;
-static bool has_met; /* the other ranks, in this step */
+static bool has_met; /* this rank has met the other ranks in this step */
 static atomic_bool is_saving;
 
 static int number_of(const char *name)
@@ -50,7 +50,7 @@ static int number_of(const char *name)
     return text != NULL ? atoi(text) : 0;
 }
 
-/* True at `where`, in the N-th step or checkpoint. *rank: its rank. */
+/* Return true at `where`, in the N-th step or checkpoint. Set *rank to the rank that dies. */
 static bool is_now(const char *where, int n, int *rank)
 {
     char what[16];
@@ -87,7 +87,7 @@ static void rest(void)
     nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
 }
 
-/* True if the first thread sleeps. In this step it can only wait for the last rank. */
+/* Return true if the first thread sleeps. In this step the thread can only wait for the last rank. */
 static bool sleeps(void)
 {
     char text[512] = "";
@@ -156,7 +156,8 @@ ddp_status __wrap_ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, 
                                  size_t n, struct ddp_err *err)
 {
     struct ddp_err ignored;
-    ddp_ckpts_wait(ckpts, &ignored); /* of the previous one: later calls belong to this one */
+    ddp_ckpts_wait(ckpts,
+                   &ignored); /* wait for the previous checkpoint, so that later calls belong to this one */
     saves++;
     is_saving = true;
     return __real_ddp_ckpts_save(ckpts, point, blocks, n, err);

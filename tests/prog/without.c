@@ -66,8 +66,8 @@ static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
     return n;
 }
 
-/* Load the architecture: another one's numbers mean other calls, so let them pass. Load the number; compare
- * it with each of the list: equal -> ENOSYS. */
+/* Install the filter. It loads the architecture: the numbers of another architecture mean other calls, which may
+ * pass. It loads the number and compares it with each number of the list: equal -> ENOSYS. */
 static bool install(const unsigned numbers[], size_t n)
 {
     struct sock_filter code[5 + 2 * CALLS_MAX];
@@ -96,7 +96,7 @@ static void filter_opens(struct sock_filter code[6])
     code[5] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
 }
 
-/* True if the process opens .../children. Its path is in its memory. */
+/* Return true if the process opens .../children, a path in the memory of the process. */
 static bool opens_children(const struct seccomp_notif *asked)
 {
     static const char end[] = "/children";
@@ -129,8 +129,8 @@ static void supervise(int listener)
     }
 }
 
-/* The program keeps its parent: the supervisor is a grandchild, which gets the listener before the program is
- * executed. */
+/* Install the filter with a supervisor. The program keeps its parent: the supervisor is a grandchild, which gets the
+ * listener before the program is executed. */
 static bool install_supervised(void)
 {
     struct sock_filter code[6];

@@ -65,7 +65,7 @@ static void do_part(const char *text)
     put(STDOUT_FILENO, text);
 }
 
-/* A progress bar: three updates, the last one stays. */
+/* Print a progress bar: three updates, of which the last one stays. */
 static void do_bar(const char *text)
 {
     (void)text;
@@ -171,7 +171,7 @@ static void do_daemon(const char *unused)
     do_forever(unused);
 }
 
-/* A chain in which no process lives long: fork, setsid, let the parent die, and again. */
+/* Start a chain in which no process lives long: fork, setsid, end of the parent, and again. */
 static void do_chain(const char *unused)
 {
     (void)unused;

@@ -42,7 +42,7 @@ static void sum_into(float *x, size_t n)
     must(ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL));
 }
 
-/* [ELEMENTS]: sums through private and through shared memory, and compares. */
+/* Arguments: [ELEMENTS]. Sum through private and through shared memory, and compare. */
 static void run_allreduce(char **arguments)
 {
     size_t n = (size_t)number(arguments, 100000);
@@ -60,7 +60,7 @@ static void run_allreduce(char **arguments)
     free(own);
 }
 
-/* [RANK]: that rank kills itself between two collectives. */
+/* Arguments: [RANK]. This rank kills itself between two collectives. */
 static void run_die(char **arguments)
 {
     float x[1000] = { 0 };
@@ -71,7 +71,7 @@ static void run_die(char **arguments)
     printf("rank %d: no rank has died\n", ddp_rank(ctx));
 }
 
-/* [RANK]: that rank stops itself; the others reach the step timeout (DDPRUN_STEP_TIMEOUT_MS). */
+/* Arguments: [RANK]. This rank stops itself, and the other ranks reach the step timeout (DDPRUN_STEP_TIMEOUT_MS). */
 static void run_hang(char **arguments)
 {
     float x = 1;
@@ -81,7 +81,7 @@ static void run_hang(char **arguments)
     printf("rank %d: no rank hangs\n", ddp_rank(ctx));
 }
 
-/* [RANK]: that rank aborts, at any point. */
+/* Arguments: [RANK]. This rank aborts at any point. */
 static void run_abort(char **arguments)
 {
     float x = 1;
@@ -92,7 +92,7 @@ static void run_abort(char **arguments)
     sum_into(&x, 1);
 }
 
-/* NAME [TIMEOUT_MS [RANK]]: a named barrier, which that rank does not enter; it stays until it is killed. */
+/* Arguments: NAME [TIMEOUT_MS [RANK]]. Enter a named barrier. RANK does not enter and stays until it is killed. */
 static void run_barrier(char **arguments)
 {
     const char *name = arguments[0] != NULL ? arguments[0] : "probe";
@@ -107,7 +107,7 @@ static void run_barrier(char **arguments)
     printf("rank %d: passed %s\n", ddp_rank(ctx), name);
 }
 
-/* [STEPS]: a small model's gradients are averaged. */
+/* Arguments: [STEPS]. Average the gradients of a small model. */
 static void run_reducer(char **arguments)
 {
     static float weight[300000], bias[10];
@@ -134,7 +134,7 @@ static void run_reducer(char **arguments)
 
 enum { LAYERS = 20, LAYER = 5000 };
 
-/* One step of a model with many buckets, and a collective in the middle. */
+/* Run one step of a model with many buckets, and a collective in the middle. */
 static void overlapped_step(ddp_reducer *reducer)
 {
     float loss = 1;
@@ -150,7 +150,7 @@ static void overlapped_step(ddp_reducer *reducer)
     must(ddp_reducer_finish(reducer));
 }
 
-/* [STEPS]: the library's thread reduces while this one computes. */
+/* Arguments: [STEPS]. The library's thread reduces while this thread computes. */
 static void run_overlap(char **arguments)
 {
     static float weights[LAYERS][LAYER];

@@ -18,7 +18,7 @@ static void done(void)
     asim_free(&sim);
 }
 
-/* Everything starts, everything ends with 0. */
+/* All workers start, and all workers end with 0. */
 Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
 {
     sim.worker[0].lives_ms = 5000;
@@ -39,7 +39,7 @@ Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
                       "          finish with 0\n");
 }
 
-/* With one node the job ends with it, so the agent does not wait for the store's verdict. */
+/* A job of one node ends with this node, so the agent does not wait for the store's verdict. */
 Test(agent_sim, a_good_job_of_one_node_needs_no_verdict, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 1, .grace_ms = 30000, .alone = true });
@@ -57,7 +57,7 @@ Test(agent_sim, a_good_job_of_one_node_needs_no_verdict, .fini = done)
                       "          finish with 0\n");
 }
 
-/* One fails: the other is stopped, as a consequence. */
+/* One worker fails, and the other worker is stopped as a consequence. */
 Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini = done)
 {
     sim.worker[1].lives_ms = 1000;
@@ -87,7 +87,7 @@ Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini =
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
 
-/* SIGTERM is ignored: SIGKILL comes after the grace period, and then no polite signal any more. */
+/* A worker ignores SIGTERM. SIGKILL comes after the grace period, and no further polite signal. */
 Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_workers, .fini = done)
 {
     sim.worker[0].lives_ms = 1000;
@@ -118,7 +118,7 @@ Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_
                       "          finish with 139\n");
 }
 
-/* Ctrl-C: the workers get the same signal and the time to end in order. */
+/* At Ctrl-C, the workers get the same signal and time to end in order. */
 Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
 {
     sim.worker[0].slow_ms = sim.worker[1].slow_ms = 3000;
@@ -147,7 +147,7 @@ Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* Ctrl-C again: the workers are killed at once. */
+/* At the second Ctrl-C, the workers are killed at once. */
 Test(agent_sim, ctrl_c_twice_kills, .fini = done)
 {
     asim_init(&sim, 1, 30000);
@@ -173,7 +173,7 @@ Test(agent_sim, ctrl_c_twice_kills, .fini = done)
                       "          finish with 130\n");
 }
 
-/* The second of three cannot be started: the third is not tried, the first is stopped. */
+/* The second of three workers cannot be started. The third is not tried, and the first is stopped. */
 Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -200,7 +200,7 @@ Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
     cr_assert_eq(agent_worker(sim.agent, 2)->verdict, WORKER_PENDING);
 }
 
-/* A daemon outlives its worker: it has five seconds at most, not the whole grace period. */
+/* A daemon outlives its worker. The daemon gets at most five seconds, not the whole grace period. */
 Test(agent_sim, a_stubborn_daemon_left_behind_is_killed, .fini = done)
 {
     asim_init(&sim, 1, 30000);
@@ -220,7 +220,7 @@ Test(agent_sim, a_stubborn_daemon_left_behind_is_killed, .fini = done)
                       "          finish with 0\n");
 }
 
-/* Two fail in the same millisecond: the second counts as a failure, but not as the first. */
+/* Two workers fail in the same millisecond. The second counts as a failure, but not as the first. */
 Test(agent_sim, of_two_failures_in_one_instant_the_first_is_named, .init = two_workers, .fini = done)
 {
     sim.worker[1] = (struct asim_worker){ .lives_ms = 1000, .exit_code = 9 };
@@ -249,7 +249,7 @@ Test(agent_sim, of_two_failures_in_one_instant_the_first_is_named, .init = two_w
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
 
-/* Even SIGKILL does not help: the end is not delayed. */
+/* Even SIGKILL does not end the worker. The end of the job is not delayed. */
 Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done)
 {
     asim_init(&sim, 1, 1000);
@@ -273,7 +273,7 @@ Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_ALIVE);
 }
 
-/* The user loses patience while a failed job is being stopped: one Ctrl-C changes nothing, two do. */
+/* The user presses Ctrl-C while a failed job is being stopped. One Ctrl-C changes nothing, two end the job at once. */
 Test(agent_sim, ctrl_c_during_a_stop_counts_from_one, .init = two_workers, .fini = done)
 {
     sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .exit_code = 3 };
@@ -340,7 +340,7 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
             random_worker(&sim.worker[r]);
         for (unsigned stops = roll(4); stops > 0; stops--)
             asim_stop_at(&sim, 1 + roll(3000), roll(2) == 0 ? SIGINT : SIGTERM);
-        /* A user must end it. */
+        /* a user must end a job that does not end by itself */
         asim_stop_at(&sim, 10000, SIGTERM);
         asim_run(&sim);
         check_end(&sim);
@@ -351,7 +351,7 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
 /* One node among several, as stories: what its agent does when another node fails, when the store is lost, and when it
  * is done before the others. The test speaks for the store. */
 
-/* The store sends nothing by itself. */
+/* Start one worker with a store that sends nothing by itself. */
 static void one_worker(void)
 {
     asim_init_with(&sim, &(struct agent_options){
@@ -395,8 +395,8 @@ Test(agent_nodes, a_failure_elsewhere_stops_the_workers_here, .init = one_worker
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* It failed a moment before the report of the other node's failure arrived: its own report stays, but is not
- * explained. */
+/* The worker failed a moment before the report of the other node's failure arrived. The agent reports the worker's
+ * failure without an explanation. */
 Test(agent_nodes, who_failed_second_explains_nothing, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(9);
@@ -490,7 +490,7 @@ Test(agent_nodes, who_is_done_does_not_wait_for_ever, .init = one_worker, .fini 
     cr_assert_eq(sim.exit_code, 0);
 }
 
-/* Its workers have ended with 0, but the job has failed. */
+/* All workers of this node have ended with 0, but the job has failed. */
 Test(agent_nodes, a_failure_elsewhere_is_also_the_failure_of_who_is_done, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(139);
@@ -514,7 +514,7 @@ Test(agent_nodes, who_is_done_takes_part_in_the_next_attempt, .init = one_worker
     cr_assert_eq(agent_attempt(sim.agent), 1);
 }
 
-/* Other nodes may use their whole grace period: this user does not wait for that. */
+/* The other nodes may use their whole grace period, but this user does not wait for that. */
 Test(agent_nodes, ctrl_c_waits_a_moment_for_the_verdict_and_no_longer, .init = one_worker, .fini = done)
 {
     asim_stop_at(&sim, 1000, SIGINT);
@@ -565,7 +565,7 @@ Test(agent_nodes, a_store_lost_after_the_failure_changes_no_code, .init = one_wo
     cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STORE_LOST);
 }
 
-/* Workers are clients of the store, too: an end together with the store's is never a cause. */
+/* Workers are clients of the store, too. If a worker and the store end together, the worker is never the cause. */
 Test(agent_nodes, a_failure_that_the_store_never_heard_of_is_a_consequence_of_its_loss, .init = one_worker,
      .fini = done)
 {
@@ -590,7 +590,7 @@ Test(agent_nodes, a_failure_that_the_store_has_heard_of_outlives_it, .init = one
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
 
-/* Its peer was on the node of the store. */
+/* The worker's peer was on the node of the store. */
 Test(agent_nodes, a_worker_that_lost_its_peer_is_a_consequence_even_if_the_store_has_heard_of_it,
      .init = one_worker, .fini = done)
 {
@@ -621,7 +621,7 @@ Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = on
     cr_assert_eq(sim.exit_code, 127);
 }
 
-/* Others need it. Only its user's signal could make it leave before they are done. */
+/* The other nodes need the store. Only a signal from its user lets this node leave before the other nodes are done. */
 Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
 {
     size_t n;
@@ -662,7 +662,7 @@ Test(agent_nodes, who_is_done_and_loses_the_store_does_not_know_how_it_ended, .i
     cr_assert_eq(sim.exit_code, 123);
 }
 
-/* A node that was counted as lost: the job continued, or ended, without it. */
+/* The store counted this node as lost, so the job continued or ended without the node. */
 Test(agent_nodes, a_verdict_while_workers_run_stops_them, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(125);

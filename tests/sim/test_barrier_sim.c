@@ -5,7 +5,7 @@
 
 static struct sim sim;
 
-/* Four ranks whose processes run; none is connected. */
+/* Start four ranks. Their processes run, but no rank is connected. */
 static void four_ranks(void)
 {
     sim_init(&sim, NULL);
@@ -28,7 +28,7 @@ static void four_workers(void)
     connect_workers();
 }
 
-/* Without a rendezvous: an agent declares the attempts. */
+/* Start four ranks without a rendezvous: an agent declares the attempts. */
 static void four_declared(void)
 {
     sim_init(&sim, NULL);
@@ -83,7 +83,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store\n");
 }
 
-/* The first arrival's timeout counts, from its arrival. */
+/* The deadline of the barrier is the timeout of the first rank, from its arrival. */
 Test(barrier, the_deadline_starts_with_the_first_arrival)
 {
     sim_at(&sim, 5000);
@@ -138,7 +138,7 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
 
-/* It arrived itself, but can no longer leave the barrier. */
+/* Rank 0 has arrived, but its process ends, so it can no longer leave the barrier. */
 Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1 2");
@@ -157,7 +157,7 @@ Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
         "[     0]      rank 2: connected (n1, pid 102), but has not arrived; last message 0 ms ago\n");
 }
 
-/* Its process ended before the first arrival, which need not wait for the deadline. */
+/* The process of rank 0 ended before the first arrival, so this arrival need not wait for the deadline. */
 Test(barrier, a_process_that_died_before_fails_the_first_arrival)
 {
     sim_exited(&sim, 1, 3, 0);

@@ -34,7 +34,7 @@ static void tear_down(void)
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
-/* Node `node_rank` of a static job of `nnodes` joins; `more` is added to the object. */
+/* Let node `node_rank` of a static job of `nnodes` join. `more` is added to the object. */
 static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, const char *more)
 {
     char json[1024];
@@ -102,7 +102,7 @@ static const char *text_of(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* True if there is a finding with this code and subject. */
+/* Return true if there is a finding with this code and subject. */
 static bool has(const cJSON *o, const char *code, const char *subject)
 {
     const cJSON *row;
@@ -309,7 +309,7 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     expect_silence(N0);
 }
 
-/* It had not joined when the others got it; it gets it after the same time as they did. */
+/* Node 1 joins after node 0 got the finding. Node 1 gets the finding after the same time as node 0. */
 Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");
@@ -351,12 +351,13 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     live_until(2300);
     expect_told(N0, "TLS_CLIENT", "peer");
     sim_client(&sim, OPERATOR + 1);
-    sim_feed(&sim, OPERATOR + 1, "06 0100000000000000 0100000000000000 78"); /* WAIT x: a torchrun's */
-    live_until(3300); /* a second after the last look */
+    sim_feed(&sim, OPERATOR + 1,
+             "06 0100000000000000 0100000000000000 78"); /* WAIT x, a request of a torchrun */
+    live_until(3300);                                    /* a second after the last check */
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
-/* It may be a health check, but waiting nodes get the finding once. */
+/* Another protocol may be a health check, but waiting nodes get the finding once. */
 Test(findings_sim, another_protocol_is_told_to_a_job_that_waits)
 {
     join(N0, 0, 2, "");
@@ -386,7 +387,7 @@ static void join_elastic(conn_id conn, int min, int max)
     sim_say(&sim, conn, json);
 }
 
-/* At that time it waits for the next round. */
+/* Report the end of the round on a node, which now waits for the next round. */
 static void has_stopped(conn_id conn)
 {
     sim_say(&sim, conn, "{\"op\":\"stopped\",\"round\":1}");
@@ -477,11 +478,11 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     start_worker(2);
     sim_say(&sim, WORKERS + 2, CANNOT);
     sim_at(&sim, sim.now_ms);
-    expect_silence(N0); /* once is enough */
+    expect_silence(N0); /* the finding is sent only once */
     expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
 }
 
-/* The rank is about to end, and the round with it. */
+/* The report of a rank is not delayed, because the rank is about to end, and the round with it. */
 Test(findings_ranks_sim, what_a_rank_meets_is_told_at_once_also_right_after_another_look)
 {
     cJSON *looked = NULL;
@@ -510,7 +511,7 @@ Test(findings_ranks_sim, only_ranks_say_what_they_have_met_and_only_what_is_thei
                "only ranks may send this call"));
 }
 
-/* Two nodes of two workers each run; ranks 0 to 2 wait in a barrier. */
+/* Start two nodes of two workers each. Ranks 0 to 2 wait in a barrier. */
 static void three_wait(void)
 {
     join(N0, 0, 2, "");
@@ -530,7 +531,7 @@ Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
     expect_why("RANK_STOPPED", "rank 3");
 }
 
-/* Without a request, once, and the same on every node. */
+/* The nodes get the finding without a request, once, with the same text on every node. */
 Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
 {
     three_wait();
@@ -550,7 +551,7 @@ Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
     expect_silence(N0);
 }
 
-/* It may be on its way: its steps change. */
+/* The last rank may be on its way to the barrier, because its steps change. */
 Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
 {
     three_wait();
@@ -575,7 +576,7 @@ Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_lat
     expect_told(N0, "RANK_MISSING", "rank 3");
 }
 
-/* The barrier passed in time: no finding, and no snapshot. */
+/* The barrier passed in time, so there is no finding and no snapshot. */
 Test(findings_ranks_sim, barriers_that_are_passed_are_no_news)
 {
     three_wait();
@@ -644,7 +645,7 @@ Test(findings_ranks_sim, a_rank_that_ends_well_while_others_wait_for_it_is_told_
                     LEFT " exited with code 0 while ranks 0-2 waited for it at barrier 'step-7'  "
                          "[RANK_EXITED_EARLY]\n  try    ");
     expect_why("RANK_EXITED_EARLY", LEFT);
-    enter(0, "step-8"); /* that follows from the same */
+    enter(0, "step-8"); /* the second barrier is a consequence of the same exit */
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
@@ -669,7 +670,7 @@ Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_ear
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
-/* In a collective the store sees no wait: a rank gives up, and no worker has failed. */
+/* The store does not see the wait in a collective. A rank gives up, and no worker has failed. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {
     join(N0, 0, 2, "");
@@ -688,7 +689,7 @@ Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost
                     " exited with code 0 while rank 0 waited for it in a collective  [RANK_EXITED_EARLY]");
 }
 
-/* Ranks 2 and 3 have ended with 0; rank 0 gives up, and `words` are its last. */
+/* Let ranks 2 and 3 end with 0. Rank 0 gives up, and `words` is the end of its log. */
 static void two_leave_and_one_gives_up(const char *words)
 {
     char json[256];
@@ -761,7 +762,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_while_all_ranks_live_is_named_
     }
 }
 
-/* An address of the rank's own node, a longer one, or none: the fault need not lie between two nodes. */
+/* The log contains an address of the rank's own node, a longer address, or no address. So the fault may not be
+ * between two nodes. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
 {
     static const char *const lines[] = { "Connection closed by peer [10.0.0.1]:41234",
@@ -821,7 +823,7 @@ Test(findings_ranks_sim, a_lost_node_is_told_by_why)
     expect_why("NODE_LOST_CLOSED", "node 1 (n1, pid 101)");
 }
 
-/* The agents' heartbeats continue; ranks 0 and 1 are on N0, 2 and 3 on N1. */
+/* Start two nodes whose agents send heartbeats. Ranks 0 and 1 are on N0, ranks 2 and 3 on N1. */
 static void two_nodes_run(void)
 {
     join(N0, 0, 2, "");
@@ -869,7 +871,7 @@ Test(findings_ranks_sim, beats_of_different_times_cost_little)
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* The others wait for `rank` (2 or 3) in an all_reduce for `ms`; then all continue, for a minute. */
+/* Let the other ranks wait for `rank` (2 or 3) in an all_reduce for `ms`. Then all ranks continue for a minute. */
 static void keep_waiting(int number, int rank, uint64_t ms)
 {
     char all[96], most[96];
@@ -921,7 +923,7 @@ Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stop
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Each epoch has a barrier of another name, and rank 0 comes late to all of them. */
+/* Each epoch has a barrier with another name, and rank 0 is late at all of them. */
 Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
 {
     three_wait();

@@ -1,4 +1,5 @@
-/* Two nodes of two ranks whose agents report progress and take samples of the stacks: the findings that each node gets, and when. */
+/* Two nodes of two ranks whose agents report progress and take samples of the stacks: the findings that each
+ * node gets, and when. */
 #include "hub/hang_watch.h"
 #include "sim_hub.h"
 #include "store/encode.h"
@@ -11,14 +12,14 @@
 enum { N0 = 10, N1, NODES = 2, OPERATOR = 40, S = 1000 };
 
 static struct sim sim;
-static int samples[NODES];     /* asked of each node */
+static int samples[NODES];     /* samples requested from each node */
 static int findings[NODES];    /* pushes to each node */
-static char told[NODES][2048]; /* text of the last one */
+static char told[NODES][2048]; /* text of the last finding */
 static char stopped[2048];     /* the last `stop` of node 0 */
-static const char *does;       /* rank 3, instead of waiting; NULL = it waits, too */
+static const char *does;       /* activity of rank 3; NULL = rank 3 waits, too */
 static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
-static bool moves;             /* that rank is elsewhere in each sample */
+static bool moves;             /* rank 3 is in another place in each sample */
 
 static void join(conn_id conn, const char *more)
 {
@@ -123,7 +124,7 @@ static void take_push(conn_id conn, const cJSON *o)
     }
 }
 
-/* An answer may bring another push. */
+/* Handle the pushes. An answer to a push may cause another push. */
 static void take_pushes(conn_id conn)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -142,7 +143,7 @@ static void take_pushes(conn_id conn)
     }
 }
 
-/* So long, with a beat each second; `moves_on`: a line of output came just before it. */
+/* Let `ms` pass with a heartbeat each second. With `moves_on`, each heartbeat follows a line of output. */
 static void live(uint64_t ms, bool moves_on)
 {
     for (const uint64_t until = sim.now_ms + ms; sim.now_ms < until;) {
@@ -215,8 +216,9 @@ Test(hang_sim, a_job_that_moves_on_in_time_is_left_alone)
     cr_expect_gt(samples[0], 0);
 }
 
-/* A day of tests/data/hangs/worker.py's healthy job: uneven steps, each minute an evaluation of 20 s on rank 0, and in place of
- * each third one a checkpoint of 40 s. The others wait meanwhile, and the samples show that. */
+/* The job is a day of the healthy job in tests/data/hangs/worker.py: uneven steps, each minute an evaluation of 20 s
+ * on rank 0, and instead of each third evaluation a checkpoint of 40 s. The other ranks wait meanwhile, and the
+ * samples show this. */
 Test(hang_sim, a_day_of_a_healthy_job_has_no_finding)
 {
     uint32_t random = 1;
@@ -249,7 +251,7 @@ Test(hang_sim, an_agent_that_does_not_answer_does_not_hold_the_others_up)
     run_job("");
     does = NULL;
     sim.conn[N1].out.len = 0;
-    for (int i = 0; i < 120; i++) { /* its pushes are never read */
+    for (int i = 0; i < 120; i++) { /* the pushes to N1 are never read */
         sim_say(&sim, N0, "{\"op\":\"heartbeat\"}");
         sim_say(&sim, N1, "{\"op\":\"heartbeat\"}");
         take_pushes(N0);
@@ -331,7 +333,7 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     cr_expect_eq(findings[1], 1, "an agent does not see a debugger");
 }
 
-/* The steps of libddp show the same earlier; its report is the only one. */
+/* The steps of libddp show the hang earlier, and this report is the only one. */
 Test(hang_sim, a_rank_that_stands_still_is_not_reported_twice)
 {
     run_job("");

@@ -91,7 +91,7 @@ Test(job_sim, every_node_starts_again_together, .fini = done)
                          "[  3310] n1 exits with 0\n");
 }
 
-/* The other one gave up because its peer was gone; the store detects the peer's end seconds later. */
+/* Node 0 gave up because its peer was gone. The store detects the end of the peer seconds later. */
 Test(job_sim, a_lost_node_is_the_cause_and_not_its_victim, .init = two_nodes, .fini = done)
 {
     job.node[0].worker[0] = (struct cluster_worker){ .lives_ms = 2100, .exit_code = DDP_EXIT_PEER_LOST };
@@ -178,7 +178,7 @@ Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two
     cr_expect_eq(job.node[1].exit_code, 9);
 }
 
-/* Done long ago, but it takes part in the second attempt. */
+/* Node 0 was done long before, but it takes part in the second attempt. */
 Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
 {
     cluster_init(&job, 2, 1);
@@ -189,7 +189,7 @@ Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
     cr_expect_eq(job.node[1].exit_code, 0);
 }
 
-/* Three of at most three; one dies: the other two continue, and that costs no restart. */
+/* One of three nodes dies in a job of at most three. The other two continue, and no restart is used up. */
 Test(job_sim, an_elastic_job_goes_on_without_a_lost_node, .fini = done)
 {
     cluster_init(&job, 3, 0);
@@ -244,7 +244,7 @@ static void random_blow(int node, uint64_t at_ms)
     }
 }
 
-/* All nodes that got the end of the job got the same one, except a node that its user or the network removed. */
+/* Check that all nodes got the same end of the job, except a node that its user or the network removed. */
 static void check_outcome(uint64_t seed)
 {
     int code = -1;
@@ -260,7 +260,7 @@ static void check_outcome(uint64_t seed)
     }
 }
 
-/* A failure, a loss or a stop at any moment: no process remains, and all report the same. */
+/* After a failure, a loss or a stop at any moment, no process remains, and all nodes report the same. */
 Test(job_sim, any_job_of_several_nodes_comes_to_one_end, .timeout = 120)
 {
     unsigned steps = 0;
@@ -274,7 +274,7 @@ Test(job_sim, any_job_of_several_nodes_comes_to_one_end, .timeout = 120)
             for (int attempt = 0; attempt < CLUSTER_ATTEMPTS; attempt++)
                 random_worker(&job.node[i].worker[attempt]);
             random_blow(i, roll(12000));
-            cluster_user_stops(&job, i, 200000); /* a user must end it */
+            cluster_user_stops(&job, i, 200000); /* a user must end a job that does not end by itself */
             cluster_user_stops(&job, i, 200001);
         }
         cluster_run(&job);

@@ -25,7 +25,7 @@ enum phase { OUT, WAITING, RUNNING, STOPPING, STOPPED, RESTING, FINISHED };
 
 struct agent {
     enum phase phase;
-    uint64_t id; /* of its connection: a new one each time */
+    uint64_t id; /* number of the agent's connection, a new number each time */
     uint32_t round, nproc, first_rank;
     int rank, wanted;
     bool done, leaving, judged, mute;
@@ -40,9 +40,9 @@ static struct {
     struct agent agent[AGENTS];
     bool begun, dead_keys; /* the key space is empty for the round that is sent in this step */
     uint32_t round, nnodes, told, world_size, waiting_nodes;
-    uint64_t ranks; /* sent in this round, a set */
+    uint64_t ranks; /* set of the ranks that were sent in this round */
     uint64_t said_ms[AGENTS];
-    char line[LINES][160]; /* ring: the latest events */
+    char line[LINES][160]; /* the latest events, as a ring */
     uint32_t n_lines, n_freezes;
 } s;
 
@@ -341,7 +341,7 @@ static void leave(struct agent *a)
     must(open || a->phase == FINISHED || a->phase == STOPPING, "one that leaves is kept waiting");
 }
 
-/* The model drops the node first, because no message may go to it afterwards. */
+/* Let an agent vanish. The model drops the node first, because no message may go to the node afterwards. */
 static void vanish(struct agent *a)
 {
     if (a->phase == OUT)
@@ -358,7 +358,7 @@ static void all_are_heard(void)
             rdzv_heard(s.r, s.agent[i].id, s.now_ms);
 }
 
-/* Heartbeats come before the tick, because the shell reads before its timer. */
+/* Let time pass. Heartbeats come before the tick, because the shell reads before its timer runs. */
 static void wait_ms(uint32_t ms)
 {
     uint64_t until_ms = s.now_ms + ms;
@@ -373,7 +373,7 @@ static void wait_ms(uint32_t ms)
     }
 }
 
-/* The server is stopped: its first check comes before any message is read. Twice in a row; then it reads its sockets,
+/* Stop the server twice in a row. Its first check comes before any message is read. Then it reads its sockets,
  * because a silence is excused only a few times (nodes.c). */
 static void freeze(void)
 {
@@ -456,7 +456,7 @@ static void set_up(uint64_t seed, struct quota *quota)
     s.r = rdzv_new(&env, quota, "j", "life");
 }
 
-/* All agents do what is expected, and enough nodes exist. */
+/* Let all agents do what is expected, with enough nodes. */
 static void behave(void)
 {
     for (int turn = 0; turn < 12; turn++) {
@@ -490,7 +490,7 @@ static void end_well(void)
     must(facts.state == RDZV_OVER, "all are done, yet the job is %s", rdzv_state_word(facts.state));
 }
 
-/* After its end a job still gets messages for a few steps. Return how many steps it took. */
+/* Run a job, and send it messages for a few steps after its end. Return the number of steps. */
 static uint64_t run_episode(uint64_t seed)
 {
     struct quota quota = { .max = 1 << 20 };

@@ -46,7 +46,7 @@ Test(rdzv_sim, two_static_nodes_come_run_and_are_done, .init = two_static, .fini
                       "[ 60000]   n1 < finish: done, exit 0/0/0\n");
 }
 
-/* node10 comes first, and is the last in natural order; a last call is made, and a late node waits. */
+/* node10 joins first and is the last node in natural order. The store makes a last call, and a late node waits. */
 Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = two_to_four, .fini = end)
 {
     rsim_join(&sim, 10);
@@ -146,7 +146,7 @@ Test(rdzv_sim, an_elastic_job_goes_on_without_a_dead_node, .init = two_to_four, 
                       "[ 10000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
 }
 
-/* The failure is known at once, its details a little later; the budget allows one more attempt. */
+/* The store gets the failure at once and its details a little later. The budget allows one more attempt. */
 Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_static, .fini = end)
 {
     sim.join.max_restarts = 1;
@@ -189,7 +189,8 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
                       "[  9000]   n1 < finish: failed, exit 3/3/3, used_up\n");
 }
 
-/* The scheduler removes one node. It gets its own verdict as soon as it has stopped; no restart is used up. */
+/* The scheduler removes one node. The node gets its own verdict as soon as it has stopped, and no restart is
+ * used up. */
 Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four, .fini = end)
 {
     rsim_join_all(&sim, 0, 3);
@@ -248,7 +249,7 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
                 "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
 }
 
-/* n1 is silent from 10.0 s on; its worker's peer on n0 gives up first, and is not the cause. */
+/* n1 is silent from 10.0 s on. The peer of its worker on n0 gives up first, but is not the cause. */
 Test(rdzv_sim, a_silent_node_is_the_cause_though_its_peers_gave_up_before, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;
@@ -288,7 +289,8 @@ Test(rdzv_sim, a_server_that_stood_still_declares_nobody_lost, .init = two_stati
     rsim_expect_part(&sim, "[ 44000] node 0 (n0) is lost: silent for 3000 ms\n");
 }
 
-/* Its checks come a second and a half late, each of them; n0 sends nothing after 10.0 s, n1 does, and is read. */
+/* Each check of the store is a second and a half late. n0 sends nothing after 10.0 s. n1 does send, and the store
+ * reads its messages. */
 Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;
@@ -339,7 +341,8 @@ Test(rdzv_sim, a_node_that_never_stops_is_dropped, .init = two_static, .fini = e
                       "[ 15000]   n0 < finish: failed, exit 139/139/139\n");
 }
 
-/* A launcher of yesterday's job, one of a round that is over, one with a rank that is taken. */
+/* The strangers are a launcher of yesterday's job, a launcher of an earlier round, and a launcher with a rank that is
+ * taken. */
 Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
 {
     struct rdzv_join old = sim.join, twin = sim.join;
@@ -414,7 +417,7 @@ Test(rdzv_sim, a_lost_static_node_may_come_again, .init = two_static, .fini = en
 
 /* Jobs of a thousand nodes and more on a simulated clock: ranks stay dense, and a node costs a few messages. */
 
-/* The remaining nodes have the ranks 0 to n - 1. */
+/* Expect that the remaining nodes have the ranks 0 to n - 1. */
 static void expect_dense_ranks(int nodes, int n)
 {
     bool taken[SIM_NODES] = { false };
@@ -436,7 +439,8 @@ static void all_stop(int nodes, uint32_t round)
         rsim_stopped(&sim, i, round);
 }
 
-/* One joins every millisecond; a rack of fifty dies, one is preempted, a worker fails, and they finish. */
+/* One node joins every millisecond. A rack of fifty nodes dies, one node is preempted, a worker fails, and the job
+ * finishes. */
 Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
 {
     rsim_init_elastic(&sim, 900, 1000);

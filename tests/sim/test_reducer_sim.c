@@ -15,8 +15,8 @@ struct sim_rank {
     struct bucket_plan plan;
     size_t order[PARAMS]; /* order of this step's gradients */
     size_t given;         /* of them */
-    char launched[TRACE]; /* by this rank, in all steps: "0 1 2 | 0 1 2 | " */
-    bool batch;           /* in this step */
+    char launched[TRACE]; /* buckets that this rank launched in all steps: "0 1 2 | 0 1 2 | " */
+    bool batch;           /* the rank has a batch in this step */
 };
 
 static struct sim_rank ranks[RANKS];
@@ -24,7 +24,7 @@ static ddp_param params[PARAMS];
 static uint32_t seed;
 static struct ddp_err err;
 
-/* A separate generator, so that a seed repeats a failure. */
+/* Return a number from a separate generator, so that a seed repeats a failure. */
 static uint32_t any(uint32_t below)
 {
     seed = seed * 1664525 + 1013904223;
@@ -103,7 +103,7 @@ static void begin_step(bool sync, int root)
     }
 }
 
-/* The next gradient of a rank; now and then it is unused. */
+/* Give the next gradient of a rank. Sometimes the gradient is unused. */
 static void give_one(struct sim_rank *r)
 {
     size_t p = r->order[r->given++];
@@ -114,7 +114,7 @@ static void give_one(struct sim_rank *r)
     note_launches(r);
 }
 
-/* Some leave the last ones to finish. */
+/* End the step. Some ranks leave the last gradients to step_finish(). */
 static void end_step(struct sim_rank *r)
 {
     size_t i;
@@ -130,7 +130,7 @@ static void end_step(struct sim_rank *r)
     strcat(r->launched, "| ");
 }
 
-/* Ranks take random turns. */
+/* Run a step, in which the ranks take random turns. */
 static void run_step(void)
 {
     size_t stop = ranks[0].step.find_unused ? PARAMS - any(4) : PARAMS;
@@ -153,7 +153,7 @@ static void expect_same_launches(uint32_t first_seed)
                          first_seed, r, ranks[r].launched, ranks[0].launched);
 }
 
-/* The ranks' batches end one after the other, except for one rank. */
+/* Run a job. The ranks' batches end one after the other, except those of one rank. */
 static void run_job(uint32_t number, bool find_unused, bool uneven)
 {
     int last = 0, root = 0;
@@ -183,7 +183,7 @@ Test(reducer_sim, ranks_launch_the_same_buckets_in_the_same_order)
     }
 }
 
-/* One such job as an example: rank 1 is always ahead, but its buckets wait for their turn. */
+/* In this example job, rank 1 is always ahead, but its buckets wait for their turn. */
 Test(reducer_sim, who_is_ahead_waits_in_the_first_bucket_that_is_not_full)
 {
     seed = 4;

@@ -13,7 +13,8 @@ static struct asim sim;
 
 static const struct agent_options options = { .nproc = 2, .grace_ms = 30000, .max_restarts = 3 };
 
-/* Worker 1 fails after a second, in every attempt; the store grants three more, each after a second. */
+/* Start two workers. Worker 1 fails after a second in every attempt. The store grants three more attempts, each after
+ * a second. */
 static void two_workers(void)
 {
     asim_init_with(&sim, &options);
@@ -70,7 +71,7 @@ Test(restart_sim, a_failure_is_followed_by_a_new_attempt, .init = two_workers, .
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* A worker that ignores SIGTERM, and a daemon that does, too: the next attempt waits for the end of both. */
+/* A worker and a daemon ignore SIGTERM. The next attempt waits until both have ended. */
 Test(restart_sim, nothing_of_the_old_attempt_is_left_when_the_next_begins, .init = two_workers, .fini = done)
 {
     sim.good_from = 1;
@@ -100,7 +101,7 @@ Test(restart_sim, ctrl_c_during_the_wait_ends_the_job_at_once, .init = two_worke
     cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STOPPED);
 }
 
-/* While the failed attempt is still being stopped: it is then the last one. */
+/* The user presses Ctrl-C while the failed attempt is being stopped, so this attempt is the last one. */
 Test(restart_sim, ctrl_c_during_the_stop_means_no_new_attempt, .init = two_workers, .fini = done)
 {
     sim.worker[0].slow_ms = 500;
@@ -141,14 +142,14 @@ Test(restart_sim, what_cannot_be_found_is_told_as_such)
     cr_expect_eq(after_worker(0, 0, EACCES), NO_RESTART_CANNOT_START);
 }
 
-/* The machine lacked processes; that may pass. */
+/* The machine had too few processes or too little memory, which may pass. */
 Test(restart_sim, a_shortage_at_the_start_may_pass)
 {
     cr_expect_eq(after_worker(0, 0, EAGAIN), NO_RESTART_NONE);
     cr_expect_eq(after_worker(0, 0, ENOMEM), NO_RESTART_NONE);
 }
 
-/* An hour into the training the same code has another meaning. */
+/* After an hour of training, the same code has another meaning. */
 Test(restart_sim, a_usage_error_shows_within_five_seconds)
 {
     cr_expect_eq(after_worker(4999, 2, 0), NO_RESTART_USAGE);
@@ -158,7 +159,7 @@ Test(restart_sim, a_usage_error_shows_within_five_seconds)
 
 /* --- import errors -------------------------------------------------------------------------------------- */
 
-/* Both workers, unless the second one says something else, or lives longer. */
+/* Run two workers with the same import error. The second worker may have another error, or live longer. */
 static enum no_restart after_imports(uint64_t first_ms, uint64_t second_ms, uint64_t second_error)
 {
     two_workers();
@@ -193,7 +194,7 @@ Test(restart_sim, any_other_import_error_is_tried_again)
                  "waited for a second at most");
 }
 
-/* Without --max_restarts the others are stopped at once, as after any failure. */
+/* Without --max_restarts the other workers are stopped at once, as after any failure. */
 Test(restart_sim, without_restarts_an_import_error_is_as_any_failure)
 {
     asim_init(&sim, 2, 30000);
@@ -214,7 +215,7 @@ Test(restart_sim, what_cannot_be_made_ready_is_no_attempt, .init = two_workers, 
     cr_assert_eq(agent_first_failure(sim.agent), 1, "the report still has the failed attempt");
 }
 
-/* Beside a process that hangs in the kernel no new attempt could use the same GPU or port. */
+/* A process hangs in the kernel, so a new attempt could not use its GPU or port. */
 Test(restart_sim, no_new_attempt_beside_what_cannot_be_killed, .init = two_workers, .fini = done)
 {
     sim.worker[0].stuck = true;
@@ -226,8 +227,8 @@ Test(restart_sim, no_new_attempt_beside_what_cannot_be_killed, .init = two_worke
 
 /* --- ranks that lost a peer ----------------------------------------------------------------------------- */
 
-/* Worker 0 detects the death of worker 1 before the agent does. It is not stopped for that, and not reported as the
- * cause. */
+/* Worker 0 detects the death of worker 1 before the agent does. Worker 0 is not stopped because of this, and not
+ * reported as the cause. */
 Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -260,7 +261,7 @@ Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
 
-/* Even if it ends much later: its exit code shows that another failure was first. */
+/* Worker 0 ends much later than worker 1. Its exit code shows that another failure was first. */
 Test(restart_sim, a_victim_after_the_cause_changes_nothing, .fini = done)
 {
     asim_init(&sim, 2, 30000);
@@ -283,7 +284,7 @@ Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
     cr_assert_eq(sim.exit_code, DDP_EXIT_PEER_LOST);
 }
 
-/* It dumps core: its end comes seconds after those of its victims, but it is the cause. */
+/* Worker 1 dumps core. It ends seconds after its victims, but it is the cause. */
 Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -299,7 +300,7 @@ Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
     cr_assert_null(strstr(said + 1, "say that"), "once");
 }
 
-/* But not forever: a process may hang in the kernel. */
+/* Worker 1 hangs in the kernel while it dies, so the agent does not wait for its end forever. */
 Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
 {
     asim_init(&sim, 2, 1000);
@@ -310,7 +311,8 @@ Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
     cr_assert_lt(sim.now_ms, 1000 + AGENT_DOUBT_MS + AGENT_DYING_MS + 1000 + AGENT_UNKILLABLE_MS + 200);
 }
 
-/* One left with 0 too early, the others notice one after the other: when all are gone, nothing is awaited. */
+/* One worker left with 0 too early, and the other workers notice this one after the other. When all workers have
+ * gone, the agent waits for nothing more. */
 Test(restart_sim, when_all_are_victims_the_first_of_them_is_named, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -332,7 +334,7 @@ Test(restart_sim, the_users_stop_ends_the_doubt, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 0, "it gave up before the user did");
 }
 
-/* With several nodes it may take seconds to detect that one is lost; until then its victims are not causes. */
+/* With several nodes, the detection of a lost node may take seconds. Until then its victims are not causes. */
 Test(restart_sim, the_doubt_lasts_as_long_as_the_job_needs, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 2, .grace_ms = 30000, .settle_ms = 4000 });
@@ -348,7 +350,7 @@ Test(restart_sim, the_doubt_lasts_as_long_as_the_job_needs, .fini = done)
 
 /* --- leftovers ------------------------------------------------------------------------------------------ */
 
-/* A daemon that hangs in the kernel: SIGKILL is repeated, and then the job leaves without it. */
+/* A daemon hangs in the kernel. SIGKILL is repeated, and then the job ends without waiting for the daemon. */
 Test(restart_sim, a_daemon_that_cannot_be_killed_does_not_hold_up_the_end, .fini = done)
 {
     asim_init(&sim, 1, 2000);
@@ -384,7 +386,7 @@ static void random_worker(struct asim_worker *w)
                                .stubborn_daemon = roll(2) == 0 };
 }
 
-/* The rule behind all of it: as many attempts as allowed, and never two at a time (the simulation checks the latter). */
+/* For any job, there are as many attempts as allowed, and never two at a time (the simulation checks the latter). */
 Test(restart_sim, any_job_with_restarts_comes_to_an_end)
 {
     for (int round = 0; round < 2000; round++) {
@@ -400,7 +402,7 @@ Test(restart_sim, any_job_with_restarts_comes_to_an_end)
             random_worker(&sim.worker[r]);
         if (roll(3) == 0)
             asim_stop_at(&sim, 1 + roll(30000), SIGINT);
-        asim_stop_at(&sim, 200000, SIGTERM); /* a user must end it */
+        asim_stop_at(&sim, 200000, SIGTERM); /* a user must end a job that does not end by itself */
         asim_run(&sim);
         const int first = agent_first_failure(sim.agent);
         cr_assert_leq(agent_attempt(sim.agent), restarts);

@@ -54,7 +54,7 @@ Test(collectives, four_ranks_move_large_counts, .timeout = 180)
     ranks_all_well(4, trials_of_large_counts, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Values whose sum depends on the order of additions, through private and through shared memory. */
+/* Sum values whose sum depends on the order of additions, through private and through shared memory. */
 static void sum_noise(struct rank *me)
 {
     enum { N = 70001 };
@@ -95,7 +95,7 @@ static void refuse(struct rank *me, ddp_status status, const char *part)
                 "%s expected, got %s: %s", part, ddp_status_name(status), ddp_last_error());
 }
 
-/* A wrong argument is detected before any other rank is involved, so the job continues. */
+/* Pass a wrong argument. The error is detected before any other rank is involved, so the job continues. */
 static void wrong_arguments(struct rank *me)
 {
     float x[8] = { 0 }, one = 1;
@@ -139,7 +139,8 @@ Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 180)
     ranks_all_well(3, work_handles, RANKS_PLAIN_STORE, NULL);
 }
 
-/* A ddprun store and a foreign one: keys of the first meeting do not disturb the next. */
+/* Join three times. With a ddprun store and with a foreign store, keys of an earlier meeting do not disturb
+ * the next. */
 static void three_contexts(struct rank *me)
 {
     for (int round = 0; round < 3; round++) {
@@ -197,7 +198,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Twenty calls leave as many keys as one. */
+/* Make twenty calls, which leave as many keys as one call. */
 static void go_well(struct rank *me)
 {
     int64_t keys = 0;
@@ -245,7 +246,7 @@ Test(collective_check, both_calls_are_named_to_all)
     ranks_free(&run);
 }
 
-/* The reducer sets it for each bucket. */
+/* Differ in check.what, which the reducer sets for each bucket. */
 static void differ_in_purpose(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -430,7 +431,7 @@ static void note(void *user, size_t what)
     if (what % 100 == 0)
         usleep(100); /* so that the poster is sometimes ahead and sometimes not */
     jobs_done[count++] = what;
-    comm_thread_drain(thread); /* from a job: does not wait for itself */
+    comm_thread_drain(thread); /* called from a job: must not wait for the job itself */
 }
 
 Test(comm_thread, runs_jobs_in_order_and_is_drained, .timeout = 30)

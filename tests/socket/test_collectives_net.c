@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The name of each rank's host is a letter: "aab" = ranks 0 and 1 on a, 2 on b. */
+/* Return the hosts of the ranks. A letter is the name of each rank's host: "aab" = ranks 0 and 1 on a, 2 on b. */
 static const char *hosts_of(const struct rank *me)
 {
     return me->user;
@@ -69,7 +69,7 @@ Test(collectives_net, two_hosts_with_two_ranks_each_move_large_counts, .timeout 
     expect_all_well("aabb", large_counts);
 }
 
-/* More ranks on a host than lanes: the last ones have no connection to other hosts. */
+/* One host has more ranks than lanes, so its last ranks have no connection to other hosts. */
 Test(collectives_net, six_ranks_and_one, .timeout = 120)
 {
     expect_all_well("abbbbbb", all_types);
@@ -113,7 +113,7 @@ Test(collectives_net, ranks_of_a_host_that_are_no_neighbours_move_large_counts, 
 
 /* --- the same bits -------------------------------------------------------------------------------------- */
 
-/* Values whose sum depends on the order of additions, of all types that round. */
+/* Hash sums that depend on the order of additions, for all types that round. */
 static uint64_t hash_of(const struct trial_room *room, ddp_dtype dtype, ddp_op op, size_t n)
 {
     struct rank *me = room->me;
@@ -220,7 +220,7 @@ static void expect_told(const struct ranks *run, int but, ddp_status status, con
             ranks_expect_error(run, r, status, parts);
 }
 
-/* The text begins with the rank that reports it; the rest is the same for all. */
+/* Expect the same text on all ranks, except for its first words, which name the rank that reports. */
 static void expect_same_words(const struct ranks *run, int but)
 {
     const char *first = NULL;
@@ -373,7 +373,8 @@ Test(collectives_net, abort_frees_all_hosts_with_the_reason, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Many short lives: a host that has left after finalize must never look like a dead one, and leaves no descriptor. */
+/* Join and leave many times. A host that has left after finalize must never look like a dead host, and must not leave
+ * a descriptor open. */
 static void finalize_at_once(struct rank *me)
 {
     int before = rank_open_files();
@@ -393,7 +394,7 @@ Test(collectives_net, leaving_after_finalize_is_not_dying, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Keys for the meeting of hosts are removed from the store, as on one host. */
+/* Expect that the keys for the meeting of hosts are removed from the store, as on one host. */
 static void count_keys(struct rank *me)
 {
     int64_t keys = 0;
@@ -470,7 +471,7 @@ Test(collectives_net, a_range_of_ports_that_is_none_is_refused, .timeout = 120)
     ranks_free(&run);
 }
 
-/* A rank that never arrives is detected before any rank connects. */
+/* Let a rank be missing, which the others detect before any rank connects. */
 static void come_or_not(struct rank *me)
 {
     go_to_host(me);

@@ -44,7 +44,7 @@ static void note_closed(struct conn *c)
     is_closed = true;
 }
 
-/* Not periodic in any divisor of a buffer's size. */
+/* Return a byte of a sequence whose period does not divide a buffer's size. */
 static uint8_t byte_at(size_t i)
 {
     return (uint8_t)(i % 251);
@@ -91,7 +91,7 @@ static void expect_sent(size_t from, size_t len)
     cr_expect_eq(conn_send(&conn, slice_of(block->bytes + from, len), block), CONN_SENT);
 }
 
-/* The next `len` bytes that the peer gets are those of the block at `from`. */
+/* Expect that the next `len` bytes for the peer are those of the block at `from`. */
 static void expect_arrive(size_t from, size_t len)
 {
     static uint8_t got[1 << 16];
@@ -179,7 +179,7 @@ Test(listen_queue, has_the_limit_that_was_asked_for)
     cr_assert_eq(listen_queue_drops(listener), 0);
 }
 
-/* On loopback a connection is dropped within connect(). */
+/* On loopback, the kernel drops a connection before connect() returns. */
 Test(listen_queue, drops_are_counted_once_it_is_full)
 {
     for (int i = 0; i < CLIENTS; i++) {

@@ -195,7 +195,7 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
     cr_assert_geq(said, 1);
 }
 
-/* SIGSTOP: the kernel still makes connections, the store does not answer them. */
+/* Continue the store. Until now SIGSTOP stopped it: the kernel still made connections, but the store did not answer. */
 static void on_wake_store(uv_timer_t *timer)
 {
     if (said == 0 && ended == 0)
@@ -204,7 +204,7 @@ static void on_wake_store(uv_timer_t *timer)
     uv_close((uv_handle_t *)timer, NULL);
 }
 
-/* Called before the dial begins on that loop: the network changes once the user has got a message. */
+/* Change the network after the user has got a message. The test calls this before the dial begins on the loop. */
 static void when_said(uv_timer_t *timer, uv_timer_cb what, void *data)
 {
     uv_timer_init(&loop, timer);
@@ -229,7 +229,7 @@ Test(join_dial, a_store_that_is_frozen_is_told_and_found_when_it_goes_on)
     daemon_stop(&d);
 }
 
-/* Like a DNS record that appears after its pod. */
+/* Let the name appear late, like a DNS record that appears after its pod. */
 static void on_name_appears(uv_timer_t *timer)
 {
     if (said == 0 && ended == 0)
@@ -268,8 +268,7 @@ Test(join_dial, may_be_closed_at_any_time)
                                                .found = on_found,
                                                .failed = on_failed,
                                                .say = on_say };
-    setenv("RES_OPTIONS", "timeout:1 attempts:1",
-           1); /* a name service that does not answer holds the end up */
+    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* a name service that does not answer delays the end */
     for (int turns = 0; turns < 3; turns++) {
         uv_loop_init(&loop);
         cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK);

@@ -41,7 +41,7 @@ EACH_PRECISION(kernels, linear_layers)
 #undef INPUT
 }
 
-/* Rows are read 16 bytes at a time; those of ten classes lie sixteen apart. */
+/* Rows are read 16 bytes at a time. A row of ten classes begins at a multiple of sixteen. */
 EACH_PRECISION(kernels, rows_that_are_no_multiple_of_a_pack)
 {
     const struct linear l = linear_of(5, 16, 10);
@@ -127,7 +127,7 @@ static int32_t token[4096], target[4096];
 static float weight[64];
 static struct model_batch batch, on_cpu, on_gpu;
 
-/* Some tokens often, most never; the second row weighs nothing. */
+/* Make a batch in which some tokens are frequent and most are missing. The second row has the weight 0. */
 static void make_batch(size_t rows, size_t length, size_t classes)
 {
     struct ddp_err err;
@@ -165,7 +165,7 @@ EACH_PRECISION(kernels, embeddings)
 #undef BACKWARD
 }
 
-/* Twice, with a delay: the first answer comes with the second call. */
+/* The kernel runs twice, because the first answer comes with the second call. */
 EACH_PRECISION(kernels, cross_entropies)
 {
     const size_t rows = 3, length = 1 + devices_random(12), classes = 5 + devices_random(400);
@@ -204,7 +204,7 @@ EACH_PRECISION(kernels, cross_entropies)
     cr_expect_eq(report.loss, 0);
 }
 
-/* All bits set are a NaN in each type. */
+/* A value with all bits set is a NaN in each type. */
 EACH_PRECISION(kernels, a_loss_that_is_no_number_is_told_once)
 {
     enum { ROWS = 2, CLASSES = 16 };
@@ -225,7 +225,7 @@ EACH_PRECISION(kernels, a_loss_that_is_no_number_is_told_once)
     cr_expect(isfinite(report.loss) && report.loss > 0, "%g", report.loss);
 }
 
-/* As fp16 may produce it; the second is in the thread that had the first. */
+/* fp16 may produce such a logit. The second one is in the same thread as the first. */
 Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
 {
     enum { CLASSES = 304 };
@@ -273,7 +273,7 @@ EACH_PRECISION(kernels, attentions)
 {
     attention((struct attention){ 2, 1 + devices_random(40), 2, 64 });
     attention((struct attention){ 1, 64 + devices_random(70), 1, 64 });
-    attention((struct attention){ 2, 5, 1, 72 }); /* too wide for tiles */
+    attention((struct attention){ 2, 5, 1, 72 }); /* too wide for the kernels with tiles */
     attention((struct attention){ 1, 40, 1, 16 });
 }
 
@@ -289,7 +289,7 @@ static void add_some(struct both x)
     devices_expect_same(&d, "add", x);
 }
 
-/* The same bits as the CPU's tree, and nothing from the rows that must not be added. */
+/* Expect the same bits as the CPU's tree, and nothing from the rows that must not be added. */
 static void sum_some_rows(int many)
 {
     const size_t n = 1 + devices_random(3000), stride = n + devices_random(50);
@@ -350,7 +350,7 @@ EACH_PRECISION(kernels, sums_and_updates)
     for (int many = 1; many <= COMPUTE_ROWS && d.precision == PRECISION_FP32; many *= 2)
         sum_some_rows(many);
     if (d.precision == PRECISION_FP32)
-        d.tolerance = 1e-5; /* a clipped gradient is multiplied in another order */
+        d.tolerance = 1e-5; /* the GPU multiplies a clipped gradient in another order */
     update(sgd, 0);
     update(momentum, 0.5);
     update(adam, 0);

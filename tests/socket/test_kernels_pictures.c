@@ -62,13 +62,13 @@ EACH_PRECISION(kernels_pictures, convolutions)
     convolution((struct conv){ 1, 2, 7, 3, 3, 0 }, rows);
 }
 
-/* More pictures than are processed at a time. */
+/* The batch has more pictures than are processed at a time. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_pictures)
 {
     convolution((struct conv){ 2, 3, 4, 3, 1, 1 }, 70);
 }
 
-/* The CPU adds them one after the other, in float. */
+/* The CPU adds the values one after the other, in float. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_places)
 {
     if (d.precision == PRECISION_FP32)
@@ -195,7 +195,7 @@ EACH_PRECISION(kernels_pictures, normalisations)
     normalisation(3, 300, 2);
 }
 
-/* One value has no variance, and no value nothing to learn from. */
+/* A batch of one value has no variance, and an empty batch has nothing to learn from. */
 EACH_PRECISION(kernels_pictures, batches_that_are_too_small)
 {
     struct layer l = layer_of(2, 3, 1);

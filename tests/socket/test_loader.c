@@ -20,8 +20,8 @@ enum { SAMPLES = 103, BATCH = 8, NEVER = 1 << 30 };
 
 /* The behaviour of the samples, shared by all threads. */
 static struct world {
-    uint64_t bad;   /* this sample cannot be read */
-    uint64_t stuck; /* this one waits for `release` */
+    uint64_t bad;   /* a sample that cannot be read */
+    uint64_t stuck; /* a sample that waits for `release` */
     atomic_bool reached, release;
     atomic_int filled;
 } world;
@@ -88,7 +88,8 @@ static const ddp_batch *next(ddp_loader *loader)
     return batch;
 }
 
-/* Everything that an epoch returns, from sample `done` on: FNV-1a over numbers, streams, rows and contents. */
+/* Return a digest of everything that an epoch returns from sample `done` on: FNV-1a over numbers, streams, rows and
+ * contents. */
 static uint64_t digest(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
     uint64_t hash = 14695981039346656037u, batches = 0;
@@ -162,7 +163,8 @@ Test(loader, order_and_padding_are_the_samplers)
     ddp_loader_free(loader);
 }
 
-/* By sample, not by place: with other ranks, batches and threads. */
+/* The random numbers of a sample depend on the sample, not on its place. Other ranks, batches and threads must give
+ * the same numbers. */
 Test(loader, a_samples_luck_depends_on_seed_epoch_and_sample_alone)
 {
     struct words alone[SAMPLES];
@@ -298,7 +300,8 @@ Test(loader, memory_may_be_the_programs)
     cr_expect_null(loader);
 }
 
-/* The same batches before it and the same text for any number of threads, although some have read far ahead. */
+/* Any number of threads must give the same batches before the error and the same text, although some threads have
+ * read far ahead. */
 Test(loader, an_error_is_told_when_its_batch_is_asked_for)
 {
     for (int threads = 0; threads <= 4; threads += 2) {
@@ -400,7 +403,7 @@ Test(loader, ends_or_begins_anew_wherever_it_is)
     ddp_loader_free(loader);
 }
 
-/* Until a thread reads the sample that waits. */
+/* Wait until a thread reads the sample that waits. */
 static void await_stuck(void)
 {
     for (struct patience p = { 0 }; !atomic_load(&world.reached) && patience_left(&p);)
@@ -408,8 +411,8 @@ static void await_stuck(void)
     cr_assert(atomic_load(&world.reached));
 }
 
-/* A thread in the middle of its batch drops it; only the sample that it reads is waited for. And a dropped batch is
- * not handed out if the owner continues in spite of the error. */
+/* A thread in the middle of its batch drops the batch. The owner waits only for the sample that the thread reads. A
+ * dropped batch is not handed out if the owner continues in spite of the error. */
 Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
 {
     const ddp_batch *batch;
@@ -425,7 +428,7 @@ Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
     atomic_store(&world.release, true);
     cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_TIMEOUT);
     cr_expect_null(batch);
-    while (ddp_loader_free(loader) == DDP_ERR_TIMEOUT) /* a busy machine */
+    while (ddp_loader_free(loader) == DDP_ERR_TIMEOUT) /* repeat on a busy machine */
         continue;
     cr_expect_eq(atomic_load(&world.filled), 4);
 }
@@ -548,7 +551,7 @@ static void save(struct run *run)
     rank_expect(run->me, ddp_ckpts_save(run->ckpts, &run->point, blocks, 2, &err) == DDP_OK, "%s", err.msg);
 }
 
-/* Three steps, then the end of this world; the last one finishes the rest. */
+/* Make three steps, then end this world. The last world finishes the rest. */
 static void some_steps(struct rank *me)
 {
     struct run run;

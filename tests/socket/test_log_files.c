@@ -46,7 +46,7 @@ static void put(struct writer_target t, const char *text)
     cr_assert_eq(error, 0);
 }
 
-/* All parts in order; their number comes back. */
+/* Append all parts in order. Return their number. */
 static int all_parts(struct buf *to)
 {
     char name[64];
@@ -93,7 +93,7 @@ Test(log_file, what_others_have_planted_is_refused)
     cr_expect_null(log_file_create(log_path, (struct log_rotate){ 0 }, &err));
 }
 
-/* Lines of all lengths, put in pieces of all sizes. */
+/* The lines have all lengths, and arrive in pieces of all sizes. */
 Test(log_file, parts_end_behind_lines_and_add_up)
 {
     struct writer_target t = open_log(1000, 0);
@@ -147,7 +147,7 @@ Test(log_file, the_newest_parts_are_kept)
     free(kept);
 }
 
-/* A foreign file has the name of the next part: that number is skipped, and the file is unchanged. */
+/* A foreign file has the name of the next part. The log skips the number of this part, and the file is unchanged. */
 Test(log_file, a_part_never_takes_the_name_of_another_file)
 {
     struct writer_target t = open_log(1024, 0);
@@ -233,7 +233,7 @@ static void expect_refused(void)
     cr_expect_not_null(strstr(err.msg, "File exists"), "%s", err.msg);
 }
 
-/* Its creator may own it and its content. */
+/* The creator of an existing directory may own it and its content. */
 Test(logdir, one_that_is_there_is_refused)
 {
     char latest[300];
@@ -254,7 +254,8 @@ Test(logdir, a_link_to_another_directory_is_refused)
     cr_expect_eq(rmdir(other), 0, "something was made in it");
 }
 
-/* Below the root everything is ours: the directory of a rank exists already in the second attempt of a pattern. */
+/* All directories below the root are ours. In the second attempt of a pattern, the directory of a rank already
+ * exists. */
 Test(logdir, that_of_a_rank_may_be_there)
 {
     char rank[400];
@@ -268,7 +269,8 @@ Test(logdir, that_of_a_rank_may_be_there)
     cr_assert_eq(rmdir(rank), 0);
     *strrchr(rank, '/') = '\0';
     cr_assert_eq(rmdir(rank), 0);
-    const int file = open(rank, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* in its way */
+    const int file =
+        open(rank, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* a file with the name of the directory */
     cr_assert_geq(file, 0);
     close(file);
     rank[strlen(rank)] = '/';

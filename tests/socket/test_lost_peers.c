@@ -43,7 +43,7 @@ static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
     rank_expect(me, again == status, "finalize: %s", ddp_status_name(again));
 }
 
-/* Survivors of `run` got `status` with a text that contains `part` and rank 2's name. */
+/* Expect that the survivors of `run` got `status` with a text that contains `part` and rank 2's name. */
 static void expect_survivors_told(const struct ranks *run, ddp_status status, const char *part)
 {
     char who[64];
@@ -78,7 +78,7 @@ Test(lost_peers, a_rank_that_dies_before_a_collective_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* The pages behind `in` cannot be read: rank 2 dies in the middle of copying them. */
+/* Die inside a collective. The pages after `in` cannot be read, so rank 2 dies while it copies them. */
 static void die_inside(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me);
@@ -97,7 +97,7 @@ Test(lost_peers, a_rank_that_dies_inside_a_collective_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* The collective itself has succeeded on all ranks; the next one fails. */
+/* Die after a collective, which has succeeded on all ranks. The next collective fails. */
 static void die_after(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me);
@@ -129,7 +129,7 @@ Test(lost_peers, a_rank_that_leaves_without_finalize_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Many short lives: a peer that ends right after finalize must never look like a dead one. */
+/* Join and leave many times. A peer that ends right after finalize must never look like a dead peer. */
 static void finalize_at_once(struct rank *me)
 {
     int before = rank_open_files();
@@ -271,8 +271,8 @@ Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 120)
     ranks_free(&run);
 }
 
-/* From now on this process gets `n` more descriptors: the lowest free ones, because there may be holes below the
- * inherited ones. */
+/* Allow this process `n` more descriptors. They are the lowest free numbers, because there may be holes below the
+ * inherited descriptors. */
 static void allow_descriptors(int n)
 {
     int fd[8], got = 0;
@@ -375,7 +375,8 @@ static struct ends ends_of(int fd)
     return e;
 }
 
-/* A worker that holds `fd`, itself or (deep) in a grandchild that has left its session; we close ours. */
+/* Start a worker that holds `fd`, itself or (deep) in a grandchild that has left its session. Close this process's
+ * copy. */
 static pid_t worker_with(int fd, bool deep)
 {
     pid_t pid = fork();
@@ -415,7 +416,7 @@ Test(vouch_node, an_open_connection_has_an_owner)
     vouch_free(&v);
 }
 
-/* A connection of this test to the server, owned by the new worker only. */
+/* Connect to the server, and start a worker that alone owns the connection. */
 static struct vouch_process worker_of(int rank, bool deep, struct ends *e)
 {
     int fd = peer_connect_c(served_port());
@@ -425,7 +426,7 @@ static struct vouch_process worker_of(int rank, bool deep, struct ends *e)
     return worker;
 }
 
-/* By the list, else by a walk. */
+/* Find the owner in the list, otherwise by a walk. */
 static bool find(struct vouch *v, const struct vouch_process *workers, size_t n, const struct ends *e,
                  struct vouch_process *found)
 {
@@ -458,7 +459,7 @@ Test(vouch_node, the_worker_that_holds_it_is_found)
     vouch_free(&v);
 }
 
-/* "bash train.sh" and its children; a separate session hides none of them. */
+/* The process is "bash train.sh" with its children. A separate session hides no child. */
 Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
 {
     struct ends e;
@@ -489,7 +490,7 @@ Test(vouch_node, a_stranger_s_connection_is_nobody_s)
     vouch_free(&v);
 }
 
-/* 366 connections a second from a stranger must not cost 366 walks through /proc. */
+/* A stranger makes 366 connections a second, which must not cost 366 walks through /proc. */
 Test(vouch_node, walks_are_a_tenth_of_a_second_apart)
 {
     enum { SECOND_MS = 1000 };

@@ -1,4 +1,4 @@
-/* test_meeting.c -- cpu/shm.h: one rank meets others, which are only keys that the test writes. */
+/* test_meeting.c -- cpu/shm.h: one rank meets other ranks, which are only keys that the test writes. */
 #include "cpu/shm.h"
 
 #include "base/clock.h"
@@ -79,7 +79,7 @@ static void expect_failure(int rank, ddp_status status, const char *words)
     bootstrap.rank = rank;
     cr_expect_eq(meeting_join(&bootstrap, &meeting, &err), status, "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, words), "%s", err.msg);
-    meeting_close(&meeting); /* as the process that holds it also does */
+    meeting_close(&meeting); /* the owner of a meeting also closes it after a failure */
 }
 
 static void expect_no_table(uint32_t hosts, uint16_t first, uint16_t second)
@@ -174,7 +174,7 @@ Test(meeting_join, memory_of_another_user_is_refused)
     close(ends[1]);
 }
 
-/* The communicator closes what meeting_join has closed already. */
+/* Open the communicator of a rank. It closes what meeting_join has already closed. */
 static ddp_status open_communicator(int rank)
 {
     struct comm *comm;
@@ -188,7 +188,8 @@ static ddp_status open_communicator(int rank)
     return cpu_comm_ops.open(&setup, &comm, &err);
 }
 
-/* The table is known, and the memory is missing: a limit on files applies to it, like a full /dev/shm. */
+/* The table is known, but the memory is missing: a limit on the size of files applies to the memory, like a full
+ * /dev/shm. */
 Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
 {
     struct rlimit limit = { 100, RLIM_INFINITY };
@@ -196,7 +197,7 @@ Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
     signal(SIGXFSZ, SIG_IGN);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     const ddp_status status = open_communicator(0);
-    limit.rlim_cur = RLIM_INFINITY; /* Criterion writes files */
+    limit.rlim_cur = RLIM_INFINITY; /* Criterion writes files, so remove the limit */
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     cr_expect_eq(status, DDP_ERR_NOMEM, "%s", err.msg);
 }

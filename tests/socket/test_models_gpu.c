@@ -49,14 +49,14 @@ static void expect_gradients(float *const cpu[], float *const gpu[])
                             (struct both){ cpu[i], gpu[i], on_cpu->params.each[i].count, false });
 }
 
-/* In one pass an error of a layer passes through all before it, so more is allowed for the loss and gradients than
- * for one layer. */
+/* Compare a model on both devices. In one pass an error of a layer affects all layers before it, so the tolerance for
+ * the loss and the gradients is larger than for one layer. */
 static void compare(const char *name, int precision, double of_loss, double of_gradients)
 {
     const struct model_kind *kind = known_kind(name);
     struct model_batch batch = known_batch(kind, 0);
     double loss, nothing;
-    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* fibers are slow */
+    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* few, because fibers are slow */
     batch.rows = batch.rows < most ? batch.rows : most;
     open_both(name, precision);
     d.tolerance = of_gradients;
@@ -88,7 +88,7 @@ Test(models_gpu, mlp_in_fp32, .timeout = 120)
     compare("mlp", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* Small gradients have few digits when the loss is not scaled. */
+/* Small gradients have few digits if the loss is not scaled. */
 Test(models_gpu, mlp_in_fp16, .timeout = 120)
 {
     compare("mlp", PRECISION_FP16, 6e-2, 6e-2);
@@ -99,8 +99,8 @@ Test(models_gpu, seqnet_in_fp32, .timeout = 120)
     compare("seqnet", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* Twenty layers, after each of which a value near 0 may change its sign: each that does is a hundredth of a gradient.
- * Weights that are rounded to fp16 move some by 13 %, on the CPU, too. */
+/* After each of twenty layers a value near 0 may change its sign, which changes a hundredth of a gradient. Weights
+ * that are rounded to fp16 change some gradients by 13 %, on the CPU, too. */
 Test(models_gpu, resnet20_in_fp32, .timeout = 120)
 {
     compare("resnet20", PRECISION_FP32, 1e-5, 0.1);
@@ -135,7 +135,7 @@ Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
     expect_the_same_test("resnet20");
 }
 
-/* More images than there is memory for between layers; their values have two bytes. */
+/* The test has more images than fit into memory between the layers. The values have two bytes. */
 Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
 {
     enum { ROWS = 21, PIXELS = 3 * 8 * 8 };
@@ -159,7 +159,7 @@ Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
     spec.compute = d.gpu;
     cr_assert_eq(model_create(known_kind("resnet20"), &spec, &on_gpu, &err), DDP_OK, "%s", err.msg);
     const struct model_tensor *last = &on_cpu->params.each[on_cpu->params.n - 2];
-    for (size_t i = 0; i < last->count; i++) /* else all logits are nearly 0 */
+    for (size_t i = 0; i < last->count; i++) /* otherwise all logits are nearly 0 */
         on_gpu->params.each[on_gpu->params.n - 2].value[i] = last->value[i] *= 1000;
     cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, true, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TEST, &of_cpu, &err), DDP_OK);

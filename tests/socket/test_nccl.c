@@ -59,7 +59,7 @@ Test(staged, three_ranks_agree_on_every_type_and_operation, .timeout = 120)
     expect_all_well(3, some_types, RANKS_PLAIN_STORE, &staged_options);
 }
 
-/* One piece may be longer than the largest distance of rows in CUDA, which is a megabyte here. */
+/* A piece may be longer than the largest distance between rows in CUDA, which is a megabyte here. */
 Test(staged, two_ranks_move_large_counts, .timeout = 120)
 {
     setenv("FAKE_CUDA_PITCH", "1000000", 1);
@@ -78,7 +78,7 @@ static ddp_status sum(ddp_ctx *ctx, float *x, size_t n, ddp_work **work)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, work);
 }
 
-/* The error that CUDA would return to a program after one of its kernels. */
+/* Return the error that CUDA would return to a program after one of its kernels. */
 static unsigned error_of_cuda(void)
 {
     void *cuda = dlopen(getenv("DDP_CUDART_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
@@ -88,7 +88,7 @@ static unsigned error_of_cuda(void)
     return ask != NULL ? ask() : 999;
 }
 
-/* A slow call is in progress when it returns, so the host is free. */
+/* Expect that a slow call is in progress when the function returns, so that the host does not wait. */
 static void do_not_wait(struct rank *me)
 {
     enum { CALLS = 300 };
@@ -107,7 +107,7 @@ static void do_not_wait(struct rank *me)
     rank_expect_ok(me, ddp_work_sync(work, 0));
     ddp_work_free(work);
     x[0] = me->rank == 0;
-    for (int i = 0; i < CALLS; i++) /* more than may be in progress at once */
+    for (int i = 0; i < CALLS; i++) /* more calls than may be in progress at once */
         rank_expect_ok(me, sum(ctx, x, 1, NULL));
     rank_expect_ok(me, sum(ctx, x, 1, &work));
     rank_expect_ok(me, ddp_work_sync(work, 0));
@@ -399,7 +399,7 @@ enum { PARAMS = 5, COUNT = 3000 };
 struct model {
     struct rank *me;
     ddp_ctx *ctx;
-    float *memory; /* of the device: parameters, then a buffer */
+    float *memory; /* device memory: parameters, then a buffer */
     ddp_param params[PARAMS + 1];
     ddp_reducer *reducer;
 };
@@ -411,7 +411,7 @@ static void *block(struct rank *me, ddp_ctx *ctx, size_t bytes)
     return memory;
 }
 
-/* Parameters of different values on the ranks: all must get those of rank 0. */
+/* Create a model. The ranks have different parameters, and all ranks must get those of rank 0. */
 static struct model model_open(struct rank *me, const ddp_options *context, ddp_reducer_options options)
 {
     static const char *const names[] = { "a", "b", "c", "d", "e", "mean" };
@@ -445,7 +445,7 @@ static float value(struct model *m, const float *at)
     return x;
 }
 
-/* One step up to its end: the last parameter is ready first, but in the order that the first step records c comes
+/* Run one step up to its end. The last parameter is ready first, but in the order that the first step records c comes
  * last. Parameter `unused` takes no part. */
 static void backward(struct model *m, int number, int unused)
 {
@@ -523,7 +523,7 @@ static void unused(struct rank *me)
     options.find_unused = 1;
     struct model m = model_open(me, me->user, options);
     step(&m, 1, -1);
-    step(&m, 2, 1); /* no rank uses b: its gradient stays */
+    step(&m, 2, 1); /* no rank uses b, so its gradient stays */
     expect_average(&m, 1, 1);
     expect_average(&m, 2, 0);
     rank_expect(me, !ddp_reducer_used(m.reducer, 1) && ddp_reducer_used(m.reducer, 0), "who used what");
@@ -535,14 +535,14 @@ Test(reducer_gpu, what_nobody_uses_keeps_its_gradient, .timeout = 120)
     run(2, unused, &nccl_options);
 }
 
-/* No all-reduce has begun, and the program's thread is done. */
+/* Finish the program's part of a step before any all-reduce has begun. */
 static void goes_on(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* there from the start: threads read it */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* set from the start, because threads read the variable */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.keep_buffers = 1; /* a broadcast that the stream would wait for */
     struct model m = model_open(me, &nccl_options, options);
-    const float *grad = ddp_reducer_grad(m.reducer, 4); /* of the first bucket */
+    const float *grad = ddp_reducer_grad(m.reducer, 4); /* a gradient of the first bucket */
     setenv("FAKE_NCCL_SHUT", "1", 1);
     step(&m, 1, -1);
     rank_expect(me, *grad == (float)(100 + 4 + me->rank * 2), "the first bucket was waited for");
@@ -556,10 +556,11 @@ Test(reducer_gpu, the_host_waits_for_no_bucket, .timeout = 120)
     run(2, goes_on, NULL);
 }
 
-/* All buckets are launched without an error. The job is aborted before the stream waits for the last one. */
+/* Give up before the end. All buckets are launched without an error, and the job is aborted before the stream waits
+ * for the last bucket. */
 static void gives_up_before_the_end(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* there from the start: threads read it */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* set from the start, because threads read the variable */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.keep_buffers = 1;
     struct model m = model_open(me, &nccl_options, options);

@@ -139,7 +139,7 @@ Test(net_door, strangers_are_closed_with_their_first_byte)
     close(fd);
 }
 
-/* More of them than there is room for: the oldest are dropped, and the right one still gets in. */
+/* More strangers connect than there is room for. The oldest are dropped, and the expected peer still gets in. */
 Test(net_door, silent_strangers_do_not_keep_anybody_out)
 {
     const struct net_hello right = hello_of(1, 0);
@@ -168,7 +168,7 @@ static struct net_dial dial_to(const struct net_hello *hello, int to)
     return dial;
 }
 
-/* Both ends alternate until the dial is done or fails. */
+/* Let both ends alternate until the dial is done or fails. */
 static ddp_status dial_and_serve(struct net_dial *dial, bool with_door, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -222,7 +222,7 @@ Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
     expect_words(&err, (const char *const[]){ "255.255.255.255", "unreachable", NULL });
 }
 
-/* The port of a door that is closed: as a firewall that rejects. */
+/* Return the port of a closed door, which behaves like a firewall that rejects. */
 Test(net_door, a_refused_port_is_an_error_that_names_both_ends_and_the_knobs)
 {
     const struct net_hello hello = hello_of(1, 0);
@@ -270,7 +270,7 @@ static void bring_loopback_up(void)
     close(fd);
 }
 
-/* A private network, in which no packet reaches the ports of ranks. */
+/* Make a private network in which no packet reaches the ports of ranks. */
 static void close_ports(const char *how)
 {
     char rules[256];
@@ -285,7 +285,7 @@ static void close_ports(const char *how)
         cr_skip_test("skipped, because nft is not there or cannot make rules");
 }
 
-/* The name of each rank's host is a letter of `user`. */
+/* Initialise a rank. The name of each rank's host is a letter of `user`. */
 static void init(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };
@@ -320,7 +320,7 @@ Test(net_firewall, a_port_that_is_silent_is_named_long_before_the_time_to_start_
                                      "no answer for 10 s", NULL });
 }
 
-/* True if a process in this network waits for an answer of one of the ports. */
+/* Return true if a process in this network waits for an answer from one of the ports. */
 static bool somebody_connects(void)
 {
     char line[256];

@@ -108,7 +108,7 @@ Test(proc, the_exit_code_comes_back)
     cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-/* The highest CPU that we may use, which differs from the lowest if there is a choice. */
+/* Use the highest CPU that this process may use. It differs from the lowest CPU if there is a choice. */
 Test(proc, a_worker_is_bound_to_its_cpus_before_it_begins)
 {
     int error, status;
@@ -177,8 +177,8 @@ Test(proc, a_look_at_a_file_tells_what_it_is)
     cr_expect_str_eq(look.interpreter, "");
 }
 
-/* A shell whose children are a plain one, one in its own session, and one whose parents are gone. Its line of
- * output shows that all are there. */
+/* Start a shell with three children: a plain child, a child in its own session, and a child whose parents have ended.
+ * The shell prints a line when all children run. */
 static void start_family(void)
 {
     int error, ends[2];
@@ -228,7 +228,7 @@ Test(proc, those_who_are_left_can_be_named)
     char *const argv[] = { "sleep", "60", NULL };
     pid_t pid = spawn("/bin/sleep", argv, &error);
     snprintf(expected, sizeof(expected), "%d (sleep)", (int)pid);
-    do { /* execve returns to us a moment before it sets the name */
+    do { /* execve returns to the test a moment before it sets the name */
         names.len = 0;
         descendants_names(&names);
         buf_append(&names, "", 1);
@@ -238,7 +238,7 @@ Test(proc, those_who_are_left_can_be_named)
     descendants_kill_all(PATIENCE_MS);
 }
 
-/* A process chooses its name itself, and it goes into messages and the report. */
+/* A process chooses its own name, which is printed in messages and in the report. */
 Test(proc, a_name_cannot_speak_to_the_terminal)
 {
     char name[64], cut[4];
@@ -287,7 +287,7 @@ static void write_file(const char *name, const void *data, size_t n)
     chmod(path, 0755);
 }
 
-/* Python 3.99 with that torch, and in `bytes` the library that `function` is of. */
+/* Install a Python 3.99 with a torch of that version. Put the library that contains `function` into `bytes`. */
 static void install(const char *version, void *function)
 {
     static const char *const names[] = { "bin", "lib",         "lib/python3.99",
@@ -320,7 +320,7 @@ static void tear_down(void)
 
 TestSuite(torch_look, .fini = tear_down);
 
-/* With a library of the first `n` of the bytes. */
+/* Check a library of the first `n` bytes only. */
 static bool refuses(size_t n)
 {
     static struct torch_look look;
@@ -406,7 +406,8 @@ Test(proc, a_system_call_is_read_from_its_line)
         cr_expect_not(syscall_parse(others[i], &number, args, 2), "%s", others[i]);
 }
 
-/* The main thread of `pid` as soon as what it does begins with `words`; else as it was last. */
+/* Return the main thread of `pid` as soon as its description begins with `words`; after the time limit, return its
+ * latest state. */
 static struct stack_thread watch_thread(pid_t pid, const char *words)
 {
     struct stack_thread t = { 0 };
@@ -501,7 +502,8 @@ Test(proc, a_stopped_process_and_one_that_has_ended)
     buf_free(&out);
 }
 
-/* A process that waits for the child of its vfork is uninterruptible, but in a call that leaves the map alone. */
+/* A process that waits for the child of its vfork is uninterruptible, but its system call does not change the memory
+ * map. */
 Test(proc, only_a_thread_that_changes_the_map_locks_memory)
 {
     cr_expect_not(threads_lock_memory(getpid()));

@@ -37,7 +37,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* The record of `rank`, which the caller deletes; NULL when it is missing. No other user may read one. */
+/* Return the record of `rank`, which the caller deletes, or NULL if it is missing. No other user may read the file. */
 static cJSON *record_of(int rank)
 {
     char name[32], path[512];
@@ -138,7 +138,7 @@ static void ask_myself(struct rank *me)
     raise(SIGUSR1);
     rank_expect_ok(me, all_reduce(ctx, 8));
     rank_expect_ok(me, ddp_finalize(ctx));
-    raise(SIGUSR1); /* too late, but not a reason to end */
+    raise(SIGUSR1); /* the signal comes too late, but must not end the program */
 }
 
 Test(recorder, a_signal_asks_and_the_program_goes_on)
@@ -180,7 +180,7 @@ Test(recorder, the_programs_own_handler_stays)
     ranks_free(&run);
 }
 
-/* A handler that waits for its disk: it posts that it has begun, and ends when the test posts. */
+/* A signal handler that waits for its disk. It posts when it begins, and ends when the test posts. */
 struct slow_disk {
     struct sigusr1 sigusr1;
     sem_t begun, go_on;
@@ -206,7 +206,7 @@ Test(recorder, what_a_handler_still_uses_is_not_given_back)
     pthread_t thread;
     sem_init(&disk.begun, 0, 0);
     sem_init(&disk.go_on, 0, 0);
-    signal(SIGUSR1, SIG_DFL); /* otherwise it belongs to the program */
+    signal(SIGUSR1, SIG_DFL); /* the library would otherwise keep the program's own handler */
     sigusr1_listen(&disk.sigusr1);
     cr_assert_eq(pthread_create(&thread, NULL, hear_it, NULL), 0);
     while (sem_wait(&disk.begun) != 0)
@@ -217,7 +217,7 @@ Test(recorder, what_a_handler_still_uses_is_not_given_back)
     cr_expect(sigusr1_leave(&disk.sigusr1));
 }
 
-/* Without the variable the library leaves signals alone. */
+/* Expect the default handler. Without the variable the library changes no handler. */
 static void expect_default(struct rank *me)
 {
     struct sigaction now;
@@ -237,7 +237,7 @@ Test(recorder, without_a_file_no_signal_is_taken)
 
 /* --- calls on a stream ------------------------------------------------------------------------------------------- */
 
-/* The state of a call that returned `status` and got `ticket`. */
+/* Return the state of a call that returned `status` and got `ticket`. */
 static enum flight_state state_after(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     const struct call call = { .kind = CALL_ALL_REDUCE, .n = 8, .dtype = DDP_F32, .op = DDP_SUM };

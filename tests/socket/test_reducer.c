@@ -8,7 +8,7 @@
 
 enum { SMALL_PARAMS = 5 };
 
-/* A small model: four buckets with the limits below: one parameter of another type, one without elements. */
+/* A small model with four buckets, given the limits below. One parameter has another type, and one has no elements. */
 static float w1[300], b1[7], w2[200], empty[1];
 static double scale[9];
 
@@ -40,7 +40,7 @@ static ddp_reducer *make_reducer(struct rank *me, ddp_ctx *ctx)
     return reducer;
 }
 
-/* Gradient of parameter p on `rank` in `step`: one number for all elements, exact in every sum. */
+/* Return the gradient of parameter p on `rank` in `step`: one number for all elements, exact in every sum. */
 static double gradient(int rank, size_t p, int step)
 {
     return (double)(rank + 1) * (double)(p + 1) + step;
@@ -70,7 +70,8 @@ static void expect_average(struct rank *me, ddp_reducer *reducer, size_t p, int 
 
 static void train_three_steps(struct rank *me)
 {
-    /* Backward order in the first step, other orders later: buckets are still launched in plan order. */
+    /* The first step has the backward order. Later steps have other orders, but buckets are still launched in the
+     * order of the plan. */
     static const size_t orders[3][SMALL_PARAMS] = { { 4, 3, 2, 1, 0 }, { 0, 1, 2, 3, 4 }, { 2, 0, 4, 1, 3 } };
     ddp_ctx *ctx = rank_init(me, NULL);
     ddp_reducer *reducer = make_reducer(me, ctx);
@@ -105,7 +106,7 @@ static void expect_refused(struct rank *me, ddp_status status, const char *part)
                 "%s expected, got %s: %s", part, ddp_status_name(status), ddp_last_error());
 }
 
-/* Mistakes are local, name the parameter, and can be repaired. */
+/* Make mistakes. They are local, name the parameter, and can be repaired. */
 static void misuse(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -133,7 +134,7 @@ Test(reducer, mistakes_are_named_and_can_be_repaired, .timeout = 30)
     ranks_all_well(2, misuse, RANKS_PLAIN_STORE, NULL);
 }
 
-/* `user` selects how rank 2's model differs. */
+/* Join with a model of rank 2 that differs in the way that `user` selects. */
 static void different_models(struct rank *me)
 {
     const char *how = me->user;
@@ -152,7 +153,7 @@ static void different_models(struct rank *me)
     if (me->rank != 2 && strcmp(how, "more") == 0)
         n = 4;
     rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, n, NULL, &reducer));
-    /* All ranks know, so all are still in step. */
+    /* all ranks have got the error, so all are still in step */
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
@@ -247,7 +248,7 @@ static void rebuild(struct rank *me)
     rank_expect_ok(me, ddp_reducer_finish(reducer));
     rank_expect(me, ddp_reducer_bucket_of(reducer, 5) == in_head, "moved too early");
     rank_expect_ok(me, ddp_reducer_forward(reducer));
-    /* 3, 0 = 2000 bytes; 5 = 2000; 1, 4 and the doubles are left over. */
+    /* Bucket 0 has parameters 3 and 0 (2000 bytes), bucket 1 has parameter 5 (2000), bucket 2 has 1 and 4. */
     for (size_t k = 0; k < MODEL_PARAMS; k++) {
         static const size_t buckets[MODEL_PARAMS] = { 0, 0, 1, 2, 2, 3 };
         rank_expect(me, ddp_reducer_bucket_of(reducer, order[k]) == buckets[k], "%zu is in bucket %zu",
@@ -308,7 +309,7 @@ static void expect_buffers(struct rank *me, int rank, int step)
                 (double)model_seen[0]);
 }
 
-/* Sent at the start and at each forward, but not after a step without sync. */
+/* Compare the buffers, which are sent at the start and at each forward, but not after a step without sync. */
 static void buffers(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 },
@@ -340,7 +341,8 @@ Test(reducer_modes, buffers_are_rank_0s, .timeout = 60)
 
 /* --- unused parameters ------------------------------------------------------------------------------------------- */
 
-/* Parameter 0: always used. 1: never. 2: by rank 0 only. 3: only in odd steps. The others: always. */
+/* Return true if a rank uses parameter p. All ranks always use parameter 0, and never parameter 1. Only rank 0 uses
+ * parameter 2. Parameter 3 is used in odd steps only, and all other parameters always. */
 static bool uses(int rank, int step, size_t p)
 {
     return p == 1 ? false : p == 2 ? rank == 0 : p == 3 ? step % 2 == 1 : true;
@@ -360,7 +362,8 @@ static void expect_used(struct rank *me, ddp_reducer *reducer, int step, size_t 
     }
 }
 
-/* Marked or not, in half of the steps each. An unused parameter keeps its gradient, which differs between ranks. */
+/* Leave parameters unused, marked as unused in half of the steps. An unused parameter keeps its gradient, which
+ * differs between ranks. */
 static void unused(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -419,8 +422,8 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
     model_mean[7] = (float)(step + 1000 * me->rank);
 }
 
-/* The later the rank, the fewer batches: rank 0 is alone in the end, and all get its model. A second epoch shows that
- * all are in step again. */
+/* Run ranks with different numbers of batches. A higher rank has fewer batches, so rank 0 is alone at the end, and
+ * all ranks get its model. A second epoch shows that all ranks are in step again. */
 static void uneven(struct rank *me, ddp_uneven how)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -481,8 +484,8 @@ Test(reducer_join, an_early_end_can_be_an_error_on_all_ranks, .timeout = 30)
     model_run_on("aaa", stop_early);
 }
 
-/* A forward that an early end interrupts is not a step: whether buffers are sent in the next is unchanged, on the
- * rank that was in it and on the one that was not. */
+/* Interrupt a forward by an early end, which is then not a step. Whether buffers are sent in the next forward must
+ * not change, neither on the rank that was in the forward nor on the other rank. */
 static void stop_between_syncs(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -542,7 +545,7 @@ static ddp_reducer *open_reducer(struct rank *me, ddp_ctx *ctx, const ddp_reduce
     return reducer;
 }
 
-/* `used` parameters, from the first; `add` to the present values. */
+/* Make a step with the first `used` parameters. Add `add` to the present values. */
 static void step(struct rank *me, ddp_reducer *reducer, int number, size_t used, bool add)
 {
     rank_expect_ok(me, ddp_reducer_forward(reducer));
@@ -597,7 +600,7 @@ static void unused_and_half(struct rank *me, ddp_ctx *ctx)
     options.wire = DDP_F16;
     reducer = open_reducer(me, ctx, &options);
     step(me, reducer, 0, TORCH_PARAMS, false);
-    expect_torch(me, reducer, "half", 0x1p-9); /* PyTorch's sum is in f16, too */
+    expect_torch(me, reducer, "half", 0x1p-9); /* PyTorch also sums in f16 */
 }
 
 static void joined(struct rank *me, ddp_ctx *ctx, ddp_uneven how, const char *name)

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- requests that the machine rejects ----------------------------------------------------------------------------- */
+/* --- requests that the machine rejects
+ * ----------------------------------------------------------------------------- */
 
 /* The linker redirects these calls of this program here. */
 int __real_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
@@ -29,7 +30,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     return EAGAIN;
 }
 
-/* Enough cores for a thread of each rank. */
+/* Return enough cores for a thread of each rank. */
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
     if (!no_threads)
@@ -40,7 +41,8 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-/* A program that has requested a thread gets an error; others get the same averages without a thread. */
+/* Fail to start the thread. A program that has requested a thread gets an error. Other programs get the same averages
+ * without a thread. */
 static void no_thread(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -67,7 +69,8 @@ Test(reducer_faults, a_thread_that_nobody_asked_for_may_be_missing, .timeout = 3
     model_run_on("ab", no_thread);
 }
 
-/* In rank 0's order parameters 3 and 5 share a bucket that is larger than any before. */
+/* Fail to rebuild the buckets. In rank 0's order parameters 3 and 5 share a bucket that is larger than any earlier
+ * bucket. */
 static void no_memory_for_rebuild(struct rank *me)
 {
     static const size_t order[MODEL_PARAMS] = { 0, 3, 5, 1, 4, 2 };
@@ -97,7 +100,7 @@ Test(reducer_faults, a_rebuild_that_fails_ends_the_reducer, .timeout = 30)
     model_run_on("aa", no_memory_for_rebuild);
 }
 
-/* Mapped memory files of the library. */
+/* Return the number of memory files of the library that are mapped. */
 static int mapped_blocks(void)
 {
     char line[512];
@@ -110,7 +113,7 @@ static int mapped_blocks(void)
     return n;
 }
 
-/* There is room for the gradients, but not for the buffers on their way. */
+/* Let memory be short. There is room for the gradients, but not for the buffers while they are sent. */
 static void no_memory_for_buffers(struct rank *me)
 {
     static float big[1 << 20];
@@ -139,13 +142,14 @@ Test(reducer_faults, a_create_that_fails_gives_back_what_it_had, .timeout = 30)
     model_run_on("aa", no_memory_for_buffers);
 }
 
-/* --- hooks --------------------------------------------------------------------------------------------------------- */
+/* --- hooks
+ * --------------------------------------------------------------------------------------------------------- */
 
 struct hook_log {
     size_t calls, lasts;
 };
 
-/* The largest value of all ranks, which is never an average. */
+/* Reduce to the largest value of all ranks, which is never an average. */
 static ddp_status largest(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
     struct hook_log *seen_by_hook = user;
@@ -190,7 +194,7 @@ static ddp_status third_fails(void *user, ddp_group *group, const ddp_bucket *bu
     return bucket->index < 2 ? ddp_barrier(group, 0) : DDP_ERR_LIMIT;
 }
 
-/* The error stays until the reducer is freed, because the gradients of this step are half reduced. */
+/* Let a hook fail. The error stays until the reducer is freed, because the gradients of this step are half reduced. */
 static void hook_fails(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -212,9 +216,10 @@ Test(reducer_faults, a_hook_that_fails_ends_the_step, .timeout = 30)
     model_run_on("aa", hook_fails);
 }
 
-/* --- misuse and loss ------------------------------------------------------------------------------------------------ */
+/* --- misuse and loss
+ * ------------------------------------------------------------------------------------------------ */
 
-/* The last rank is given other options. */
+/* Pass other options on the last rank. */
 static void other_options(struct rank *me)
 {
     ddp_param params[MODEL_PARAMS];
@@ -280,7 +285,7 @@ Test(reducer_faults, forward_before_finish_is_named_and_can_be_repaired, .timeou
     model_run_on("aa", forward_too_early);
 }
 
-/* Other collectives between ready and finish run after the buckets in progress. */
+/* Call other collectives between ready and finish. They run after the buckets in progress. */
 static void collective_between(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -312,7 +317,7 @@ Test(reducer_faults, other_collectives_wait_for_the_buckets_under_way, .timeout 
     model_run_on("ab", collective_between);
 }
 
-/* The thread detects it, and a call of the program returns it. */
+/* Lose a rank. The thread detects the loss, and a call of the program returns the error. */
 static void lose_a_rank(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

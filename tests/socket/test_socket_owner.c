@@ -17,10 +17,11 @@ enum { NOBODY = 65534 };
 
 TestSuite(socket_owner, .timeout = 60);
 
-/* A connection over loopback: the client's end, the accepted end, and the addresses as an accepting program sees them. */
+/* A connection over loopback: the client's end, the accepted end, and the addresses as an accepting program
+ * sees them. */
 struct pair {
     int listener, client, accepted;
-    struct sockaddr_storage near, far; /* of the client's end */
+    struct sockaddr_storage near, far; /* addresses of the client's end */
 };
 
 static void set_loopback(struct sockaddr_storage *at, const char *text, in_port_t port)
@@ -92,7 +93,7 @@ static enum socket_state find(struct socket_owners *o, const struct pair *p, str
     return socket_owner_find(o, (const struct sockaddr *)&p->near, (const struct sockaddr *)&p->far, owner);
 }
 
-/* With sock_diag, and with /proc/net/tcp instead: a netlink socket that cannot be used. */
+/* The two ways: sock_diag, and /proc/net/tcp for a netlink socket that cannot be used. */
 static const struct socket_owners ways[] = { { .is_answered = false },
                                              { .diag = { .is_open = true, .fd = -1 } } };
 
@@ -132,7 +133,7 @@ Test(socket_owner, of_an_ipv6_socket_that_is_connected_by_ipv4)
     expect_owner("127.0.0.1", "::ffff:127.0.0.1");
 }
 
-/* Like a client that sends a request, ends its stream and reads the answer. */
+/* A client may send a request, end its stream and then read the answer. */
 Test(socket_owner, of_a_connection_that_is_half_closed)
 {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -147,7 +148,7 @@ Test(socket_owner, of_a_connection_that_is_half_closed)
     }
 }
 
-/* The trap: the kernel shows such a socket with uid 0. */
+/* For such a socket the kernel shows uid 0, which would be wrong. */
 Test(socket_owner, closed_sockets_have_none)
 {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -288,7 +289,7 @@ Test(socket_owner, what_arrives_at_a_loopback_address_is_of_this_host)
     cr_expect_eq(place_with(&(struct socket_owners){ 0 }, "2001:db8::7", "::1"), THIS_HOST);
 }
 
-/* As in a sandbox that forbids netlink. */
+/* A sandbox may forbid netlink. */
 Test(socket_owner, without_netlink_the_place_is_unknown)
 {
     const struct socket_owners closed = { .route = { .is_open = true, .fd = -1 } };
@@ -298,7 +299,7 @@ Test(socket_owner, without_netlink_the_place_is_unknown)
     cr_expect_eq(place_with(&o, "127.0.0.1", "192.0.2.1"), THIS_HOST);
 }
 
-/* The kernel adds the route of a new IPv6 address a moment later. */
+/* Wait until the address belongs to this host. The kernel adds the route of a new IPv6 address a moment later. */
 static bool is_soon_of_this_host(const char *address)
 {
     for (int i = 0; i < 500 && place_of(address) != THIS_HOST; i++)

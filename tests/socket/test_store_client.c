@@ -81,7 +81,7 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     cr_assert_not_null(strstr(err.msg, "8388609 bytes, at most 8388608"), "%s", err.msg);
     big[DDP_STORE_MAX_KEY] = '\0';
     cr_assert_eq(ddp_store_set(store, big, "", 0, &err), DDP_ERR_LIMIT);
-    big[DDP_STORE_MAX_KEY - 1] = '\0'; /* the '/' in front takes one */
+    big[DDP_STORE_MAX_KEY - 1] = '\0'; /* one byte less, because the client adds a '/' in front */
     cr_assert_eq(ddp_store_set(store, big, "ok", 2, &err), DDP_OK, "%s", err.msg);
     expect_value(store, big, "ok");
     free(big);
@@ -89,7 +89,7 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     ddp_store_close(store);
 }
 
-/* Detected before anything is sent, so the handle is still good. */
+/* The error is detected before the client sends anything, so the handle remains usable. */
 Test(store_client, null_is_no_key_and_no_value)
 {
     const char *const keys[] = { "here", NULL };
@@ -181,7 +181,7 @@ Test(store_client, a_wait_that_runs_out_names_the_first_missing_key)
     ddp_store_close(store);
 }
 
-/* The wait was cancelled: when its key is set later, no byte of an old answer gets between the new ones. */
+/* The wait was cancelled. If its key is set later, no byte of an old answer comes between the new answers. */
 Test(store_client, a_wait_that_ran_out_leaves_nothing_behind)
 {
     ddp_store *store = connect_with(NULL), *other = connect_with(NULL);
@@ -256,7 +256,7 @@ Test(store_client, a_call_does_not_wait_for_another_threads_for_ever)
     ddp_store *store = connect_with(&options), *other = connect_with(NULL);
     pthread_t thread;
     pthread_create(&thread, NULL, wait_long, store);
-    while (ddp_store_add(store, "n", 1, NULL, &err) == DDP_OK) /* until the thread is in its wait */
+    while (ddp_store_add(store, "n", 1, NULL, &err) == DDP_OK) /* until the thread has begun its wait */
         continue;
     cr_assert_eq(err.code, DDP_ERR_TIMEOUT);
     cr_assert_not_null(strstr(err.msg, "another thread"), "%s", err.msg);
@@ -351,8 +351,8 @@ Test(store_dialects, a_new_store_answers_the_ping)
     done(store);
 }
 
-/* torch 2.2 to 2.4: PING is unknown and ends the connection. The request that they answer deletes a key that
- * does not exist; its length, 4096, follows the opcode. */
+/* torch 2.2 to 2.4 do not support PING and end the connection. The first request that they answer deletes a key that
+ * does not exist. The length of the key, 4096, follows the opcode. */
 Test(store_dialects, a_store_without_ping_is_greeted_again)
 {
     char script[128 + 3 * 4096] = "< 00 cef7853c 08 0010000000000000 2f ";
@@ -389,7 +389,8 @@ Test(store_dialects, an_old_store_is_spoken_to_in_the_old_numbers)
     done(store);
 }
 
-/* No request cancels a wait in an old store, which might answer it later: the connection is closed. */
+/* An old store has no request that cancels a wait, and might answer the wait later. So the client closes the
+ * connection. */
 Test(store_dialects, a_wait_given_up_in_the_old_dialect_costs_a_connection)
 {
     PLAY("< 00 hangup", "< 00 hangup", OLD_WELCOME "< 05 0100000000000000 0200000000000000 2f61",
@@ -413,7 +414,7 @@ Test(store_dialects, a_wait_is_cancelled_with_one_byte_and_answered_with_one)
     done(store);
 }
 
-/* The key was set at the moment of giving up: two bytes, and the wait has succeeded. */
+/* The key was set at the moment of the timeout. The store sends two bytes, and the wait has succeeded. */
 Test(store_dialects, a_wait_that_ends_while_it_is_cancelled_has_succeeded)
 {
     PLAY(WELCOME WAIT_A "< 0c > 00 01 < 07 > 0000000000000000");
@@ -602,7 +603,7 @@ Test(store_dialects, a_barrier_whose_store_says_nothing_is_left)
     expect_words("without an answer from the store");
 }
 
-/* The store's answer crosses our leaving. 14 bytes of JSON: {"message":""} */
+/* The store sends its answer while the client leaves. 14 bytes of JSON: {"message":""} */
 Test(store_dialects, a_verdict_that_comes_while_leaving_counts)
 {
     PLAY(IDENTIFIED JOINS LEAVES "> 02 0e00000000000000 '{\"message\":\"\"} 01 @ < 07 > 0000000000000000");

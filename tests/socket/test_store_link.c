@@ -24,7 +24,7 @@ static struct failure cause;
 static char left_words[128];
 static char why_lost[512], why_refused[1024];
 
-/* One node with two workers, of a job of one node. */
+/* The options of the only node of a job, with two workers. */
 static struct cli cli = { .nproc = { .kind = NPROC_NUMBER }, .grace_ms = 1000 };
 static struct plan_facts facts = { .host = "n1" };
 static struct plan plan = { .cli = &cli,
@@ -175,7 +175,7 @@ static void work_ms(uint64_t ms)
     uv_timer_init(&loop, &timer);
     uv_timer_start(&timer, on_stop, ms, 0);
     uv_run(&loop, UV_RUN_DEFAULT);
-    uv_run(&loop, UV_RUN_NOWAIT); /* the timer's close callback */
+    uv_run(&loop, UV_RUN_NOWAIT); /* run the timer's close callback */
 }
 
 static void close_all(void)
@@ -226,7 +226,7 @@ Test(store_link, the_job_is_told_and_then_its_workers, .init = start_server, .fi
     cr_expect_eq(ready, 1);
 }
 
-/* Messages from before the connection are sent later. */
+/* The link sends requests from before the connection later. */
 Test(store_link, early_words_go_out_later, .init = start_server, .fini = close_all)
 {
     plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;
@@ -308,7 +308,7 @@ static const struct failure failure = { .rank = 1,
                                         .exit_code = 7,
                                         .words = "exit 7",
                                         .n_lines = 1,
-                                        .lines = { "last words" } };
+                                        .lines = { "last lines" } };
 
 Test(store_link, the_round_is_told_with_the_join, .init = start_server, .fini = close_all)
 {
@@ -334,7 +334,8 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     set(worker, "ddprun/progress/0", "99");
     set(worker, "ddprun/progress/1", "100");
     set(worker, "ddprun/progress/7", "many");
-    cr_assert(has(worker, "ddprun/progress/7")); /* SET has no answer, this one comes after all of them */
+    /* SET has no answer, so this answer shows that the server has processed all SETs. */
+    cr_assert(has(worker, "ddprun/progress/7"));
     ddp_store_close(worker);
     store_link_tell(link_, encode_failure(MESSAGE_FAILED, &failure));
     store_link_tell(link_, encode_failure(MESSAGE_EXPLAIN, &failure));
@@ -344,7 +345,7 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     cr_expect_eq(verdict.step, 100, "the rank that came furthest counts");
     cr_expect_eq(verdict.cause.rank, 1);
     cr_expect_str_eq(verdict.cause.words, "exit 7");
-    cr_expect_str_eq(verdict.cause.lines[0], "last words");
+    cr_expect_str_eq(verdict.cause.lines[0], "last lines");
     ready = 0;
     store_link_join(link_);
     until(&ready);
@@ -355,7 +356,7 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
-/* It crossed the store's own message about the end of the round. */
+/* The message crossed the store's own message about the end of the round. */
 Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_server, .fini = close_all)
 {
     open_link(store_server_port(server));
@@ -400,7 +401,7 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
 
 TestSuite(store_link_peers, .timeout = 120);
 
-/* Answers every connection with the same bytes, and reads none. */
+/* A server that answers every connection with the same bytes, and reads nothing. */
 static uv_tcp_t listener, peer;
 static const char *answer;
 static size_t answer_len;
@@ -463,14 +464,14 @@ Test(store_link_peers, an_answer_that_is_no_json_is_a_no, .init = start_server, 
     expect_lost(nonsense, sizeof(nonsense) - 1, "rejected a message");
 }
 
-/* The connection is established, but its owner hangs. */
+/* The store has a connection, but it hangs. */
 Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
     expect_lost("", 0, "no message from the store for 0.6 s");
 }
 
-/* On an overloaded machine every heartbeat is so late that the process seems to have been stopped. */
+/* On an overloaded machine every heartbeat is so late that this process seems to have been stopped. */
 Test(store_link_peers, a_silent_store_is_lost_however_late_we_look, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
@@ -522,7 +523,7 @@ static void sleep_long(uv_check_t *check)
     uv_close((uv_handle_t *)check, NULL);
 }
 
-/* Our pause is not a silence of the store, wherever its message arrived. */
+/* A pause of this process is not a silence of the store, wherever the store's message was at that time. */
 Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
      .fini = close_all)
 {
@@ -546,7 +547,7 @@ Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = s
     buf_free(&bytes);
 }
 
-/* No worker may start in place of others or beside running workers, nor be stopped for another round. */
+/* No worker may start for a round of other nodes or beside running workers, nor stop because of another round. */
 Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
 {
     static const struct {
@@ -569,7 +570,7 @@ Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .f
         for (struct patience p = { 0 };
              (ready < cases[i].rounds || lost < cases[i].loses) && patience_left(&p);)
             work_ms(5);
-        work_ms(100); /* for what must not come */
+        work_ms(100); /* for messages that must not arrive */
         uv_close((uv_handle_t *)&listener, NULL);
         uv_close((uv_handle_t *)&peer, NULL);
         store_link_close(link_);

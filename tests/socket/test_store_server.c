@@ -88,7 +88,7 @@ Test(store_server, both_dialects_see_the_same_keys)
     close(young);
 }
 
-/* torch 1.13 opens a second connection on which it never sends anything. */
+/* torch 1.13 opens a second connection and never sends anything on it. */
 Test(store_server, silent_connections_stay_and_disturb_nobody)
 {
     enum { SILENT = 256 };
@@ -120,7 +120,7 @@ Test(store_server, one_set_wakes_everybody)
     close(fd);
 }
 
-/* The small ones are kept back until the end of the turn, the large one is not. */
+/* The server keeps small replies back until the end of the turn, but not the large reply. */
 Test(store_server, small_and_big_replies_keep_their_order)
 {
     enum { BIG = 200 << 10, REPLY = 9 + 8 + BIG + 9 };
@@ -196,7 +196,7 @@ Test(store_server, a_wait_can_be_cancelled_before_and_after_its_key_comes)
     close(writer);
 }
 
-/* torch 1.13 sends nothing when its wait times out; the next command shows that it has given up. */
+/* torch 1.13 sends nothing when its wait times out. Its next command shows that it has given up. */
 Test(store_server, a_wait_that_was_given_up_leaves_no_stray_byte)
 {
     int waiter = peer_connect(served_port()), writer = peer_connect_c(served_port());
@@ -307,7 +307,7 @@ Test(store_server, stops_although_a_client_does_not_take_its_last_bytes, .fini =
     free(value);
 }
 
-/* One SET with a key and a value of these sizes; true when the server continues. */
+/* Send a SET with a key and a value of these sizes. Return true if the server continues. */
 static bool set_sizes(size_t key_len, size_t value_len)
 {
     struct buf b = { 0 };
@@ -335,7 +335,7 @@ Test(store_server, keys_and_values_have_limits)
     peer_expect_service(served_port());
 }
 
-/* CHECK of `count` missing keys: 1, or -1 when the server closes. */
+/* CHECK `count` missing keys. Return 1, or -1 if the server closes the connection. */
 static int check_many(size_t count)
 {
     struct buf b = { 0 };
@@ -467,7 +467,7 @@ static void join(int fd, const char *job, const char *instance)
     say(fd, 0x82, json);
 }
 
-/* A running job of one node with one worker. */
+/* Connect as the agent of a running job with one node and one worker. */
 static int agent_of(const char *job)
 {
     int fd = peer_connect_c(served_port());
@@ -573,7 +573,8 @@ Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
     close(b);
 }
 
-/* Its requests waited for the agent, and then for room: the replies exceed what it may leave unread. */
+/* The requests of the client waited first for the agent, and then for room: the replies exceed the limit for unread
+ * replies. */
 Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
 {
     enum { VALUE = 500000, ASKED = 30 };
@@ -584,7 +585,7 @@ Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
     for (int i = 0; i < ASKED; i++)
         peer_send_hex(plain, "03 0400000000000000 2f626967");
     vouch_for_next(b);
-    hear_of(b, "{\"ok\":true}"); /* all has been sent that there is room for */
+    hear_of(b, "{\"ok\":true}"); /* the server has sent as much as there is room for */
     setsockopt(plain, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     for (int i = 0; i < ASKED; i++)
         cr_assert_eq(recv(plain, reply, sizeof(reply), MSG_WAITALL), (ssize_t)sizeof(reply), "reply %d", i);
@@ -602,8 +603,7 @@ Test(store_jobs, a_plain_client_that_nobody_knows_is_closed_in_time)
     close(b);
 }
 
-/* A dead process's connection is closed by its kernel: the store detects that before any heartbeat is
- * missed. */
+/* The kernel closes the connection of a dead process. The store detects this before any heartbeat is missed. */
 Test(store_jobs, a_reset_is_a_loss_at_once)
 {
     int a = agent_of("a");
@@ -624,7 +624,7 @@ Test(store_jobs, a_reset_is_a_loss_at_once)
     ddp_store_close(ctl);
 }
 
-/* The server's end of a connection of this test; both are in this process. */
+/* Return the server's end of a connection of this test. Both ends are in this process. */
 static int other_end(int fd)
 {
     struct sockaddr_in ours = { 0 }, theirs;
@@ -809,8 +809,8 @@ Test(store_barrier, is_good_for_one_use)
     ddp_store_close(one);
 }
 
-/* The first arrival set the deadline; a member with a shorter wait leaves alone, and its connection still
- * works afterwards. */
+/* The first arrival sets the deadline. A member with a shorter timeout leaves alone, and can use its connection
+ * afterwards. */
 Test(store_barrier, can_be_left_early)
 {
     ddp_store *ctl;
@@ -862,7 +862,7 @@ Test(store_barrier, control_says_no_in_words)
 
 static ddp_ctx *ctx;
 
-/* A world of one that ddprun has started, with the store of the test. */
+/* Create a world of one rank that ddprun has started, with the store of the test. */
 static void one_rank(const char *ddprun)
 {
     char port[16];

@@ -24,7 +24,7 @@ static uint64_t mode_of(const struct rank *me, int round)
     return round == ALL_RANKS || (round == ODD_RANKS && me->rank % 2 == 1) ? FLUSH : KEEP;
 }
 
-typedef uint64_t (*job)(struct rank *me, ddp_ctx *ctx); /* a hash of its results */
+typedef uint64_t (*job)(struct rank *me, ddp_ctx *ctx); /* returns a hash of its results */
 
 static void same_in_each_round(struct rank *me, ddp_ctx *ctx, job run, const char *name)
 {
@@ -77,7 +77,7 @@ static uint64_t shared_memory(struct rank *me, ddp_ctx *ctx)
     return hash;
 }
 
-/* More than a slot, so it is moved in steps. */
+/* Reduce more memory than a slot has, so that it is moved in steps. */
 static uint64_t large_memory(struct rank *me, ddp_ctx *ctx)
 {
     float *x = malloc(LARGE * sizeof(*x));
@@ -88,7 +88,7 @@ static uint64_t large_memory(struct rank *me, ddp_ctx *ctx)
     return hash;
 }
 
-/* Sums of subnormals alone. */
+/* Expect zeros, because all operands are subnormal. */
 static void expect_zeros(struct rank *me, ddp_ctx *ctx)
 {
     uint32_t x[100];
@@ -118,7 +118,7 @@ Test(subnormals, collectives_do_not_depend_on_the_callers_mode)
     model_run_on("aab", collectives);
 }
 
-/* A user's own reduction; it counts the calls in which subnormals were kept. */
+/* Halve the values in a user's own reduction. Count the calls in which subnormals were kept. */
 static ddp_status halve(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
     float *grads = bucket->grads;

@@ -66,7 +66,7 @@ static void begin(struct part *p, const struct scene *s, int rank)
     p->values = p->n * s->channels * s->spatial;
 }
 
-/* My rows of an array of the whole batch. */
+/* Return this rank's rows of an array of the whole batch. */
 static void mine(const struct part *p, const cJSON *step, const char *key, float to[ROOM])
 {
     float all[ROOM];
@@ -230,6 +230,6 @@ Test(syncbn, unusable_descriptions_are_refused_with_words)
     ddp_syncbn bn = good;
     cr_expect_eq(ddp_syncbn_forward(NULL, &bn, NULL, 2, x), DDP_ERR_ARG);
     cr_expect_eq(ddp_syncbn_infer(&bn, x, 2, x), DDP_ERR_ARG);
-    cr_expect_eq(ddp_syncbn_forward(NULL, &bn, x, 2, x), DDP_OK); /* no group: this process alone */
+    cr_expect_eq(ddp_syncbn_forward(NULL, &bn, x, 2, x), DDP_OK); /* no group: this process is alone */
     cr_expect_float_eq(x[0], -1, 1e-4);
 }

@@ -66,7 +66,7 @@ Test(writer, bytes_come_out_in_order, .init = open_pipe)
     close(pipe_fds[0]);
 }
 
-/* Two slots on one pipe, each piece bigger than what the pipe takes at once. */
+/* Two slots write to one pipe. Each piece is bigger than the free space of the pipe. */
 Test(writer, pieces_of_two_slots_do_not_mix, .init = open_pipe)
 {
     enum { BIG = 300000, ROUNDS = 5 };
@@ -130,7 +130,7 @@ Test(writer, a_closed_pipe_is_an_error_that_is_kept, .init = open_pipe)
     writer_free(w);
 }
 
-/* Another process that shares a terminal may have made it non-blocking. */
+/* Another process that shares the terminal may have made the descriptor non-blocking. */
 Test(writer, a_non_blocking_descriptor_is_waited_for, .init = open_pipe)
 {
     static char big[1 << 20];
@@ -167,7 +167,7 @@ Test(writer, without_bytes_there_is_no_thread, .init = open_pipe)
     close(pipe_fds[0]);
 }
 
-/* No address space is left for a thread's stack. */
+/* Put bytes while no address space is left for a thread's stack. */
 static void put_without_thread(struct writer *w, int slot, const char *text)
 {
     struct rlimit before, none = { 0 };
@@ -340,7 +340,7 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     cr_expect(writer_state(w, slot).dropping);
     cr_expect_eq(read_n(got, sizeof(big)), sizeof(big));
     until_empty(w);
-    writer_put(w, slot, slice_str("after\n")); /* after the gap, which is known only now */
+    writer_put(w, slot, slice_str("after\n")); /* these bytes follow the gap, whose size is known only now */
     writer_put(w, slot, slice_str("end\n"));
     writer_end(w, slot);
     size_t n = read_n(got, sizeof(got) - 1);
@@ -351,7 +351,7 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     close(pipe_fds[0]);
 }
 
-/* The thread has taken all waiting bytes and writes slowly: the hole is before later ones. */
+/* The thread has taken all waiting bytes and writes slowly. The hole is before bytes that were put later. */
 Test(writer, a_hole_behind_the_bytes_that_are_being_written_is_one_hole_and_not_the_end)
 {
     int slot;
@@ -435,14 +435,14 @@ Test(patient_write, all_of_it_comes_to_a_reader)
     expect_all_read();
 }
 
-/* The user's shell may have made it so. */
+/* The user's shell may have made the descriptor non-blocking. */
 Test(patient_write, also_through_a_descriptor_that_does_not_block)
 {
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     expect_all_read();
 }
 
-/* Nearly full, as a pipe is after a reader has stopped: there is room, but not for all. */
+/* The pipe is nearly full, as after its reader has stopped: there is room, but not for all bytes. */
 Test(patient_write, nobody_who_does_not_read_is_waited_for)
 {
     cr_expect_eq(patient_write(ends[1], slice_of(text, MANY), 1), ETIMEDOUT);
@@ -535,7 +535,7 @@ static void on_rung(void *user)
         wakeup_close(&bell, NULL);
 }
 
-/* Each wakeup is handled before the next. */
+/* Wake the loop repeatedly. The loop handles each wakeup before the next. */
 static void *ring(void *unused)
 {
     (void)unused;
@@ -568,8 +568,8 @@ Test(wakeup, every_ring_is_heard)
     listen_to_rings();
 }
 
-/* Each ring pushes the ringing thread off the processor. A loop that waited for it there would burn a second each
- * time, until the kernel takes the processor away from it. */
+/* Each wakeup preempts the waking thread. If the loop waited for this thread, it would spin for a second each time,
+ * until the kernel takes the processor away from the loop. */
 Test(wakeup, who_is_served_first_does_not_wait_for_the_ringer)
 {
     cpu_set_t one;

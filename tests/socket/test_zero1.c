@@ -1,5 +1,5 @@
-/* ZeRO-1 with real processes: the same bits as every rank updating everything, for each rule, world size
- * and type. */
+/* ZeRO-1 with real processes: the result has the same bits as if every rank updated all parameters, for each rule, world
+ * size and type. */
 #include "core/half.h"
 #include "ddp/zero1.h"
 #include "ranks.h"
@@ -38,7 +38,7 @@ static void begin(struct twins *t, ddp_param params[PARAMS], int rank)
     }
 }
 
-/* The long way: average everything, clip, update everything. Return the norm. */
+/* Update without ZeRO: average all gradients, clip, and update all parameters. Return the norm. */
 static double update_whole(struct rank *me, ddp_ctx *ctx, ddp_optim *optim, struct twins *t, double max_norm)
 {
     float *grads[PARAMS];
@@ -130,7 +130,7 @@ static ddp_zero1 *make_half(struct rank *me, ddp_ctx *ctx, double momentum)
     return zero;
 }
 
-/* One step with every gradient `value` times the scale; return the scaler's answer. */
+/* Make one step in which every gradient is `value` times the scale. Return the scaler's answer. */
 static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float value, int bad_rank)
 {
     struct ddp_err err;
@@ -150,8 +150,8 @@ static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float
     return go;
 }
 
-/* Updates of 2^-12, too small for an f16 of 4, add up in the master copy; an infinity on one rank stops
- * all. */
+/* Add up updates of 2^-12, which are too small for an f16 of 4, in the master copy. An infinity on one rank stops the
+ * step on all ranks. */
 static void half_rank(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -174,7 +174,8 @@ Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
     ranks_all_well(3, half_rank, RANKS_PLAIN_STORE, NULL);
 }
 
-/* A world of any size exports the same arrays, compared by a hash. After an import it continues with the same bits. */
+/* Export the same arrays for a world of any size, compared by a hash. After an import the run continues with the same
+ * bits. */
 static void export_rank(struct rank *me)
 {
     static float master[HALVES], momentum[HALVES];
@@ -251,7 +252,7 @@ Test(zero1, calls_in_the_wrong_order_say_which_comes_first)
     ranks_all_well(2, wrong_order, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Divided twice, gradients would be too small by the scale, without an error. */
+/* Unscale twice. Gradients that are divided twice would be too small by the scale, without an error. */
 static void unscaled_twice(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -296,7 +297,7 @@ Test(zero1, a_momentum_that_comes_later_has_no_array)
     ranks_all_well(2, late_momentum, RANKS_PLAIN_STORE, NULL);
 }
 
-/* The momentum, which AdamW does not look at, may differ. */
+/* Use another rate. The momentum may differ, because AdamW does not use it. */
 static void other_rate(struct rank *me)
 {
     static float x[3];
@@ -322,7 +323,7 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
-/* A parameter that decays on all ranks causes no error. */
+/* Use another decay. A parameter that decays on all ranks causes no error. */
 static void other_decay(struct rank *me)
 {
     static float x[2][3];
@@ -388,7 +389,7 @@ static void with_device(struct rank *me)
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
-/* Its blocks would be in device memory, which the processor cannot write. */
+/* The blocks would be in device memory, which the processor cannot write. */
 Test(zero1, a_group_with_a_device_is_refused)
 {
     struct ranks run = ranks_run(2, with_device, RANKS_PLAIN_STORE, NULL);
@@ -415,7 +416,7 @@ static const size_t order[SHARES_PARAMS] = { 5, 4, 3, 1, 2, 0 };
 
 struct how {
     int precision;
-    bool shares; /* false, of one rank alone: updates are those of whole parameters, and so is the state */
+    bool shares; /* false, for a rank that is alone: updates and state are those of whole parameters */
     bool staged;
 };
 
@@ -427,8 +428,8 @@ struct job {
     struct model_tensor each[SHARES_PARAMS];
     struct model_tensors params;
     struct shares *shares;
-    float *m, *v;               /* of the device, without shares */
-    float *room[PARTS / 2 + 1]; /* of the host, ALL each */
+    float *m, *v;               /* on the device, without shares */
+    float *room[PARTS / 2 + 1]; /* on the host, ALL elements each */
     float *flat;
 };
 
@@ -491,7 +492,7 @@ static void close_job(struct job *j)
     rank_expect_ok(j->me, ddp_finalize(j->ctx));
 }
 
-/* Parts from `first` on, as a tree, into room[depth]. */
+/* Add the parts from `first` on as a tree, into room[depth]. */
 static const float *tree_of(struct job *j, int step, size_t first, size_t parts, int depth)
 {
     float *sum = j->room[depth];
@@ -568,7 +569,7 @@ static void gather(struct job *j, int slot, float *flat)
         check(j, j->gpu->ops->copy(j->gpu, flat, slot == 1 ? j->m : j->v, ALL, &err), &err);
 }
 
-/* Values that are gathered and sent back are unchanged. */
+/* Send gathered values back, and expect unchanged values. */
 static void there_and_back(struct job *j)
 {
     struct ddp_err err = { 0 };
@@ -602,7 +603,7 @@ static void steps(struct rank *me)
     close_job(&j);
 }
 
-/* The final hash of all ranks. */
+/* Return the final hash of all ranks. */
 static uint64_t run(int world, struct how how)
 {
     struct ranks r = ranks_run(world, steps, RANKS_PLAIN_STORE, &how);

@@ -21,8 +21,8 @@ struct bystander {
 /* Start it with the launcher of `t`. False: it did not start, and `why` has its output. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
-/* Return NULL while all its processes live and got no signal, else the fault, as a static text. Output of its
- * launcher about itself does not count. */
+/* Return NULL while all processes of the job live and have got no signal; otherwise return the fault as a static
+ * text. Output of the job's launcher about itself does not count. */
 const char *bystander_harm(struct bystander *b);
 
 void bystander_close(struct bystander *b);

@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Many more than 64 chains need, and fewer than a machine has; enough memory for a launcher under AddressSanitizer. */
+/* Many more processes than 64 chains need, and fewer than a machine allows. The memory is enough for a launcher under
+ * AddressSanitizer. */
 #define PROCESSES "1500"
 #define MEMORY    "201326592"
 
@@ -80,7 +81,7 @@ void cage_open(struct cage *c, bool with_memory)
     if (!with_memory)
         return;
     make_group(c->memory, "memory", "memory.limit_in_bytes", "memory.max", MEMORY, &c->memory_v1);
-    /* Without swap, if the machine has any. */
+    /* without swap, if the machine has swap */
     put(c->memory, c->memory_v1 ? "memory.memsw.limit_in_bytes" : "memory.swap.max",
         c->memory_v1 ? MEMORY : "0");
 }
@@ -109,7 +110,7 @@ int cage_oom_kills(const struct cage *c)
     return kills;
 }
 
-/* The last process may still be leaving the group when wait() has returned it. */
+/* Remove a group. The last process may still be leaving the group when wait() has returned this process. */
 static void remove_group(const char *dir)
 {
     for (int i = 0; dir[0] != '\0' && rmdir(dir) != 0 && i < 200; i++)

@@ -10,22 +10,22 @@ struct cage {
     bool memory_v1;
 };
 
-/* True if memory can be limited on this machine. */
+/* Return true if memory can be limited on this machine. */
 bool cage_has_memory(void);
 
-/* True if the number of processes can be limited. A limit by user does not apply to root. */
+/* Return true if the number of processes can be limited. A limit by user does not apply to root. */
 bool cage_has_processes(void);
 
-/* Groups named after the calling process. */
+/* Create groups that are named after the calling process. */
 void cage_open(struct cage *c, bool with_memory);
 
-/* In the child that is about to become the launcher. */
+/* Enter the groups, in the child that becomes the launcher. */
 void cage_enter(const struct cage *c);
 
 /* Return how many processes the kernel has killed for lack of memory. */
 int cage_oom_kills(const struct cage *c);
 
-/* All processes in it must be gone. */
+/* Remove the groups. All processes in the groups must have ended. */
 void cage_close(struct cage *c);
 
 #endif

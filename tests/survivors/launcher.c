@@ -33,7 +33,7 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
 {
     static char filter[4096];
     int n = 0;
-    if (t->without != NULL) { /* the program lies beside the worker */
+    if (t->without != NULL) { /* the program is in the directory of the worker */
         snprintf(filter, sizeof(filter), "%.*s/without", (int)(strrchr(t->worker, '/') - t->worker),
                  t->worker);
         argv[n++] = filter;
@@ -50,8 +50,8 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
     argv[n] = NULL;
 }
 
-/* torchrun waits 30 s between SIGTERM and SIGKILL, and no option shortens that; mpirun and Hydra have no such option,
- * so they get plenty of time. */
+/* Return the limit for the end of a job. torchrun waits 30 s between SIGTERM and SIGKILL, and no option shortens this
+ * time. mpirun and Hydra have no such option, so they get plenty of time. */
 uint64_t launcher_limit_ms(const struct trial *t)
 {
     if (t->by < BY_PEERS)

@@ -37,14 +37,14 @@ enum {
 
 /* State of guardian and agent at their end. */
 struct last_moment {
-    int processes; /* how many of the two */
+    int processes; /* number of processes that were examined, at most two */
     int fds, children;
 };
 
 struct counts {
     int launches, traced, workers;
     int hung, failed, leftovers, zombies, leaks;
-    struct last_moment measure; /* of a launch with one worker */
+    struct last_moment measure; /* values of a launch with one worker */
     double worst_ms;
 };
 
@@ -80,7 +80,7 @@ _Noreturn static void become(const char *ddprun, const struct launch *l)
         close(null);
     tree_default_signals();
     if (l->traced)
-        raise(SIGSTOP); /* until the tracer is there */
+        raise(SIGSTOP); /* until the tracer continues this process */
     execl(ddprun, "ddprun", "--standalone", "-q", workers, "/bin/true", (char *)NULL);
     _exit(127);
 }
@@ -103,7 +103,7 @@ static bool is_traced(const struct launch *l, pid_t pid)
     return pid == l->pid && l->traced;
 }
 
-/* A traced process has stopped: examine it, and continue it. A signal that it was about to get is delivered. */
+/* Examine a traced process that has stopped, and continue it. Deliver the signal that stopped it. */
 static void go_on(struct launch *l, pid_t pid, int status)
 {
     const int event = status >> 16, sig = WSTOPSIG(status);
@@ -117,7 +117,8 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* A tracer detects the agent's end before the guardian does; a process that ends after the guardian was left behind. */
+/* Note the end of a process. The tracer detects the agent's end before the guardian does. A process that ends after
+ * the guardian was left behind. */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {
@@ -142,7 +143,7 @@ static bool take_events(struct launch *l)
     return pid == 0;
 }
 
-/* False when it could not be started, or traced. */
+/* Run a launch. Return false if it could not be started or traced. */
 static bool run_launch(const char *ddprun, struct launch *l)
 {
     const uint64_t end = clock_ms() + LIMIT_MS;
@@ -173,7 +174,8 @@ static uint64_t most_workers(void)
     return files.rlim_max > 64 + 2 * 9 ? (files.rlim_max - 64) / 9 : 1;
 }
 
-/* The first launch has one worker and is traced, as the reference. Then few workers as often as many: 2^0 to 2^8. */
+/* Choose a launch. The first launch has one worker and is traced, as the reference. Later launches have few workers
+ * as often as many: 2^0 to 2^8. */
 static struct launch choose(const struct counts *c, uint64_t *random)
 {
     if (c->launches == 0)
@@ -228,7 +230,7 @@ static void print(FILE *out, const struct counts *c, int of)
     fflush(out);
 }
 
-/* Both processes must have been examined, otherwise the count means nothing. */
+/* Return true if both processes were examined. Otherwise the counts mean nothing. */
 static bool is_measure(const struct counts *c)
 {
     return c->launches != 1 || c->measure.processes >= 2;

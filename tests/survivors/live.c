@@ -16,7 +16,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* A "ready" that is split over two reads is found in the text, whose older half is dropped when it is full. */
+/* Read output. A "ready" that is split over two reads is found in the text, whose older half is dropped when the text
+ * is full. */
 static void take_output(struct live *l)
 {
     if (l->len > sizeof(l->text) / 2) {
@@ -64,7 +65,7 @@ bool live_until_nobody(struct live *l, uint64_t until_us)
     return true;
 }
 
-/* The launcher's end of its output; the test's end is in l->out. */
+/* Return the launcher's end of its output. The test's end is in l->out. */
 static int open_output(struct live *l)
 {
     int ends[2];

@@ -14,11 +14,11 @@ struct live {
     const struct trial *t;
     struct cage cage; /* opened by the owner */
     pid_t launcher;
-    bool ended; /* the launcher was waited for */
+    bool ended; /* the launcher has been reaped */
     int status;
-    int out;              /* its output: a pipe, or the master of its terminal; -1 = closed */
+    int out;              /* output of the job: a pipe, or the master of its terminal; -1 = closed */
     int ready;            /* number of workers that are ready */
-    char text[LIVE_TEXT]; /* the end of its output */
+    char text[LIVE_TEXT]; /* end of the job's output */
     size_t len;
 };
 

@@ -3,11 +3,11 @@
  *     reuse [--jobs=N] DDPRUN WORKER
  *
  * In a new PID namespace with 400 numbers, jobs of forking workers are started and stopped or killed, while thousands
- * of strangers start and end beside them: a pid that ddprun has just read soon belongs to one of them. A stranger
- * exits with 0. One that gets any signal ends differently, and its parent counts it.
+ * of strangers start and end at the same time: a pid that ddprun has just read soon belongs to a stranger. A stranger
+ * exits with 0. A stranger that gets any signal ends differently, and its parent counts it.
  *
- * Exit status 0: none was signalled; 1: one was; 77: no such namespace is available (it needs root and Linux 6.14;
- * before, the limit applies to the whole machine). */
+ * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available (it needs
+ * root and Linux 6.14; in older kernels, the limit applies to the whole machine). */
 #include "tree.h"
 
 #include "base/clock.h"
@@ -30,7 +30,7 @@
 enum {
     PID_MAX = 400,
     SWARMS = 4,
-    AT_ONCE = 8, /* strangers of one swarm */
+    AT_ONCE = 8, /* strangers of one swarm that live at the same time */
     JOB_MS = 15000,
     RESTS = 4,
     CANNOT = 77,
@@ -60,7 +60,8 @@ static void catch_all(void)
             signal(sig, on_signal);
 }
 
-/* A short life. A signal during it is counted by the handler, or by how the process ended. */
+/* Start a stranger with a short life. A signal during this life is counted by the handler, or by how the process
+ * ended. */
 static void start_stranger(void)
 {
     pid_t pid = fork();
@@ -106,8 +107,9 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
 }
 
-/* Ctrl-Z and its end go to all in the tree, also to the children of children, whose numbers no pidfd holds. So do
- * both endings: with TERM the agent's, with KILL the agent's when the lifeline ends. */
+/* Run a job. Ctrl-Z and its end go to all processes of the tree, also to the children of children, whose numbers no
+ * pidfd holds. The end does so, too: with TERM the agent sends it, and with KILL the agent sends it when the lifeline
+ * ends. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };
@@ -163,7 +165,8 @@ static int run_inside(const char *ddprun, const char *worker, int jobs)
     for (int i = 0; i < jobs; i++)
         run_job(ddprun, worker, i);
     tally->over = true;
-    for (int i = 0; i < SWARMS; i++) /* none may see its strangers killed by our own end */
+    for (int i = 0; i < SWARMS;
+         i++) /* this process must not kill the strangers of another swarm when it ends */
         waitpid(swarms[i], NULL, 0);
     return 0;
 }

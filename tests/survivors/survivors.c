@@ -49,16 +49,16 @@ struct series {
     const struct options *o;
     struct trial *trials;
     struct trial_result *results;      /* shared */
-    size_t count, calm, started, done; /* `calm`: the first ones, which may run in parallel */
+    size_t count, calm, started, done; /* `calm`: number of the first trials, which may run in parallel */
     pid_t running[JOBS_MAX];
-    size_t index[JOBS_MAX]; /* number of the trial */
+    size_t index[JOBS_MAX]; /* number of each running trial */
     struct bystander bystander;
     const char *touched; /* state of the second job; NULL = unharmed */
 };
 
 /* --- the command line --------------------------------------------------------------------------------------- */
 
-/* "a,b" as bits of `names`; 0 when one is unknown. */
+/* Parse "a,b" as bits of `names`. Return 0 if a name is unknown. */
 static unsigned parse_set(const char *text, const char *const names[], int count)
 {
     unsigned set = 0;
@@ -139,8 +139,8 @@ static bool parse(struct options *o, int argc, char **argv)
 
 /* --- the trials --------------------------------------------------------------------------------------------- */
 
-/* True if the launcher supports the fault: the others have one process to kill, not two; and a limit of memory needs
- * privileges. */
+/* Return true if the launcher supports the fault. The other launchers have one process to kill, not two. A limit of
+ * memory needs privileges. */
 static bool applies(enum launcher by, enum fault fault)
 {
     if (by >= BY_PEERS && (fault == FAULT_AGENT || fault == FAULT_BOTH))
@@ -166,8 +166,8 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .record_dir = record_dir };
 }
 
-/* Rounds are the outer loop, so that an interrupted series has tried all equally often. Chains come last, one trial
- * at a time: they use the whole machine, and the measurement is for one job. */
+/* Make the list of trials. Rounds are the outer loop, so that an interrupted series has tried all cells equally
+ * often. Chains come last, one trial at a time: they use the whole machine, and the measurement is for one job. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -235,8 +235,8 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* A test runner may start several of these programs at once: then chains have the machine for themselves, too. The
- * lock is on the program file. */
+/* Lock the program file. A test runner may start several of these programs at once, and chains need the machine for
+ * themselves. */
 static void take_turn(int how)
 {
     static int self = -1;
@@ -273,7 +273,8 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
-/* For the last job that was killed: the next start finds its leftovers, even if only a record. */
+/* Start one more job after the last job that was killed. This start finds the leftovers of that job, even if there is
+ * only a record. */
 static void start_once_more(const struct options *o, const char *record_dir)
 {
     const pid_t pid = fork();
@@ -285,7 +286,8 @@ static void start_once_more(const struct options *o, const char *record_dir)
     waitpid(pid, NULL, 0);
 }
 
-/* Every job removes its record, or the next start does; only the directory stays. */
+/* Remove the directory of records. Every job removes its record, or the next start does, so only the directory
+ * remains. */
 static bool remove_records(const char *record_dir)
 {
     char path[64];
@@ -293,7 +295,7 @@ static bool remove_records(const char *record_dir)
     return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
 }
 
-/* A missing worker would look as if no launcher could start one. */
+/* Check the programs. Without this check, a missing worker would look as if no launcher could start it. */
 static bool prepare(const struct options *o, char *record_dir)
 {
     if (access(o->worker, X_OK) != 0)
@@ -330,7 +332,7 @@ int main(int argc, char **argv)
             continue;
         int n = run_launcher(&o, (enum launcher)by, record_dir);
         tried += n >= 0;
-        /* Survivors of the other launchers are not a failure here. */
+        /* survivors of the other launchers are not a failure of this program */
         bad += n > 0 && by < BY_PEERS;
     }
     start_once_more(&o, record_dir);

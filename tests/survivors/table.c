@@ -37,7 +37,7 @@ static void add(struct cell *c, const struct trial_result *r)
         c->worst_ms = r->ms;
 }
 
-/* "0 of 100, 312 ms": trials with survivors, and the worst time. */
+/* Print "0 of 100, 312 ms": trials with survivors, and the worst time. */
 static void print_cell(const struct cell *c)
 {
     if (c->trials == 0) {
@@ -117,8 +117,8 @@ int table_print(const struct trial *trials, const struct trial_result *results, 
     return bad + (touched != NULL);
 }
 
-/* Launchers begin with notes and end with advice; the line with the reason names an error or a failure, or it is the
- * last. */
+/* Return the line with the reason. Launchers begin with notes and end with advice. The line with the reason names an
+ * error or a failure; if there is no such line, it is the last line. */
 static const char *telling_line(const char *text)
 {
     const char *last = text;

@@ -1,7 +1,7 @@
 /* tree.c -- see tree.h.
  *
- * Only own children are signalled, because their numbers cannot be reused until this process waits for them. A deeper
- * process becomes a child when its parent is dead, and the next round signals it. */
+ * This process signals only its children, because a child's pid cannot be reused until this process waits for the child.
+ * A deeper process becomes a child when its parent dies, and the next round signals this process. */
 #include "tree.h"
 
 #include "procstat.h"
@@ -34,7 +34,7 @@ static int events = -1;
 bool tree_open(void)
 {
     sigset_t child;
-    signal(SIGCHLD, SIG_DFL); /* a process that inherits it ignored cannot wait for children */
+    signal(SIGCHLD, SIG_DFL); /* a process that inherits SIG_IGN for SIGCHLD cannot wait for its children */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
@@ -106,7 +106,7 @@ static size_t read_all(struct process *all)
     return n;
 }
 
-/* A child may precede its parent in the list, so mark until nothing changes. */
+/* Mark the descendants. A child may precede its parent in the list, so repeat until nothing changes. */
 static void mark_ours(struct process *all, size_t n)
 {
     for (bool more = true; more;) {
@@ -121,7 +121,7 @@ static void mark_ours(struct process *all, size_t n)
     }
 }
 
-/* The first bytes of /proc/PID/FILE as words: NULs and control characters become spaces. */
+/* Read the first bytes of /proc/PID/FILE as words: NULs and control characters become spaces. */
 static void read_words(pid_t pid, const char *file, char *text, size_t size)
 {
     char path[64];
@@ -138,7 +138,7 @@ static void read_words(pid_t pid, const char *file, char *text, size_t size)
             text[i] = ' ';
 }
 
-/* "  123 S (name) in do_wait: program argument\n", at most what fits; returns its length. */
+/* Append "  123 S (name) in do_wait: program argument\n", at most what fits. Return the length. */
 static size_t describe(const struct process *p, char *out, size_t size)
 {
     char waits[40], arguments[256];

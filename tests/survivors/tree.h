@@ -32,8 +32,8 @@ size_t tree_count(char *names, size_t size);
 /* Send SIGKILL until no process is left; return false after `limit_ms`. */
 bool tree_kill(uint64_t limit_ms);
 
-/* In a child that is about to become another program: block and ignore no signal, however this process was started
- * (nohup, a shell's background). */
+/* Reset the signals, in a child that becomes another program: block and ignore no signal, however this process was
+ * started (nohup, a shell's background). */
 void tree_default_signals(void);
 
 #endif

@@ -1,6 +1,8 @@
-/* trial.c -- see trial.h. * start the job -> wait for a moment that the seed has chosen (during the start, or when
- * all workers are ready) -> the fault -> wait until wait() returns that no child is left, or the time is over ->
- * count, kill survivors, report.
+/* trial.c -- see trial.h.
+ *
+ * The steps of a trial: start the job; wait for a moment that the seed has chosen (during the start, or when all workers
+ * are ready); make the fault; wait until wait() reports that no child is left, or the time is over; count the survivors,
+ * kill them, and report.
  *
  * When both processes of ddprun were killed, the next start must find the survivors: a job of one worker runs, and
  * the time counts from its start. */
@@ -24,11 +26,11 @@ enum {
     WORKERS = 3, /* the last one is the hog of an out-of-memory fault */
     HOG_RANK = WORKERS - 1,
     HOG_DELAY_MS = 200,
-    READY_MS = 20000,        /* for the start, on a busy machine */
-    START_SPREAD_US = 30000, /* a start of this size takes less */
+    READY_MS = 20000,        /* limit for the start, on a busy machine */
+    START_SPREAD_US = 30000, /* spread of the faults; a start of this size takes less time */
     LATER_SPREAD_US = 10000,
-    SETTLE_US = 50000,    /* both killed: how long until the next start */
-    NEXT_START_MS = 3000, /* more than another end */
+    SETTLE_US = 50000,    /* both processes were killed: pause before the next start */
+    NEXT_START_MS = 3000, /* limit for the next start, which takes longer than another end */
     LOOK_US = 2000,
     KILL_MS = 10000
 };
@@ -97,8 +99,8 @@ static bool start_workers(struct run *x)
         (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
 }
 
-/* The agent is the guardian's child with its own session; earlier children may test the kernel's features. It is not
- * a child of this process, so open it, and verify it again before a signal. */
+/* Open a pidfd of the agent, the guardian's child with a separate session. Earlier children may test the kernel's
+ * features. The agent is not a child of this process, so verify it again before a signal. */
 static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;
@@ -114,7 +116,8 @@ static int open_agent(struct run *x)
     return -1;
 }
 
-/* Half of the time two kills in a row, half with both stopped first, so that neither can see the other die. */
+/* Kill both processes: half of the time with two kills in a row, half of the time after stopping both, so that
+ * neither can detect the other's death. */
 static void kill_both(struct run *x, int agent)
 {
     if (pick(x, 2) == 0) {
@@ -128,7 +131,7 @@ static void kill_both(struct run *x, int agent)
     }
 }
 
-/* The agent's moment counts from its start. */
+/* Kill the agent. The moment of the fault counts from the agent's start. */
 static bool kill_agent(struct run *x, bool guardian_too)
 {
     int agent = open_agent(x);
@@ -192,7 +195,8 @@ static bool until_moment(struct run *x)
     return true;
 }
 
-/* A list of /proc may miss a chain whose processes are short-lived; wait() has returned that there is at least one. */
+/* Count the processes that are left. A list of /proc may miss a chain whose processes are short-lived, but wait() has
+ * returned that there is at least one. */
 static int count_left(struct run *x)
 {
     const size_t seen = tree_count(x->r->words, sizeof(x->r->words));

@@ -67,10 +67,10 @@ enum trial_end {
 
 struct trial_result {
     enum trial_end end;
-    int survivors;           /* alive when the time was over */
-    int left_for_next;       /* both killed: processes alive until ddprun was started again */
-    double ms;               /* time from the fault (or that start) until the last one was gone */
-    bool during_start;       /* when the fault happened */
+    int survivors;     /* alive when the time was over */
+    int left_for_next; /* both processes killed: processes alive until ddprun was started again */
+    double ms;         /* time from the fault, or from the next start, until the last process had gone */
+    bool during_start; /* when the fault happened */
     char words[TRIAL_WORDS]; /* the survivors, or why there was no fault; lines */
 };
 

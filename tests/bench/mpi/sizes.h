@@ -14,7 +14,7 @@ enum {
     BATCH_MOST = 500
 };
 
-/* Calls in a batch: the same on every rank, so it depends on the size alone. */
+/* Return the calls in a batch. The number must be equal on all ranks, so it depends only on the size. */
 static inline int batch_of(size_t bytes)
 {
     size_t calls = BATCH_BYTES / bytes;

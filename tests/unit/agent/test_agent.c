@@ -21,7 +21,7 @@ static const struct agent_effect *at(struct agent *a, uint64_t now_ms, enum agen
     return agent_step(a, &e, &n);
 }
 
-/* The answer of a store that grants another attempt, or ends the job with 1. */
+/* Give the answer of a store that grants another attempt, or ends the job with 1. */
 static void verdict(struct agent *a, uint64_t now_ms, bool restart)
 {
     const struct agent_event e = {
@@ -32,8 +32,8 @@ static void verdict(struct agent *a, uint64_t now_ms, bool restart)
     agent_step(a, &e, &n);
 }
 
-/* Two workers, one restart. Brought to `state`: in STOPPING and KILLING worker 0 has failed and worker 1 is alive, in
- * DOUBTING worker 0 has lost its peer. */
+/* Create an agent with two workers and one restart, in `state`. In STOPPING and KILLING worker 0 has failed and
+ * worker 1 is alive. In DOUBTING worker 0 has lost its peer. */
 static struct agent *in_state(enum agent_state state)
 {
     struct agent *a = agent_new(
@@ -66,7 +66,7 @@ static struct agent *in_state(enum agent_state state)
     return a;
 }
 
-/* True if the effects of the last step report the failure of worker `r`. */
+/* Return true if the effects of the last step report the failure of worker `r`. */
 static bool reports_failure(const struct agent_effect *effects, int r)
 {
     bool found = false;
@@ -287,7 +287,7 @@ struct end {
 
 static const struct exit_case {
     struct end end[3];
-    int stop; /* the user's signal, after all of that; 0 = none */
+    int stop; /* the user's signal, after all ends; 0 = none */
     int first, max, rank0;
 } exit_cases[] = {
     { { x(0), x(0), x(0) }, 0, 0, 0, 0 },
@@ -382,7 +382,8 @@ Test(agent, the_exit_code_follows_the_policy)
     }
 }
 
-/* Two workers, one of which has ended with `before`; the user stops the job, and the other ends with `after`. */
+/* Return the code of a stop with two workers. One worker has ended with `before`, the user stops the job, and the
+ * other worker ends with `after`. */
 static int code_of_stop(enum exit_policy policy, int before, int after)
 {
     struct agent *a =
@@ -411,7 +412,8 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
-/* Under every policy, because a script that continues should know that this host has a process that cannot be killed. */
+/* Every policy uses this code, because a script that continues must be able to detect that this host has a process
+ * that cannot be killed. */
 Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
 {
     for (int policy = 0; policy < 3; policy++) {
@@ -440,7 +442,7 @@ static bool is_sampled_first(const struct agent_effect *effect)
     return false;
 }
 
-/* Of ranks that the user stops, or that stop for more nodes, no report asks where they were. */
+/* No report needs the stacks of ranks that the user stops, or that stop for more nodes. */
 Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
 {
     struct agent *a = in_state(AGENT_RUNNING);

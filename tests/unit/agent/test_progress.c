@@ -25,7 +25,7 @@ static void print_at(uint64_t now_ms, int which, const char *text)
     progress_feed(&p, 0, which, slice_str(text), now_ms);
 }
 
-/* So many lines of one kind, at 1, 2 ... ms. */
+/* Print `n` lines of one kind, at 1, 2 ... ms. */
 static void print_steps(int n)
 {
     char line[64];

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* From vectors.py, which shares no code with ours. */
+/* The values are from vectors.py, which shares no code with auth.c. */
 /* "gpt" is filled up to 256 bytes. */
 #define ZEROS_23 "0000000000000000000000000000000000000000000000"
 static const char vector_hello[] = "0101630dcd2966c43366677074" ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23
@@ -79,7 +79,7 @@ static void expect_hex(const void *bytes, size_t n, const char *hex)
     cr_assert_str_eq(text, hex);
 }
 
-/* A frame with its tag, in `out`. */
+/* Write a frame with its tag to `out`. */
 static struct slice sealed(struct auth *from, uint8_t kind, const char *text, uint8_t out[static FRAME_MAX])
 {
     const size_t n = strlen(text);
@@ -135,7 +135,7 @@ Test(auth, the_store_learns_role_and_job)
     cr_assert_not(auth_is_job(&store, ""));
 }
 
-/* Every byte of every message is fixed, so every bit of it must matter to one side. */
+/* Every byte of every message is fixed, so one of the two sides must check every bit. */
 Test(auth, one_flipped_bit_in_any_message_fails)
 {
     for (size_t bit = 0; bit < 8 * sizeof(hello); bit++) {

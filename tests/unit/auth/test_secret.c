@@ -83,7 +83,7 @@ Test(secret, digits_are_bytes_in_order)
     struct secret *secret;
     struct ddp_err err = { 0 };
     char text[SECRET_TEXT];
-    for (size_t n = 64; n <= 65; n++) { /* without and with the end of the line */
+    for (size_t n = 64; n <= 65; n++) { /* without and with a newline at the end */
         char line[66];
         snprintf(line, sizeof(line), "%s\n", digits);
         make_file("a", line, n, 0400);
@@ -145,7 +145,7 @@ Test(secret, belongs_to_this_user_or_root)
     cr_assert_eq(chmod(dir, 0777), 0);
     expect_rejected("theirs", "uid 4321");
     expect_rejected("roots", "chmod 600");
-    /* Kubernetes: root's file, readable for the group of the pod, behind two symlinks. */
+    /* Kubernetes: a file of root, readable for the group of the pod, at the end of two symlinks. */
     cr_assert_eq(symlink("roots", "..data"), 0);
     cr_assert_eq(symlink("..data", "key"), 0);
     cr_assert_eq(setegid(4322), 0);

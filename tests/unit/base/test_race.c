@@ -79,7 +79,7 @@ Test(race, pauses_grow_from_milliseconds_to_seconds)
     cr_assert_eq(race_pause_ms(12, 0), race_pause_ms(1000000, 0));
 }
 
-/* Never more than half away from the plain pause. */
+/* A pause differs from the plain pause by at most half. */
 Test(race, pauses_are_spread_by_the_random_number)
 {
     const uint32_t numbers[] = { 0, 1, 999, 2000, 2001, 123456789, UINT32_MAX };

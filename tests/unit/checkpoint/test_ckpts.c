@@ -113,7 +113,7 @@ static const char *path_of(uint64_t step, const char *file)
     return path;
 }
 
-/* The entries of the directory, sorted: "step-00000001 step-00000002". */
+/* Return the entries of the directory, sorted: "step-00000001 step-00000002". */
 static const char *list(void)
 {
     static char text[512];
@@ -181,7 +181,8 @@ Test(ckpts, an_empty_or_missing_directory_has_none)
     cr_expect_eq(load(c, 0), DDP_OK);
     mkdir(dir, 0777);
     mkdir(path_of(0, ""), 0777);
-    rename(path_of(0, ""), strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* not a name of the library */
+    rename(path_of(0, ""),
+           strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* the library gives no such name */
     cr_expect_eq(load(c, 0), DDP_OK);
     close_well(c);
     close_well(NULL);
@@ -233,8 +234,8 @@ Test(ckpts, the_last_few_and_every_nth_stay)
     close_well(c);
 }
 
-/* A later checkpoint that exists when an earlier one is written belongs to an abandoned run, or is damaged; removing
- * the new one instead would leave nothing. */
+/* A later checkpoint that exists when an earlier checkpoint is written belongs to an abandoned run, or is damaged. If
+ * the new checkpoint were removed instead, no checkpoint would remain. */
 Test(ckpts, a_later_one_neither_goes_nor_counts)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });
@@ -397,7 +398,7 @@ Test(ckpts, a_failure_in_the_background_is_told_by_the_next_call_once)
     close_well(c);
 }
 
-/* A separate disk of 64 KiB, full after two checkpoints. */
+/* The test has a separate disk of 64 KiB, which is full after two checkpoints. */
 Test(ckpts, a_full_disk_leaves_what_was_there)
 {
     static char big[24 << 10];
@@ -441,7 +442,7 @@ Test(ckpts, kill_minus_9_at_any_moment_leaves_a_whole_one)
         if (pid == 0)
             save_for_ever();
         for (int waited = 0; strstr(list(), " step-") == NULL && waited < 20000; waited++)
-            usleep(500); /* until there are two */
+            usleep(500); /* until there are two checkpoints */
         usleep((useconds_t)(trial * 173 % 4000));
         kill(pid, SIGKILL);
         waitpid(pid, &ended, 0);
@@ -498,12 +499,12 @@ ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at);
 struct dirent *__real_readdir(DIR *dir);
 struct dirent *__wrap_readdir(DIR *dir);
 
-static bool no_exchange;     /* as on NFS */
+static bool no_exchange;     /* exchange is not supported, as on NFS */
 static int renames_until_io; /* this many more succeed, then one fails; 0 = all succeed */
 static bool unreadable;
-static bool no_names;       /* of the directory */
-static struct stat watched; /* a directory ... */
-static int flushed;         /* ... and how often it was flushed */
+static bool no_names;       /* the directory cannot be listed */
+static struct stat watched; /* a directory whose flushes are counted */
+static int flushed;         /* number of these flushes */
 
 int __wrap_renameat(int from, const char *old, int to, const char *new)
 {
@@ -589,7 +590,8 @@ static void expect_loaded(const char *text)
     cr_expect(found && strcmp(text_bytes, text) == 0, "\"%s\", expected \"%s\"", text_bytes, text);
 }
 
-/* --- the new in place of the old ------------------------------------------------------------------------------------ */
+/* --- the new in place of the old
+ * ------------------------------------------------------------------------------------ */
 
 Test(ckpts_disk, without_an_exchange_the_old_one_moves_away_first)
 {
@@ -600,7 +602,7 @@ Test(ckpts_disk, without_an_exchange_the_old_one_moves_away_first)
     cr_expect(access(path_in_run(".old-step-00000006"), F_OK) != 0);
 }
 
-/* The first rename finds the old one in its place, the second moves that away, the third fails. */
+/* The first rename finds the old checkpoint in its place, the second moves the old one away, and the third fails. */
 Test(ckpts_disk, the_old_one_comes_back_when_the_new_one_cannot_follow)
 {
     no_exchange = true;
@@ -611,7 +613,7 @@ Test(ckpts_disk, the_old_one_comes_back_when_the_new_one_cannot_follow)
     expect_loaded("old");
 }
 
-/* A directory in it stops the removal, not the save. */
+/* A directory inside the old checkpoint stops the removal, but not the save. */
 Test(ckpts_disk, an_old_one_that_cannot_be_removed_is_a_warning)
 {
     for (int step = 6; step <= 7; step++) {
@@ -627,7 +629,8 @@ Test(ckpts_disk, an_old_one_that_cannot_be_removed_is_a_warning)
     }
 }
 
-/* --- flushing and reading ------------------------------------------------------------------------------------------- */
+/* --- flushing and reading
+ * ------------------------------------------------------------------------------------------- */
 
 Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
 {
@@ -638,7 +641,8 @@ Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
     cr_expect_eq(flushed, 1);
 }
 
-/* The newest is undamaged: loading an older one would lose work, and "remove them" would lose all. */
+/* The newest checkpoint is undamaged. If an older one were loaded, work would be lost. The advice "remove them" would
+ * lose all checkpoints. */
 Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
 {
     ddp_ckpt_point point;
@@ -654,7 +658,7 @@ Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
     expect_loaded("two");
 }
 
-/* Opening it would wait for a writer. */
+/* An open of the pipe would wait for a writer. */
 Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeout = 30)
 {
     cr_assert_eq(save_text(1, "one"), DDP_OK, "%s", err.msg);
@@ -665,7 +669,7 @@ Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeou
     cr_expect(strstr(heard, "tensors.bin: not a plain file"), "%s", heard);
 }
 
-/* Otherwise the run would start from the beginning, without an error. */
+/* Without this error the run would start from the beginning. */
 Test(ckpts_disk, a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     ddp_ckpt_point point;

@@ -57,7 +57,7 @@ Test(cli, names_may_be_cut_short_where_that_is_clear)
     REFUSED("option --master=h is ambiguous: --master_addr, --master_port", "--master=h", "prog");
 }
 
-/* --max_no_progress, --timeout and --no_prefix begin like these, but torchrun does not have them. */
+/* --max_no_progress, --timeout and --no_prefix have the same prefixes, but torchrun does not have these options. */
 Test(cli, what_is_clear_to_torchrun_is_clear)
 {
     PARSE("--max=2", "--t", "3", "--no-p", "--re=0:1", "prog");
@@ -66,7 +66,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cr_assert_eq(std_map_get(&cli.redirects, 0), 1);
     cr_assert(cli.no_python);
     cli_free(&cli);
-    PARSE("--log=L", "prog"); /* to 1.13, which had no --log_line_prefix_template */
+    PARSE("--log=L", "prog"); /* clear to 1.13, which had no --log_line_prefix_template */
     cr_assert_str_eq(cli.log_dir, "L");
     cli_free(&cli);
     PARSE("--max-no=5", "--timeo=9", "prog");
@@ -75,7 +75,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cli_free(&cli);
 }
 
-/* Python's int() accepts them, and scripts produce them. */
+/* Python's int() accepts blanks, and scripts produce them. */
 Test(cli, blanks_around_a_number_are_no_part_of_it)
 {
     PARSE("--max_restarts= 3 ", "--nnodes= 1 : 1 ", "--nproc_per_node= 4\n", "prog");
@@ -276,7 +276,7 @@ Test(cli, the_whole_help_has_every_option_and_fits_80_columns)
     expect_every_option_in_80_columns(help);
 }
 
-/* Ten options are explained, the others named. */
+/* The help explains ten options and only names the others. */
 Test(cli, the_help_fits_two_screens)
 {
     char *help = printed(print_help);
@@ -336,7 +336,7 @@ Test(cli, the_manual_page_has_every_option_variable_and_exit_code)
 #define PARSE_NODE(...)        PARSE(__VA_ARGS__, "prog")
 #define REFUSED_NODE(msg, ...) refused_for(WORDS(__VA_ARGS__, "prog"), msg)
 
-/* The message contains `words`. */
+/* Expect that the message contains `words`. */
 static void refused_for(char *const *line, const char *words)
 {
     cr_assert_eq(parse_in(no_environment, line), DDP_ERR_ARG, "%s", words);
@@ -366,7 +366,7 @@ Test(cli_nodes, a_range_of_nodes_or_c10d_is_elastic)
     cli_free(&cli);
 }
 
-/* torchrun's default is static, whatever the form of --nnodes; scripts write 2:2 and a node rank. */
+/* As in torchrun, the default is static for every form of --nnodes. Scripts write 2:2 and a node rank. */
 Test(cli_nodes, a_range_of_one_number_is_that_number_and_static)
 {
     PARSE_NODE("--nnodes=2:2", "--node_rank=1", "--master_addr=10.0.0.1");

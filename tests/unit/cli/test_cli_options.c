@@ -67,7 +67,8 @@ static const char *const samples[OPTIONS] = {
     [OPT_MONITOR_INTERVAL] = "0.5",
 };
 
-/* True if the option's field has the sample's value (a switch: on). One function for each kind of option. */
+/* Return true if the option's field has the sample's value (a switch: on). There is one function for each kind of
+ * option. */
 static bool is_job_option_set(enum cli_option option)
 {
     switch (option) {
@@ -300,7 +301,7 @@ static void expect_set(int option, enum cli_origin origin, char *const *environm
     cli_free(&cli);
 }
 
-/* "--name" with `dash` between its words, and "=value" when there is one. */
+/* Write "--name" with `dash` between its words, and "=value" if there is a value. */
 static void spell(char out[128], int option, char dash, const char *value)
 {
     int n = snprintf(out, 128, "--%s", cli_rows[option].name);

@@ -10,7 +10,7 @@ static struct env_facts facts;
 static struct env_base base;
 static struct worker_env env;
 
-/* Worker 2 of 4 on one node. */
+/* Build the environment of worker 2 of 4 on one node. */
 static void build(char *const *inherited, const char *const *overrides, size_t n)
 {
     facts = (struct env_facts){ .rank = 2,
@@ -112,7 +112,7 @@ Test(launch_env, options_replace_everything, .fini = tear_down)
     cr_assert_not(facts.set_omp);
 }
 
-/* As in a pod of a cluster with thousands of services; searching each pair would take a minute. */
+/* A pod of a cluster with thousands of services has so many variables. A search for each pair would take a minute. */
 Test(launch_env, thousands_of_variables_are_passed_on_once, .fini = tear_down)
 {
     enum { MANY = 50000 };

@@ -19,7 +19,8 @@ static void tear_down(void)
     cli_free(&cli);
 }
 
-/* Words in `environment`, too; two GPUs more than any test needs. */
+/* Make a plan from a command line and from the words in `environment`. The machine has two GPUs more than any test
+ * needs. */
 static ddp_status make(char *const *words, char *const *environment)
 {
     int argc = 0;
@@ -56,7 +57,7 @@ static void refused(char *const *words, char *const *environment, const char *me
 
 #define REFUSED(message, ...) refused(WORDS("ddprun", __VA_ARGS__), bare, message)
 
-/* The worker's command, with blanks between the words. */
+/* Return the worker's command, with blanks between the words. */
 static const char *command(int local_rank)
 {
     static char text[512];
@@ -67,7 +68,7 @@ static const char *command(int local_rank)
     return text;
 }
 
-/* One variable of a worker; NULL when it is not set. */
+/* Return one variable of a worker, or NULL if the variable is not set. */
 static const char *variable(int local_rank, const char *name)
 {
     static char text[256];
@@ -216,7 +217,7 @@ Test(torchrun, a_node_without_rank_is_the_first_under_its_name, .fini = tear_dow
     cr_assert_str_eq(plan.job, "none");
 }
 
-/* True if one of the plan's notes contains these words. */
+/* Return true if one of the plan's notes contains these words. */
 static bool notes(const char *words)
 {
     bool found = false;
@@ -225,7 +226,7 @@ static bool notes(const char *words)
     return found;
 }
 
-/* Scripts write --rdzv_endpoint=$UNSET; then a variable's value does not count either. */
+/* Scripts write --rdzv_endpoint=$UNSET. An empty option also overrides the value of a variable. */
 Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
 {
     char *set[] = { "PET_RDZV_ENDPOINT=h:7", "PET_MASTER_ADDR=g", "PET_LOG_DIR=logs", "PET_ROLE=r", NULL };

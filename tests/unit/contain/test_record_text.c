@@ -16,7 +16,7 @@ static const struct record full = { .boot = "0f1c8a6e-6a51-4c0b-9d53-1f6f4f4f2b5
                                     .job = "lr 3e-4",
                                     .cgroup = "/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456" };
 
-/* The text of `r`; freed by the caller. */
+/* Return the text of `r`. The caller frees the text. */
 static char *text_of(const struct record *r)
 {
     struct buf out = { 0 };
@@ -42,7 +42,7 @@ static void comes_back(const struct record *r)
     free(text);
 }
 
-/* The text of `full` with `from` replaced by `to` must be rejected. */
+/* Expect that the text of `full` is rejected after `from` in it was replaced by `to`. */
 static void refused(const char *from, const char *to)
 {
     struct record back;
@@ -84,7 +84,7 @@ Test(record_text, numbers_that_are_none)
     refused("pid_namespace 4026531836", "pid_namespace 0x10");
 }
 
-/* Processes are killed by the cookie, and a short one could be in any environment. */
+/* The cookie selects the processes that are killed, and a short cookie could be in any environment. */
 Test(record_text, a_cookie_that_is_none)
 {
     refused("cookie " COOKIE, "cookie ");
@@ -93,7 +93,7 @@ Test(record_text, a_cookie_that_is_none)
     refused("cookie " COOKIE, "cookie " COOKIE "00");
 }
 
-/* All processes in the group are killed, so it must be ddprun's, and this job's. */
+/* All processes in the group are killed, so it must be a group of ddprun, and of this job. */
 Test(record_text, a_group_that_is_not_this_jobs)
 {
     refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/");
@@ -128,7 +128,7 @@ Test(record_text, values_without_end)
     cr_expect_not(record_parse(text, &back));
 }
 
-/* One would be two lines of the file. */
+/* A newline would make two lines of one. */
 Test(record_text, newlines_are_not_written)
 {
     struct buf out = { 0 };

@@ -88,7 +88,7 @@ Test(call, reads_well_in_an_error)
     cr_assert_str_eq(call_text(text, &call, 4), "shared_alloc #4 (5 bytes)");
 }
 
-/* A peer's mark may be half written: any bytes must give a text, and the longest one must fit. */
+/* A peer's mark may be half written. Any bytes must give a text, and the longest text must fit. */
 Test(call, any_bytes_make_a_text)
 {
     char text[CALL_TEXT];

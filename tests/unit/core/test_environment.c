@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* `user` is a NULL-terminated list of "NAME=value". */
+/* Find a name in `user`, a NULL-terminated list of "NAME=value". */
 static const char *look_up(void *user, const char *name)
 {
     size_t len = strlen(name);

@@ -31,7 +31,7 @@ enum { N = 300, MEMORY = 1 << 20 };
 
 static unsigned char results[2][MEMORY];
 
-/* `compute` returns how many bytes it wrote. */
+/* Expect the same bytes in both modes. `compute` returns how many bytes it wrote. */
 static void expect_same(size_t (*compute)(unsigned char *to))
 {
     static const uint64_t modes[] = { KEEP, FLUSH };
@@ -96,7 +96,7 @@ Test(flush_subnormals, a_block_leaves_rounding_and_exceptions_alone)
 
 /* --- 16 bits ---------------------------------------------------------------------------------------------- */
 
-/* Every f16, with the value that its fields have. */
+/* The test converts every f16, and compares it with the value of its fields. */
 Test(flush_subnormals, conversions_are_exact_in_both_modes)
 {
     static float expected[1 << 16], wide[1 << 16];
@@ -114,7 +114,7 @@ Test(flush_subnormals, conversions_are_exact_in_both_modes)
         flush_subnormals_set(KEEP);
         cr_assert(widened == DDP_OK && rounded == DDP_OK);
         for (uint32_t h = 0; h < 1 << 16; h++) {
-            if ((h & 0x7c00) == 0x7c00) /* infinity and NaN */
+            if ((h & 0x7c00) == 0x7c00) /* skip infinity and NaN */
                 continue;
             cr_assert_eq(half_bits(wide[h]), half_bits(expected[h]), "%04x is %a, mode %d", h,
                          (double)wide[h], mode);
@@ -123,7 +123,7 @@ Test(flush_subnormals, conversions_are_exact_in_both_modes)
     }
 }
 
-/* f32 between the smallest f16 numbers, bf16 that are subnormal, and f32 below both. */
+/* Convert f32 between the smallest f16 numbers, subnormal bf16, and f32 below both. */
 static size_t convert(unsigned char *to)
 {
     float wide[N];
@@ -168,7 +168,7 @@ static size_t reduce_all(unsigned char *to)
                 used += N * sizeof(uint64_t);
             }
         }
-        /* Two hosts of two ranks. */
+        /* two hosts of two ranks each */
         for (int op = DDP_SUM; op <= DDP_PROD; op++) {
             static const struct reduce_piece pieces[] = { { 0, 2 }, { 2, 2 } };
             const void *first[] = { rows[0], rows[1] }, *second[] = { rows[2], rows[3] };
@@ -187,7 +187,7 @@ Test(flush_subnormals, reductions_are_the_same)
     expect_same(reduce_all);
 }
 
-/* The result of two ranks with one number each, bit by bit. */
+/* Return the result of two ranks with one number each, as bits. */
 static uint32_t of_two(ddp_dtype dtype, ddp_op op, uint32_t a, uint32_t b)
 {
     uint32_t out = 0;
@@ -299,7 +299,7 @@ Test(flush_subnormals, unscaling_is_the_same)
     expect_no_subnormal((const float *)results[0], 3 * (N + 1), "gradient");
 }
 
-/* The scale itself is not a gradient: it keeps its value. */
+/* Back off. The scale itself is not a gradient, so it keeps its value. */
 static size_t back_off(unsigned char *to)
 {
     double(*state)[DDP_SCALER_STATE] = (void *)to;

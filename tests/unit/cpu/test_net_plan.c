@@ -8,7 +8,7 @@
 
 enum { WORLD_MOST = 33, N = 521 };
 
-static double room[WORLD_MOST][N]; /* every rank's values, of any type */
+static double room[WORLD_MOST][N]; /* values of every rank, of any type */
 
 static void fill(ddp_dtype dtype)
 {
@@ -31,7 +31,7 @@ static void fill(ddp_dtype dtype)
         }
 }
 
-/* The work of hosts: each combines its pieces, one of them the rest. */
+/* Check the bits of a result. Each host combines its pieces, and one host combines the rest. */
 static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
 {
     static double partial[WORLD_MOST][N];
@@ -163,7 +163,8 @@ Test(net_plan, a_small_host_serves_several_lanes)
 
 enum { SLOT = 16384, AREA = 1 << 18 };
 
-/* After both phases every host that wants a column has it: it holds it, or received it exactly once. */
+/* Check that after both phases every host that needs a column has this column: the host owned it, or received it
+ * exactly once. */
 static void check_column(const struct net_way *way, const struct net_column *column, const char *word)
 {
     const struct net_layout *l = way->layout;
@@ -184,7 +185,7 @@ static void check_column(const struct net_way *way, const struct net_column *col
     }
 }
 
-/* The columns of a step are adjacent in the slot, and the lanes' parts in a column. */
+/* Check a step. Its columns are adjacent in the slot, and the parts of the lanes are adjacent in a column. */
 static void check_step(const struct net_way *way, size_t n, const char *word)
 {
     size_t at = 0;
@@ -204,7 +205,7 @@ static void check_step(const struct net_way *way, size_t n, const char *word)
     cr_assert_leq(at * way->element, (size_t)SLOT, "%s", word);
 }
 
-/* Pieces that one rank of the host may have in hand at once. */
+/* Return the number of pieces that one rank of the host may hold at once. */
 static size_t pieces_in_hand(const struct net_way *way, int host, size_t n)
 {
     const struct net_layout *l = way->layout;

@@ -133,7 +133,7 @@ Test(ctl_format, barriers_list_ranks_as_runs)
                 "epoch-1  1.5 s     58.5 s  0-2,5    3-4,7\n");
 }
 
-/* The store lists in no order; two answers about the same job must look the same. */
+/* The store lists rows in no order, but two answers about the same job must look the same. */
 Test(ctl_format, rows_are_sorted_by_their_first_column)
 {
     expect_text(
@@ -161,7 +161,7 @@ Test(ctl_format, empty_lists_are_sentences)
     expect_text(ctl_format_barriers, "{\"barriers\":[]}", "no barrier is open\n");
 }
 
-/* An answer of another version, or of a server that only resembles a store. */
+/* The answer may come from another version, or from a server that only resembles a store. */
 Test(ctl_format, fields_of_unexpected_types_are_shown_as_nothing)
 {
     expect_text(ctl_format_waiters,

@@ -57,7 +57,7 @@ static void lines(const char *text)
     timeline_read(&events, "log", slice_str(text));
 }
 
-/* The first bar of that kind in that row. */
+/* Return the first bar of this kind in this row. */
 static const char *const bar_words[] = {
 #define X(name, word, words) word,
     TIMELINE_BARS(X)
@@ -95,7 +95,7 @@ Test(timeline, nodes_stand_before_ranks_by_number)
     cr_expect_eq(t.rows[RANK1].node, NODE1);
 }
 
-/* Node 1's clock is 1,000 s ahead: later lines give the offset for its first one. */
+/* Node 1's clock is 1,000 s ahead. The offset for the first line of its log is known only from later lines. */
 Test(timeline, all_stand_by_the_store_s_clock)
 {
     two_nodes();
@@ -130,7 +130,7 @@ Test(timeline, a_round_is_a_band_and_its_end_is_marked)
     cr_expect_eq(failed, 1);
 }
 
-/* One event of the store is in both logs, one line is about another job, one is unknown, one is cut off. */
+/* Both logs have one event of the store. One line is about another job, one is unknown, and one is cut off. */
 Test(timeline, what_is_wrong_is_named_with_its_line)
 {
     two_nodes();
@@ -155,7 +155,7 @@ Test(timeline, the_latest_life_of_the_job_is_drawn)
     cr_expect_eq(t.bands[0].to_ms, 4);
 }
 
-/* It never reached a store, so the wall clock must do. */
+/* The node never reached a store, so its wall clock gives the times. */
 Test(timeline, a_node_that_never_joined_is_drawn_too)
 {
     lines("{\"event\":\"launched\",\"ms\":5000,\"time\":\"2026-11-21T20:00:01.000000Z\",\"job\":\"a\","
@@ -168,7 +168,7 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
     expect_bar(0, TIMELINE_LOOKING, 0, 3000, TIMELINE_JOB);
 }
 
-/* Its agent is gone, so no event has the end of its worker. */
+/* The agent has gone, so no event reports the end of its worker. */
 Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
 {
     lines("{\"event\":\"join\",\"store_ms\":0,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"node\":1,\"host\":"
@@ -189,7 +189,7 @@ Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
     cr_expect_str_eq(bar_of(1, TIMELINE_RUNNING)->text, "node 0 (n0) is lost");
 }
 
-/* The job was killed, or the log ends. */
+/* The job was killed, or the log ends before the barrier opened. */
 Test(timeline, a_barrier_that_never_opened_is_drawn_for_who_came_first)
 {
     lines("{\"event\":\"barrier_open\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"barrier\":"

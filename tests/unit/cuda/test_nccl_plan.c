@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- choice of the function ----------------------------------------------------------------------------------------- */
+/* --- choice of the function
+ * ----------------------------------------------------------------------------------------- */
 
 Test(nccl_plan, each_type_and_operation_has_nccls_number)
 {
@@ -30,7 +31,7 @@ Test(nccl_plan, nothing_is_asked_of_nccl_where_there_is_nothing_to_move)
     cr_assert_eq(nccl_plan(&(struct call){ .kind = CALL_BARRIER, .n = 1 }).way, NCCL_WAY_NOTHING);
 }
 
-/* "s0:4 r1:8 ": a send to 0 from byte 4, a receive from 1 to byte 8, as places in the buffers. */
+/* Format the moves as "s0:4 r1:8 ": a send to rank 0 from byte 4, a receive from rank 1 to byte 8 of the buffers. */
 static const char *moves(char text[256], const struct call *call, int rank, int world)
 {
     struct nccl_move move;
@@ -76,7 +77,8 @@ Test(nccl_plan, scattering_is_gathering_with_the_arrows_turned)
     cr_assert_str_eq(moves(text, &call, 1, 3), "s0:0 s2:32 ");
 }
 
-/* --- the life of a communicator ------------------------------------------------------------------------------------- */
+/* --- the life of a communicator
+ * ------------------------------------------------------------------------------------- */
 
 Test(nccl_state, it_is_born_works_and_is_destroyed_once)
 {
@@ -110,7 +112,7 @@ Test(nccl_state, what_has_failed_never_works_again)
     }
 }
 
-/* Closing repeatedly ends everything, once a running abort has ended. */
+/* Repeated calls of close end everything after a running abort has ended. */
 Test(nccl_state, everything_can_be_closed)
 {
     for (int from = 0; from < NCCL_STATES; from++) {
@@ -207,7 +209,7 @@ Test(nccl_words, cards_tell_of_shared_gpus_and_versions)
     struct ddp_err err = { 0 };
     card(&cards[0], 1, "0000:01:00.0", false);
     card(&cards[1], 1, "0000:02:00.0", false);
-    card(&cards[2], 2, "0000:01:00.0", false); /* of another host */
+    card(&cards[2], 2, "0000:01:00.0", false); /* a card of another host */
     cr_assert_eq(nccl_check_cards(cards, 3, &err), DDP_OK);
     card(&cards[2], 1, "0000:01:00.0", true);
     cr_assert_eq(nccl_check_cards(cards, 3, &err), DDP_ERR_ARG);

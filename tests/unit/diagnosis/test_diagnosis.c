@@ -89,7 +89,7 @@ Test(diagnose_job, too_few_nodes_of_an_elastic_job)
     EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
 }
 
-/* Before the first round, and after it with one of them on its way back. */
+/* The minimum is enough before the first round, and after the round while one of the nodes returns. */
 Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
 {
     struct snapshot s =
@@ -138,7 +138,7 @@ static struct snapshot lost(bool silent)
                                          .gone_ms = 1500 };
     struct snapshot s = CASE(RUNNING, .gone = &gone, .n_gone = 1);
     gone.silent = silent;
-    s.n_nodes = 0; /* they would be gone when this returns */
+    s.n_nodes = 0; /* the texts would be gone when this function returns */
     s.phase = PHASE_STOPPING;
     return s;
 }
@@ -173,7 +173,7 @@ Test(diagnose_job, one_node_rank_on_two_machines)
     expect_at(&d, 1, "NODE_MISSING", "nodes 1-3", "");
 }
 
-/* The codes of rejections are those of findings, so the rejected node and the waiting nodes read the same. */
+/* A rejection has the code of a finding, so the rejected node and the waiting nodes print the same text. */
 Test(diagnose_job, a_refusal_is_told_to_all_under_its_own_code)
 {
     static const char *const codes[] = {
@@ -223,7 +223,7 @@ Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
     expect_at(&d, 1, "NODE_REJECTED", "n-1 (pid 899)", "rejected (NPROC_DIFFERS)");
 }
 
-/* It returned with the right command, and was lost after that. */
+/* The node returned with the right command, and was lost after that. */
 Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its_refusal)
 {
     struct diagnosis d =
@@ -247,7 +247,7 @@ Test(diagnose_job, two_machines_with_one_address)
            "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "the same address 172.17.0.1");
 }
 
-/* One router for both: then one address for both is not a mistake. */
+/* Both nodes are behind one router, so one address for both is not a mistake. */
 Test(diagnose_job, nodes_behind_a_router_that_translates)
 {
 #define INSIDE(n) NODE(n, .own = "10.8.0.1" #n, .addr = "10.9.0.254")
@@ -371,7 +371,7 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 
-/* The missing rank 3 in all its states; the barrier follows as the consequence. */
+/* Expect a finding about the missing rank 3 in each state. The barrier follows as the consequence. */
 static void expect_missing(struct rank_facts rank, const char *code, const char *sentence)
 {
     const struct rank_facts ranks[] = { THREE, rank };
@@ -647,7 +647,7 @@ Test(findings, long_words_are_cut)
     cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
 }
 
-/* Each piece of a sentence between its placeholders stands in its example, in the same order. */
+/* Return true if each piece of a sentence between its placeholders is in its example, in the same order. */
 static bool is_example(const char *sentence, const char *example)
 {
     const char *at = example;

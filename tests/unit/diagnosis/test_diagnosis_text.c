@@ -51,7 +51,7 @@ Test(screen, says_from_the_first_moment_who_is_waited_for)
     expect_last_line(CASE(RUNNING), "  " GOOD);
 }
 
-/* No wait has begun, so there is no time to print; a rank that has left had arrived. */
+/* No wait has begun, so there is no time to print. A rank that has left had arrived. */
 Test(screen, a_store_without_anybody)
 {
     struct snapshot s = { .job = "", .knob = "--timeout", .left_ms = UINT64_MAX };

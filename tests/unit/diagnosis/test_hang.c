@@ -36,7 +36,7 @@ static int number_in(const cJSON *o, const char *name)
     return (int)cJSON_GetNumberValue(cJSON_GetObjectItem(o, name));
 }
 
-/* The words of an agent. */
+/* Describe a thread as an agent does. */
 static void describe(struct stack_thread *t, const cJSON *thread)
 {
     static const struct {
@@ -78,7 +78,7 @@ static void add_sample(struct stacks *stacks, int rank, int tid, const cJSON *sa
     }
 }
 
-/* `second` is the way whose second sample follows the first one of `way`. */
+/* Load a recorded hang. `second` is the way whose second sample follows the first sample of `way`. */
 static struct hang_case load(const char *way, const char *second)
 {
     struct hang_case c = { .s = { RUNNING } };
@@ -336,7 +336,7 @@ Test(hang, a_rank_without_stacks_may_be_the_culprit_or_not)
 Test(hang, a_job_without_a_rank_that_waits)
 {
     struct hang_case c = load("loop", "loop");
-    c.s.n_ranks = c.s.world_size = 2; /* rank 0 waits, rank 1 loops; then rank 0 is another one's */
+    c.s.n_ranks = c.s.world_size = 2; /* rank 0 waits and rank 1 loops; then rank 0 exits */
     c.ranks[0].exited = true;
     expect_none(&c);
     case_free(&c);
@@ -370,7 +370,8 @@ static void compute(struct hang_case *c, int ms)
     }
 }
 
-/* A driver of a GPU spins while it waits: only a job that used to show progress is known to have none. */
+/* A GPU driver spins while it waits. So the absence of progress is certain only in a job that has shown progress
+ * before. */
 Test(hang, waiting_ranks_that_spin_need_a_job_with_signs_of_progress)
 {
     struct hang_case c = load("sleep", "sleep");

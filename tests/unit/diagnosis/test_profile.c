@@ -12,7 +12,7 @@ enum { RANKS = 4, SLOW = 2, MINUTE = 60000 / PROFILE_EVERY_MS, SEEDS = 40 };
 struct job {
     uint64_t random;
     double step_ms, noise; /* time of a step, and how much it varies */
-    double extra;          /* of rank SLOW, as a part of a step */
+    double extra;          /* additional time of rank SLOW, as a part of a step */
     double start_ms, compute_ms[RANKS], end_ms;
     uint64_t steps;
 };
@@ -29,7 +29,7 @@ static double uniform(struct job *j)
     return (double)(j->random >> 11) / (double)(1ull << 53);
 }
 
-/* The collective itself takes a thirtieth of a step. */
+/* Begin the next step. The collective itself takes a thirtieth of a step. */
 static void next_step(struct job *j)
 {
     double longest = 0;
@@ -64,7 +64,7 @@ static cJSON *row_of(int rank, bool waits, bool is_extra)
 
 static const struct rank_facts no_steps[RANKS];
 
-/* One sample at `at_ms`; each rank is read a few milliseconds after the one before. */
+/* Take one sample at `at_ms`. Each rank is read a few milliseconds after the previous rank. */
 static bool sample(struct job *j, struct profile *p, double at_ms)
 {
     cJSON *rows = cJSON_CreateArray();
@@ -185,7 +185,7 @@ Test(profile, a_slow_rank_that_recovers_is_forgotten_after_two_windows)
     profile_free(&p);
 }
 
-/* A rank that was equal for a long time must not be hidden by its past. */
+/* A rank that was as fast as the others for a long time must not be hidden by its past. */
 Test(profile, a_rank_that_becomes_slow_is_found)
 {
     struct job job = JOB(5, 350, 0.05, 0);

@@ -119,7 +119,7 @@ Test(hub_rejects, who_goes_in_the_middle_of_its_first_words_is_shown)
         "\"kind\":\"c10d_1\",\"first\":\"0305000000000000\",\"why\":\"closed by the peer\",\"times\":1");
 }
 
-/* torch 1.13's second socket: never closed, and listed as long as it exists. */
+/* torch 1.13 has a second socket that is never closed. The list shows this socket as long as it exists. */
 Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
 {
     sim_connect(&sim, 10);

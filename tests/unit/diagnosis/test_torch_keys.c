@@ -139,7 +139,7 @@ Test(torch_keys, are_told_to_programs)
     cJSON_Delete(o);
 }
 
-/* The name of a group is bytes of a client. */
+/* A client may use any bytes as the name of a group. */
 Test(torch_keys, are_told_in_utf_8)
 {
     const struct torch_key key = read_key("/default_pg/0//\xff//cuda//0");

@@ -79,7 +79,7 @@ Test(control, without_an_agent_the_first_worker_declares_the_job)
     sim_worker(&sim, 2, 0, 4);
 }
 
-/* A store on its own serves one job after the other; the same one keeps its keys. */
+/* A store without agents serves one job after the other. The same job keeps its keys. */
 Test(control, when_all_its_workers_have_gone_the_next_job_may_come)
 {
     sim_worker(&sim, 1, 0, 4);
@@ -380,7 +380,7 @@ static void agent(conn_id conn)
     sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
 }
 
-/* Node `node_rank` of a static job of `nnodes`, two workers each; `more` is put into the object. */
+/* Let node `node_rank` of a static job of `nnodes` nodes join, with two workers each. `more` is added to the object. */
 static const char *join(conn_id conn, int node_rank, int nnodes, const char *more)
 {
     static char json[1024];
@@ -450,7 +450,7 @@ Test(control_rdzv, the_hang_rules_of_the_first_node_count)
     cr_expect_str_eq(job->hang.action, "stop");
 }
 
-/* The answer and the round come at once: one round trip before the first worker starts. */
+/* The answer and the round come at once, so there is one round trip before the first worker starts. */
 Test(control_rdzv, one_node_starts_after_one_round_trip)
 {
     const char *answer = join(N0, 0, 1, ",\"addr\":\"10.0.0.1\"");
@@ -473,7 +473,7 @@ Test(control_rdzv, two_nodes_wait_for_each_other)
     expect_answer(OPERATOR, "{\"op\":\"status\"}", "\"job\":\"demo\",\"attempt\":0,\"world_size\":4");
 }
 
-/* Programs and numbers of workers of two roles may differ, and each role counts its own. */
+/* Two roles may have different programs and numbers of workers, and each role counts its own workers. */
 Test(control_rdzv, workers_are_counted_by_role_where_there_are_several)
 {
     join(N0, 0, 3, ",\"role\":\"trainer\",\"program\":\"train\"");
@@ -504,7 +504,7 @@ Test(control_rdzv, who_is_refused_hears_a_code_and_what_to_do)
     expect_in(answer, "\"advice\":\"");
     expect_in(answer, "\"ok\":false");
     expect_in(join(N2, 1, 3, ""), "\"code\":\"NNODES_DIFFERS\"");
-    expect_in(join(N2, 1, 2, ",\"job\":\"other\""), "\"ok\":true"); /* the first of two counts */
+    expect_in(join(N2, 1, 2, ",\"job\":\"other\""), "\"ok\":true"); /* the first of two nodes */
 }
 
 Test(control_rdzv, a_join_is_looked_at)
@@ -528,7 +528,7 @@ Test(control_rdzv, an_agent_of_another_life_of_the_store_is_refused)
                   "\"code\":\"STALE_INSTANCE\"");
 }
 
-/* Yesterday's worker, and an agent that counts ranks by itself. */
+/* The senders are yesterday's worker, and an agent that counts ranks by itself. */
 Test(control_rdzv, nobody_but_the_rendezvous_begins_an_attempt)
 {
     struct buf words = { 0 };
@@ -555,7 +555,7 @@ Test(control_rdzv, a_success_waits_for_all)
     expect_heard(N1, "\"next\":\"finish\"");
 }
 
-/* One node's failure stops both; details that arrive later are in the verdict. */
+/* One node's failure stops both nodes. Details that arrive later are in the verdict. */
 Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
 {
     two_nodes();
@@ -577,7 +577,7 @@ Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
     expect_in(verdict, "\"stderr\":[\"oh\",\"no\"]");
 }
 
-/* All nodes exit with the first failure's code, and exit() cuts it to a byte. */
+/* All nodes exit with the code of the first failure, and exit() cuts this code to a byte. */
 Test(control_rdzv, a_code_that_no_process_ends_with_is_refused)
 {
     static const char *const wrong[] = {
@@ -642,7 +642,7 @@ Test(control_rdzv, a_silent_node_is_lost_and_closed)
     expect_in(call(OPERATOR, "{\"op\":\"status\"}"), "\"connections\":2");
 }
 
-/* The clock of a machine that was stopped jumps: no node is lost for that. */
+/* The clock of a suspended machine jumps. No node is lost because of this. */
 Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
 {
     two_nodes();
@@ -691,7 +691,8 @@ static void expect_refused_role(conn_id conn, const char *json, const char *word
     sim_expect(&sim, conn, "closed: IDENTIFY refused");
 }
 
-/* The start of an attempt closes the workers of the previous one, and would free a node that the rendezvous uses. */
+/* The start of an attempt closes the workers of the previous attempt, and would free a node that the
+ * rendezvous uses. */
 Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();
@@ -740,7 +741,7 @@ static void elastic_node(conn_id conn, const char *host)
     expect_answer(conn, json, "\"ok\":true");
 }
 
-/* It runs no worker, even if it reports ranks from 0 on. */
+/* A spare runs no worker, even if it reports ranks from 0 on. */
 Test(control_rdzv, a_spare_has_no_ranks)
 {
     elastic_node(N0, "n0");
@@ -760,7 +761,7 @@ Test(control_rdzv, a_spare_has_no_ranks)
     "{\"op\":\"sampled\",\"id\":" #id ",\"stacks\":[{\"does\":\"" does "\",\"threads\":[{\"rank\":" #rank \
     ",\"pid\":7,\"host\":\"n\",\"main\":true}]}]}"
 
-/* Both nodes are asked; the operator waits for both, and equal rows are one. */
+/* The store asks both nodes. The operator waits for both answers, and equal rows are shown once. */
 Test(control_rdzv, stacks_of_all_nodes_are_one_answer)
 {
     two_nodes();
@@ -769,7 +770,7 @@ Test(control_rdzv, stacks_of_all_nodes_are_one_answer)
     expect_heard(N1, "\"push\":\"sample\",\"id\":1");
     expect_answer(N0, SAMPLED(1, 0, "running"), "{\"ok\":true}");
     cr_assert_str_eq(hear(OPERATOR), "(nothing)");
-    expect_answer(N0, SAMPLED(1, 1, "running"), "{\"ok\":true}"); /* it has answered already */
+    expect_answer(N0, SAMPLED(1, 1, "running"), "{\"ok\":true}"); /* this node has already answered */
     expect_answer(N1, SAMPLED(1, 2, "running"), "{\"ok\":true}");
     const char *answer = hear(OPERATOR);
     expect_in(answer, "{\"stacks\":[{\"does\":\"running\",\"threads\":[{\"rank\":0,");
@@ -797,7 +798,7 @@ Test(control_rdzv, a_node_that_does_not_answer_is_named)
     sim_say(&sim, N0, SAMPLED(1, 0, "running"));
     const uint64_t asked_ms = sim.now_ms;
     sim_at(&sim, asked_ms + 2000);
-    sim_say(&sim, N0, "{\"op\":\"heartbeat\"}"); /* or it would be lost */
+    sim_say(&sim, N0, "{\"op\":\"heartbeat\"}"); /* without a heartbeat the node would be lost */
     sim_say(&sim, N1, "{\"op\":\"heartbeat\"}");
     sim_at(&sim, asked_ms + 3999);
     cr_assert_str_eq(hear(OPERATOR), "(nothing)");
@@ -805,11 +806,11 @@ Test(control_rdzv, a_node_that_does_not_answer_is_named)
     const char *answer = hear(OPERATOR);
     expect_in(answer, "\"rank\":0");
     expect_in(answer, "\"missing\":[{\"node_rank\":1,\"host\":\"n1\"");
-    sim_say(&sim, N1, SAMPLED(1, 2, "running")); /* too late, and no harm */
+    sim_say(&sim, N1, SAMPLED(1, 2, "running")); /* the answer comes too late, but does no harm */
     cr_assert_str_eq(hear(OPERATOR), "(nothing)");
 }
 
-/* The same question is answered once for all; another one has to wait. */
+/* The store answers the same question once for all operators. Another question must wait. */
 Test(control_rdzv, operators_share_a_question)
 {
     two_nodes();
@@ -827,7 +828,7 @@ Test(control_rdzv, operators_share_a_question)
     expect_answer(OTHER, "{\"op\":\"hello\"}", "{\"ok\":true}");
 }
 
-/* It gets the answer to that, and not a second one later. */
+/* The operator gets the answer to the new question, and no second answer later. */
 Test(control_rdzv, who_asks_something_else_waits_no_more)
 {
     two_nodes();

@@ -21,7 +21,7 @@ enum { AGENT = 1, AGENT_B, OPERATOR, FIRST = 10, CLAIM_MS = 300 };
 static struct sim sim;
 static struct secret secret = { .key = { 1, 2, 3 } };
 
-/* Peers of the simulation are "10.0.0.N:port"; see sim_connect. */
+/* Connect a stranger. Peers of the simulation are "10.0.0.N:port"; see sim_connect. */
 static void stranger(conn_id conn)
 {
     sim_connect(&sim, conn);
@@ -134,7 +134,7 @@ static void identify(conn_id conn, const char *role)
     send_frame(conn, OP_IDENTIFY, slice_str(json), true);
 }
 
-/* Every push has a tag, too. */
+/* Read the pushes. Every push has a tag, too. */
 static unsigned read_pushes(void)
 {
     unsigned n = 0;
@@ -146,7 +146,7 @@ static unsigned read_pushes(void)
     return n;
 }
 
-/* The agent of one node with two ranks: attempt 0 runs. */
+/* Start the agent of one node with two ranks. Attempt 0 runs. */
 static void start_job(void)
 {
     authenticate(AGENT, AUTH_AGENT);
@@ -354,7 +354,7 @@ Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
     expect_closed(FIRST + 1, "more than 384 bytes");
 }
 
-/* The user of the store's host is the job's, but only agents have the secret. */
+/* The user of the store's host is the user of the job, but only agents have the secret. */
 Test(gate, agents_calls_need_the_secret_on_the_stores_host_too)
 {
     struct buf text = { 0 };
@@ -416,7 +416,7 @@ Test(gate, a_silent_agent_opens_nothing)
     expect_closed(FIRST + 1, "no agent of the job has confirmed within 3 s");
 }
 
-/* Two hundred ranks of one host connect at once: more than the strangers of an unknown address. */
+/* Two hundred ranks of one host connect at once. The limit for strangers of an unknown address is lower. */
 Test(gate, many_connections_of_an_agents_address_pass)
 {
     char json[96];
@@ -446,7 +446,7 @@ static void begin_tenants(void)
 
 TestSuite(tenants, .init = begin_tenants, .fini = end);
 
-/* Not every connection has the address of sim_connect. */
+/* Connect a stranger from `host`, because sim_connect gives every connection another address. */
 static void stranger_from(const char *host, conn_id conn)
 {
     char peer[64];
@@ -473,7 +473,7 @@ static void connect_as(const char *host, conn_id conn, const struct secret *k, e
     send_frame(conn, OP_AUTH, slice_of(proof, sizeof(proof)), false);
 }
 
-/* The agent of node `node_rank` of `nodes`, with two ranks. */
+/* Start the agent of node `node_rank` of `nodes` nodes, with two ranks. */
 static void start_node(const char *host, conn_id conn, const struct secret *k, const char *job, int node_rank,
                        int nodes)
 {
@@ -534,7 +534,7 @@ static void start_two_nodes(void)
 Test(gate, a_confirmed_connection_is_a_rank_of_its_node)
 {
     start_two_nodes();
-    for (int pid = 0; pid < 2; pid++) { /* the agent knows the user, or the process */
+    for (int pid = 0; pid < 2; pid++) { /* the agent reports the user, or also the process */
         const conn_id own = (conn_id)(FIRST + 2 * pid), foreign = own + 1;
         stranger_from("10.0.0.2", own);
         sim_feed(&sim, own, GREETING);
@@ -552,7 +552,7 @@ Test(gate, a_confirmed_connection_is_a_rank_of_its_node)
     calls(OPERATOR, "{\"op\":\"rejects\"}", "rank 1 of job 'demo' is not on the node");
 }
 
-/* Two agents of one host: only the agent that has found the process knows the node of the connection. */
+/* There are two agents on one host. Only the agent that has found the process knows the node of the connection. */
 Test(gate, a_named_process_is_a_rank_of_the_agent_that_has_named_it)
 {
     start_node("10.0.0.1", AGENT, &secret, "demo", 0, 2);
@@ -569,7 +569,7 @@ Test(gate, a_named_process_is_a_rank_of_the_agent_that_has_named_it)
     expect_closed(FIRST + 1, "rank 2 of job 'demo' is not on the node");
 }
 
-/* A plain connection that its agent has found among its workers. */
+/* An agent has found the owner of a plain connection among its workers. */
 Test(gate, a_rank_that_an_agent_has_named_is_no_rank_of_another_agent)
 {
     start_two_nodes();
@@ -676,7 +676,7 @@ Test(tenants, a_confirmed_connection_stays_with_its_tenant)
     expect_closed(FIRST, "rank 0 of job 'b1' is not on the node");
     identify_worker(FIRST + 1, "b1", 0, 2);
     expect_closed(FIRST + 1, "rank 0 of job 'b1' is not on the node");
-    sim_feed(&sim, FIRST + 2, SET_K GET_K); /* a1 is its only job */
+    sim_feed(&sim, FIRST + 2, SET_K GET_K); /* a1 is the only job of its tenant */
     sim_expect(&sim, FIRST + 2, "0100000000000000 76");
     connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b");
     calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":0");
@@ -686,7 +686,7 @@ Test(tenants, a_confirmed_connection_stays_with_its_tenant)
     calls(OPERATOR, "{\"op\":\"rejects\"}", "{\"rejects\":[],\"refused\":[],\"ok\":true}");
 }
 
-/* Both agents have the same user, so only the agent that knows the process can say whose connection it is. */
+/* Both agents have the same user, so only the agent that finds the process can identify the owner of the connection. */
 Test(tenants, two_tenants_share_a_host)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);

@@ -15,14 +15,14 @@ static void begin(void)
 
 TestSuite(hang_watch, .init = begin);
 
-/* A sign each `every` ms until `until`. */
+/* Report a sign of progress each `every` ms until `until`. */
 static void move(uint64_t from, uint64_t until, uint64_t every)
 {
     for (uint64_t at = from; at <= until; at += every)
         hang_watch_moved(&w, 0, at);
 }
 
-/* All samples from now on give this verdict; return when it is reported, 0 = it is not by `until`. */
+/* Give all samples from now on this verdict. Return the time of the report, or 0 without a report until `until`. */
 static uint64_t report_at(uint64_t verdict, uint64_t until)
 {
     int samples = 0;
@@ -137,8 +137,8 @@ Test(hang_watch, without_a_round_nothing_is_due)
     cr_expect(!hang_watch_sampled(&w, VERDICT, T + 70 * S));
 }
 
-/* 24 hours: a line each second, an evaluation of 20 to 50 s each 5 minutes, a checkpoint of 40 s each half hour, and a verdict whenever
- * it is asked for. */
+/* The day has a line of output each second, an evaluation of 20 to 50 s each 5 minutes, a checkpoint of 40 s each
+ * half hour, and a verdict for every request. */
 Test(hang_watch, a_day_with_evaluations_and_checkpoints_is_no_hang)
 {
     uint64_t at = T;

@@ -292,7 +292,7 @@ Test(hub, a_later_request_has_more_time)
     sim_feed(&sim, 1, "01" KEY_K);
     sim_at(&sim, 299000);
     cr_assert(sim.conn[1].open);
-    sim_feed(&sim, 1, N(00) "01"); /* the next one begins: so does its time */
+    sim_feed(&sim, 1, N(00) "01"); /* the next request begins, and so does its time */
     sim_at(&sim, 301000);
     cr_assert(sim.conn[1].open);
     sim_at(&sim, 599000);
@@ -320,7 +320,8 @@ Test(hub, an_attempt_begins_with_an_empty_key_space)
     sim_expect(&sim, 10, N(00));
 }
 
-/* An identified worker is closed at once, a plain connection at its next request; a silent one and the agent stay. */
+/* Identified workers are closed at once, and plain connections at their next request. Silent connections and the
+ * agent stay. */
 Test(hub, what_is_left_of_an_old_attempt_is_let_go)
 {
     sim_job(&sim, 0, 21);
@@ -390,7 +391,8 @@ static void put_adds(struct buf *out)
     }
 }
 
-/* A large store prefetches in a pipeline, and answers as usual: also where it is cut, and up to invalid bytes. */
+/* A large store prefetches the keys of a pipeline. It must answer as usual, also where the pipeline is cut, and up to
+ * invalid bytes. */
 Test(hub, a_long_pipeline_is_answered_in_order)
 {
     struct buf adds = { 0 };
@@ -420,7 +422,7 @@ static void set_up_vectors(void)
 
 TestSuite(hub_vectors, .init = set_up_vectors, .fini = tear_down);
 
-/* One after the other, each cut into pieces of `step` bytes. */
+/* Play the conversations one after the other, each cut into pieces of `step` bytes. */
 static void play(const struct vector *v, int n, size_t step)
 {
     sim_connect(&sim, 1);
@@ -430,7 +432,7 @@ static void play(const struct vector *v, int n, size_t step)
     }
 }
 
-/* All in one stream, cut once, after `first` bytes; then the answers in one stream. */
+/* Play all conversations in one stream, cut once, after `first` bytes. Then compare the answers in one stream. */
 static void play_joined(const struct vector *v, int n, size_t first)
 {
     struct buf bytes = { 0 }, answers = { 0 };
@@ -601,7 +603,7 @@ Test(jobs, the_same_barrier_name_is_two_barriers)
 
 /* --- assignment ------------------------------------------------------------------------------------------------ */
 
-/* Keys and connections that came before any name belong to the first job that is declared. */
+/* Keys and connections from before any declaration belong to the first job that is declared. */
 Test(jobs, the_first_job_adopts_what_is_there)
 {
     sim_client(&sim, PLAIN);
@@ -732,7 +734,7 @@ Test(jobs, made_up_jobs_end_with_the_quota)
     cr_assert(made > 4 && made < 20, "%d jobs were made", made);
 }
 
-/* One tenant writes until it is rejected; another one still finds room for a value of 8 KiB. */
+/* One tenant writes until the store rejects it. Another tenant still finds room for a value of 8 KiB. */
 Test(jobs, a_job_cannot_use_up_the_quota_of_the_others)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
@@ -814,7 +816,7 @@ static bool store(conn_id conn, size_t size)
     return sim.conn[conn].open;
 }
 
-/* One source declares many jobs and fills each of them. */
+/* Declare many jobs from one source, and fill each of them. */
 static void fill_as(const char *const address[2], uint32_t uid)
 {
     for (int i = 0; i < EVIL_JOBS; i++)

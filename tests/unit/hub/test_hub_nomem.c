@@ -26,7 +26,7 @@ void __wrap_free(void *p);
 static struct {
     bool armed;      /* a call into the hub is running */
     bool persistent; /* once it has begun, memory stays short */
-    long left;       /* requests that still succeed */
+    long left;       /* number of allocations that still succeed */
     long failed;
     long blocks; /* allocated and not freed while armed */
 } heap;
@@ -190,7 +190,7 @@ static void join(conn_id conn, const char *job)
     say_join(conn, job);
 }
 
-/* Two jobs, a plain client whose job is unknown at first, a failure, a restart, a stranger. */
+/* Write a script of two jobs, a plain client whose job is unknown at first, a failure, a restart, and a stranger. */
 static void write_rendezvous_script(void)
 {
     join(1, "a");
@@ -216,7 +216,7 @@ static void write_rendezvous_script(void)
     one_blob(2, OP_CONTROL, "{\"op\":\"why\"}");
     one_blob(2, OP_CONTROL, "{\"op\":\"jobs\"}");
     one_blob(2, OP_CONTROL, "{\"op\":\"done\",\"round\":1}");
-    say_join(2, "b"); /* the next life of a job that is over */
+    say_join(2, "b"); /* the next start of a job that is over */
     add_step(LEAVE, 1);
     add_step(LEAVE, 2);
 }
@@ -233,7 +233,7 @@ static void close_nowhere(void *user, conn_id conn, const char *why, bool is_new
     cr_assert(why[0] != '\0');
 }
 
-/* A request is fed in two pieces, so that the halves are kept as well. */
+/* Play a step. A request is fed in two pieces, so that the hub also keeps half requests. */
 static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
 {
     size_t half = step->bytes.len / 2;

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { N0 = SIM_AGENT, N1 = SIM_OPERATOR }; /* which are no workers for sim_hub.h */
+enum { N0 = SIM_AGENT, N1 = SIM_OPERATOR }; /* connections that sim_hub.h does not use for workers */
 
 static struct sim sim;
-static char heard[1 << 17]; /* the events that the latest look has found, a line each */
+static char heard[1 << 17]; /* events that the latest check has found, one per line */
 
 static void set_up(void)
 {
@@ -88,7 +88,7 @@ Test(job_events, a_join_and_a_round_are_told_with_the_time_of_the_store)
         "\"nnodes\":1,\"world_size\":1,\"members\":[[511,0,0,1]],");
 }
 
-/* An agent rejects a message that is too long, and then has no event of the round at all. */
+/* An agent rejects a message that is too long. It would then have no event of the round at all. */
 Test(job_events, a_list_of_nodes_that_is_too_long_is_left_out)
 {
     enum { NODES = WIRE_MAX_JSON / 2 / 8 };
@@ -149,7 +149,7 @@ Test(job_events, the_next_one_takes_over_and_is_told_again)
 Test(job_events, who_is_refused_does_not_take_them)
 {
     join(N0, 0, 2, false);
-    join(N1, 0, 2, true); /* the node rank is taken */
+    join(N1, 0, 2, true); /* rejected, because the node rank is taken */
     cr_expect_eq(events(N1), 1);
     expect_event("\"event\":\"refused\"");
     cr_expect_eq(events(N0), 0);

@@ -81,7 +81,7 @@ Test(messages, what_is_missing_has_the_value_of_its_row)
     cJSON_Delete(o);
 }
 
-/* As the launcher reads pushes: never rejected, and an invalid code is not success. */
+/* A launcher never rejects a push, and it does not take an invalid code for success. */
 Test(messages, a_push_is_read_whatever_it_holds)
 {
     struct message_exit m;

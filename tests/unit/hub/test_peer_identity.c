@@ -50,7 +50,7 @@ static void join(conn_id conn, const char *job)
     sim.conn[conn].out.len = 0;
 }
 
-/* A job of one node with two workers; it runs. All of these connections come from the address "peer". */
+/* Start a job of one node with two workers. All of these connections come from the address "peer". */
 static void node(conn_id conn, const char *job)
 {
     sim_client(&sim, conn);
@@ -158,7 +158,7 @@ Test(vouch, a_spare_runs_no_ranks)
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
 }
 
-/* In the next attempt the same rank is another process: earlier reports do not apply to it. */
+/* In the next attempt another process is this rank, so earlier reports do not apply to it. */
 Test(vouch, it_is_forgotten_with_the_attempt)
 {
     node(A, "a");
@@ -203,7 +203,7 @@ Test(held, requests_wait_until_an_agent_vouches)
     cr_assert_not_null(strstr(jobs, "\"keys\":0"), "%s", jobs);
 }
 
-/* Byte by byte, and in an old dialect: held bytes are read again from the first one. */
+/* The bytes come one by one, and in an old dialect. The hub reads held bytes again from the first byte. */
 Test(held, any_cut_and_dialect_is_held)
 {
     node(A, "a");
@@ -218,7 +218,7 @@ Test(held, any_cut_and_dialect_is_held)
     sim_expect(&sim, PLAIN, "0a00000000000000");
 }
 
-/* Two jobs, of which one alone has an agent. */
+/* Start two jobs, of which only one has an agent. */
 static void one_job_with_agent_of_two(void)
 {
     node(A, "a");
@@ -238,7 +238,7 @@ Test(held, the_only_job_with_an_agent_there_will_do)
     sim_expect(&sim, PLAIN, N(01));
 }
 
-/* That its requests are about to be processed is no reason to give up the others early. */
+/* A session whose requests are about to be processed must not shorten the time of the other sessions. */
 Test(held, each_has_its_own_time)
 {
     one_job_with_agent_of_two();
@@ -307,7 +307,7 @@ static void expect_keys(const char *job, const char *keys)
     sim_disconnect(&sim, OPERATOR + 1);
 }
 
-/* The first claim would win a race; on other hosts only the agents identify the owner. */
+/* If the first claim were accepted, it would win a race. On other hosts only the agents identify the owner. */
 Test(held, two_claims_close_it_and_name_both)
 {
     node(A, "a");
@@ -338,7 +338,7 @@ Test(held, a_late_second_claim_closes_it_too)
     sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both claim this connection");
 }
 
-/* Only a connection that it was asked for. */
+/* An agent may claim only a connection that the hub has asked about. */
 Test(held, a_claim_to_a_connection_that_has_sent_nothing_is_refused)
 {
     node(A, "a");
@@ -351,7 +351,8 @@ Test(held, a_claim_to_a_connection_that_has_sent_nothing_is_refused)
     expect_keys("b", "\"keys\":1");
 }
 
-/* On the store's host the kernel names both users: a claim of another user is rejected, the right one counts at once. */
+/* On the store's host the kernel reports both users. A claim of another user is rejected, and the right claim counts
+ * at once. */
 Test(held, the_user_decides)
 {
     node(A, "a");
@@ -373,7 +374,7 @@ Test(held, the_user_decides)
     expect_keys("b", "\"keys\":1");
 }
 
-/* Nor is a connection ever assigned to another user's job by a guess. */
+/* A connection is never assigned to another user's job by a guess. */
 Test(held, a_job_of_another_user_will_not_do)
 {
     node(A, "a");
@@ -387,7 +388,7 @@ Test(held, a_job_of_another_user_will_not_do)
     sim_expect(&sim, PLAIN, "closed: job not known");
 }
 
-/* It identifies itself while its agent's answer is on its way. */
+/* The connection identifies itself while its agent's answer is on its way. */
 Test(vouch, a_refused_claim_has_a_code)
 {
     node(A, "a");

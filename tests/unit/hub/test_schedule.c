@@ -13,7 +13,7 @@ enum { T = 30000, NODE = SIM_AGENT };
 static struct sim sim;
 static struct job *job;
 
-/* A job of one node, which runs, or of `nnodes` nodes, of which one has joined. */
+/* Start a job of one node, which runs, or of `nnodes` nodes, of which one has joined. */
 static void set_up(int nnodes)
 {
     sim_init(&sim, NULL);
@@ -48,13 +48,13 @@ static void at(uint64_t now_ms)
 static void miss_nodes(void)
 {
     at(0);
-    (void)schedule_due(job); /* it begins with the first of them */
+    (void)schedule_due(job); /* the time begins with the first check */
 }
 
 static void lose_node(void)
 {
     at(T - 2000);
-    (void)schedule_due(job); /* of the nodes that are missing */
+    (void)schedule_due(job); /* skip the check for the missing nodes */
     at(T);
     schedule_hurry(job);
 }
@@ -178,14 +178,14 @@ Test(schedule, each_row_is_due_when_it_says)
     for (int row = 0; row < SITUATIONS; row++) {
         cr_assert(rows[row].nnodes > 0, "row %d has no test", row);
         if (rows[row].begins == NULL)
-            continue; /* time that is up: see below; a lost peer: test_torch_observer.c, test_barrier_sim.c; a hang: test_hang_watch.c */
+            continue; /* other tests: a lost peer: test_torch_observer.c, test_barrier_sim.c; a hang: test_hang_watch.c */
         set_up(rows[row].nnodes);
         walk_row((enum situation)row);
         tear_down();
     }
 }
 
-/* Even if the last check was a moment ago. */
+/* The report comes even if the last check was a moment ago. */
 Test(schedule, time_that_is_up_is_told_at_once)
 {
     set_up(2);
@@ -212,7 +212,8 @@ Test(schedule, a_job_is_looked_at_once_a_second_at_most)
     tear_down();
 }
 
-/* A wait of this round that was reported and then ended by itself is usual; one twice as long is not. */
+/* If a wait of this round was reported and then ended by itself, such a wait is usual. A wait that is twice as long
+ * is not. */
 Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
 {
     const uint64_t usual_ms = 15000;

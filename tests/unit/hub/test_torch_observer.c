@@ -115,7 +115,7 @@ static void set(conn_id conn, const char *key)
     request(conn, 1, false, key, value, sizeof(value));
 }
 
-/* A PyTorch client whose agent reports that rank, -1 = no agent does. */
+/* Connect a PyTorch client, whose agent reports this rank. -1 = no agent reports the client. */
 static void client(conn_id conn, int rank, int pid)
 {
     char json[96];
@@ -176,7 +176,7 @@ Test(torch_watch, a_complete_barrier_is_none)
     cr_assert_str_empty(told());
 }
 
-/* Theirs was complete; only the two of the second launch are stuck. */
+/* The barrier of the first launch was complete. Only the two ranks of the second launch wait. */
 Test(torch_watch, who_has_passed_a_barrier_does_not_wait_in_it_again)
 {
     client(RANK0, 0, 100);
@@ -245,7 +245,7 @@ Test(torch_watch, an_id_that_nobody_sets_is_told_with_who_waits)
     expect_operator("status", "\"waits_for_torch\":{\"kind\":\"nccl_id\",\"text\":\"rank 0's NCCL id\"");
 }
 
-/* torch 2.x waits ten seconds, asks for the count, and waits again. */
+/* torch 2.x waits for ten seconds, reads the count, and waits again. */
 Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
 {
     client(RANK0, 0, 100);
@@ -259,7 +259,7 @@ Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
     expect_operator("waiters", "\"since_ms\":30000");
 }
 
-/* Both wait for a third rank, which the program expects and which was never started. */
+/* Both ranks wait for a third rank, which the program expects and which was never started. */
 Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
 {
     client(RANK0, 0, 100);
@@ -423,7 +423,7 @@ Test(torch_watch, an_owner_is_said_by_nodes_of_the_job_only)
     cr_expect(strstr(answer, "\"ok\":true") != NULL, "%s", answer);
 }
 
-/* Any client can cause it, and an agent searches its whole machine each time. */
+/* Any client can cause this question, and for each answer an agent searches its whole machine. */
 Test(torch_watch, agents_are_asked_for_a_few_only)
 {
     for (int i = 0; i < 12; i++) {
@@ -447,7 +447,7 @@ Test(torch_watch, who_is_missing_is_not_guessed)
                 "which ranks");
 }
 
-/* With PyTorch 1.13 it cannot, so the count continues. */
+/* With PyTorch 1.13 a rank cannot pass, so the count continues. */
 Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
 {
     client(RANK0, 0, 100);
@@ -492,7 +492,7 @@ Test(torch_watch, an_agent_knows_a_process_better_than_it_itself)
     cr_assert_str_empty(told());
 }
 
-/* The first wait was answered; the next one is for a rank that has ended. */
+/* The first wait was answered. The next wait is for a rank that has ended. */
 Test(torch_watch, after_an_end_it_is_looked_again_soon)
 {
     client(RANK0, 0, 100);
@@ -514,7 +514,7 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 
 TestSuite(torch_left, .init = set_up, .fini = tear_down);
 
-/* As ddprun sends it; the last message of the node brings the verdict. */
+/* Let rank 0 fail as ddprun reports it. The last message of the node brings the verdict. */
 static void rank_0_fails(const char *how)
 {
     char json[128];
@@ -563,7 +563,7 @@ Test(torch_left, who_takes_its_wait_back_and_goes_has_given_up)
     expect_given_up("\"exit_code\":1", true);
 }
 
-/* The node is faster than the end of the connection. */
+/* The message of the node arrives before the end of the connection. */
 Test(torch_left, who_gave_up_may_still_be_connected)
 {
     rank_0_waits(12000);
@@ -599,7 +599,7 @@ Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
     expect_barrier("4 ranks have arrived, but this job has 2 ranks: two launches share this store, or");
 }
 
-/* Its end is the verdict. Bytes for a closed connection fail the test, see sim_hub.c. */
+/* The end of the node is the verdict. Bytes for a closed connection fail the test, see sim_hub.c. */
 Test(torch_left, a_node_that_has_gone_is_told_nothing)
 {
     rank_0_waits(12000);
@@ -623,7 +623,7 @@ Test(torch_left, who_waited_for_a_moment_only_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The second try is answered; its later failure has another reason. */
+/* The second try is answered, so its later failure has another reason. */
 Test(torch_left, who_waits_again_and_goes_on_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -636,7 +636,7 @@ Test(torch_left, who_waits_again_and_goes_on_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* As when the program calls init_process_group again after it has failed: now rank 1 has joined. */
+/* Let rank 0 call init_process_group again after it has failed. Rank 1 has joined meanwhile. */
 static void rank_0_tries_again(conn_id conn)
 {
     client(RANK1, 1, 101);
@@ -655,7 +655,7 @@ Test(torch_left, who_finds_the_others_at_once_when_it_waits_again_has_not_given_
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The answer about the second connection may arrive after that one has found everything. */
+/* The answer about the second connection may arrive after this connection has found all keys. */
 Test(torch_left, who_tries_again_on_another_connection_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -679,7 +679,7 @@ Test(torch_left, who_tries_again_after_its_connection_has_ended_has_not_given_up
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* That key is the program's own, and the group has formed before. */
+/* The key belongs to the program itself, and the group has formed before. */
 Test(torch_left, who_waits_for_a_key_of_its_own_gives_up_no_group)
 {
     rank_0_waits(5000);

@@ -19,7 +19,7 @@ static void two_static(void)
     rsim_forget(&sim);
 }
 
-/* Three of 2:4. */
+/* Start three nodes of an elastic job with --nnodes=2:4. */
 static void three_elastic(void)
 {
     rsim_init_elastic(&sim, 2, 4);
@@ -76,7 +76,7 @@ Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
     cr_assert_not(facts().cause->failure.victim);
 }
 
-/* PyTorch's workers have no exit code for it; their node has read their output. */
+/* PyTorch's workers have no exit code for a lost peer, so their node reads their output. */
 Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
     const struct failure says = { .rank = 0, .exit_code = 1, .victim = true };
@@ -133,14 +133,14 @@ Test(rendezvous, a_program_that_cannot_run_ends_with_126)
     rsim_expect_part(&sim, "n1 < finish: failed, exit 126/126/126\n");
 }
 
-/* Each policy has its number: the first cause, the highest of all, and that of rank 0. */
+/* Each policy has a number: the code of the first cause, the highest code, and the code of rank 0. */
 Test(rendezvous, the_codes_of_all_policies_come_with_the_verdict)
 {
     rsim_fail(&sim, 1, 1, 2, -3);
     rdzv_stopped(sim.r, 1, 1, &(struct rdzv_stopped){ .max_code = 1, .has_rank0 = true, .rank0_code = 1 },
                  sim.now_ms);
     rdzv_stopped(sim.r, 2, 1, &(struct rdzv_stopped){ .max_code = 9, .has_rank0 = true, .rank0_code = 8 },
-                 sim.now_ms); /* it does not run rank 0 */
+                 sim.now_ms); /* this node does not run rank 0 */
     rsim_expect_part(&sim, "n0 < finish: failed, exit 3/9/1\n");
 }
 
@@ -169,7 +169,7 @@ Test(rendezvous, done_is_counted_once)
 {
     rsim_done(&sim, 1, 1);
     rsim_done(&sim, 1, 1);
-    cr_assert_eq(rsim_stopped(&sim, 1, 1), RDZV_OK); /* it has nothing left to stop */
+    cr_assert_eq(rsim_stopped(&sim, 1, 1), RDZV_OK); /* this node has nothing left to stop */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     cr_assert_eq(facts().done, 1);
 }
@@ -178,7 +178,7 @@ Test(rendezvous, a_node_that_is_done_is_stopped_with_the_others)
 {
     rsim_done(&sim, 1, 1);
     rsim_fail(&sim, 0, 1, 0, 9);
-    rsim_done(&sim, 1, 1); /* crossed the stop on its way */
+    rsim_done(&sim, 1, 1); /* this message crossed the stop */
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
     stop_all(1, 0, 1);
     rsim_expect_part(&sim, "n1 < stop round 1: failed\n");
@@ -247,7 +247,7 @@ Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
                       "[ 30000] the job is over: no node is left\n");
 }
 
-/* No user has stopped it: it has, for example, no space for its log files. */
+/* No user has stopped the agent. For example, it has no space for its log files. */
 Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
 {
     rdzv_leave(sim.r, 2, 0, "no log directory", sim.now_ms);
@@ -291,7 +291,7 @@ Test(rendezvous, too_few_are_left_and_nobody_comes, .init = three_elastic)
     rsim_expect_part(&sim, "[630000]   n1 < finish: timeout, exit 125/125/125, too_few_nodes\n");
 }
 
-/* It should join again and does not: its place is kept for a last call, then the others continue. */
+/* The node should join again, but does not. Its place is kept during a last call, then the other nodes continue. */
 Test(rendezvous, a_survivor_that_does_not_come_back_is_not_waited_for_long, .init = three_elastic)
 {
     rsim_leave(&sim, 0, 15);
@@ -311,12 +311,13 @@ Test(rendezvous, workers_are_asked_before_the_job_grows, .init = three_elastic)
 {
     rsim_join(&sim, 3);
     rsim_join(&sim, 4);
-    rsim_expect_part(&sim, "key waiting_nodes = 1\n"); /* of two that wait: there is one place */
+    rsim_expect_part(&sim, "key waiting_nodes = 1\n"); /* of two waiting nodes, because there is one place */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_lost(&sim, 3);
     rsim_lost(&sim, 4);
     rsim_expect_part(&sim, "key waiting_nodes = 0\n");
-    rdzv_grow_agreed(sim.r, sim.now_ms); /* to none: the node for which they agreed has gone */
+    rdzv_grow_agreed(sim.r,
+                     sim.now_ms); /* to no round, because the node for which the ranks agreed has left */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_join(&sim, 5);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
@@ -346,7 +347,7 @@ Test(rendezvous, a_job_that_never_grows_does_not_ask)
     rdzv_grow_agreed(sim.r, sim.now_ms);
     rsim_expect(&sim, "[     0] node n1 joined as a spare: a round is running\n");
     rsim_done(&sim, 0, 1);
-    rsim_expect_part(&sim, "n1 < finish: done, exit 0/0/0\n"); /* the spare learns it, too */
+    rsim_expect_part(&sim, "n1 < finish: done, exit 0/0/0\n"); /* the spare gets the verdict, too */
 }
 
 Test(rendezvous, growth_may_need_no_agreement)
@@ -446,7 +447,8 @@ Test(rendezvous, every_word_of_the_protocol_is_there)
 
 /* --- the table ------------------------------------------------------------------------------------------- */
 
-/* An elastic job of two to three nodes in each state: n0 has joined in all of them, n1 in all but the first. */
+/* Bring an elastic job of two to three nodes into each state. n0 has joined in all states, and n1 in all but the
+ * first. */
 static void enter_state(enum rdzv_state state)
 {
     rsim_init_elastic(&sim, 2, 3);
@@ -468,7 +470,7 @@ static void enter_state(enum rdzv_state state)
         stop_all(1, 0, 1);
 }
 
-/* The cell itself: messages that are not allowed now are answered before the table. */
+/* Call the cell itself, because messages that are not allowed now are answered before the table. */
 static void step(enum rdzv_event_type type)
 {
     const struct failure failure = { .rank = 0, .signal = 6, .words = "was killed" };
@@ -488,7 +490,7 @@ static void step(enum rdzv_event_type type)
     rdzv_step(sim.r, has_node ? rdzv_find(sim.r, 1) : NULL, &event);
 }
 
-/* The first line of the log since the last rsim_forget, without the time; "" without a line. */
+/* Append the first line of the log since the last rsim_forget, without the time, or "" without a line. */
 static void print_log(struct buf *out)
 {
     enum { TIME = 9 };
@@ -535,8 +537,8 @@ static void walk(struct buf *out)
     cr_assert(buf_append(out, "", 1));
 }
 
-/* For every cell with an action: the next state unless it is the same, the messages to nodes, and the first line of
- * the log. */
+/* Every cell with an action has a row: the next state unless it is the same, the messages to nodes, and the first
+ * line of the log. */
 Test(rendezvous, every_cell_of_the_table)
 {
     static const char *const expected =
@@ -612,7 +614,7 @@ Test(rdzv_join, another_version)
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
 
-/* No node is here that could be named. */
+/* There is no other node whose version could be named. */
 Test(rdzv_join, another_version_than_the_stores)
 {
     struct rdzv_join join = sim.join;
@@ -660,7 +662,7 @@ Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
         "node 1 (n0, pid 107) has --nnodes=3 (static), node 0 (n0, pid 100) has --nnodes=2 (static)");
 }
 
-/* Both are called "localhost": only their addresses show which terminal to use. */
+/* Both hosts are called "localhost". Only their addresses show which terminal to use. */
 Test(rdzv_join, two_hosts_of_one_name_are_told_apart)
 {
     struct rdzv_join join = sim.join;
@@ -805,13 +807,13 @@ Test(rdzv_join, a_job_that_is_over)
 Test(rdzv_join, a_member_cannot_join_twice)
 {
     cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME);
-    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* asked again before any answer: the same */
+    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* a second question before any answer gives the same */
     rsim_join(&sim, 1);
     cr_assert_eq(rsim_join(&sim, 0), RDZV_REFUSED_ALREADY_IN);
     cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");
 }
 
-/* Before the first round a user can fix a mistake without waiting. */
+/* Before the first round a user can correct a mistake without waiting. */
 Test(rdzv_join, when_all_have_left_before_the_first_round_the_next_brings_new_rules)
 {
     struct rdzv_join join = sim.join;
@@ -836,7 +838,7 @@ Test(rdzv_join, what_is_refused_leaves_nothing_behind)
 
 Test(rdzv_join, a_full_store_refuses, .init = two_to_four)
 {
-    sim.quota.max = sim.quota.used + 5000; /* a few nodes */
+    sim.quota.max = sim.quota.used + 5000; /* enough for a few nodes */
     int n = 0;
     while (n < 20 && rsim_join(&sim, n) == RDZV_WELCOME)
         n++;
@@ -905,7 +907,7 @@ Test(rdzv_order, the_first_round_follows_the_names, .fini = end)
     expect_ranks((const int[]){ 2, 9, 10, 100 }, 4);
 }
 
-/* Two agents on one host, in a test or by intent. */
+/* Two agents may run on one host, in a test or by intent. */
 Test(rdzv_order, the_pid_orders_nodes_of_one_name, .fini = end)
 {
     rsim_init_elastic(&sim, 2, 2);
@@ -939,7 +941,7 @@ Test(rdzv_order, a_gap_is_closed_by_the_highest, .fini = end)
     expect_ranks((const int[]){ 0, 5, 4, 3 }, 4);
 }
 
-/* n7 to n9 wait already, the last one first; ranks 4 and 5 are theirs whatever they are called. */
+/* n7 to n9 wait already, the last one first. They get ranks 4 and 5, whatever their names are. */
 Test(rdzv_order, newcomers_go_to_the_end, .fini = end)
 {
     rsim_init_elastic(&sim, 2, 6);
@@ -980,7 +982,7 @@ Test(rdzv_order, static_ranks_are_those_given, .fini = end)
     expect_ranks((const int[]){ 1, 2, 3, 0 }, 4);
 }
 
-/* n1 and n3 had no rank before the first round; then they keep what they got. */
+/* n1 and n3 had no rank before the first round. Later they keep their ranks. */
 Test(rdzv_order, static_nodes_keep_what_they_got, .fini = end)
 {
     rsim_init(&sim);
@@ -1014,7 +1016,7 @@ static void begin(uint32_t max_restarts, uint32_t max_no_progress)
     restarts_init(&a, &rules);
 }
 
-/* A failed attempt that reached `step`; return the time until the next one, or -1 without one. */
+/* Let an attempt that reached `step` fail. Return the time until the next attempt, or -1 without one. */
 static int64_t next_after(int64_t step)
 {
     if (restarts_failed(&a, &crash) != NO_RESTART_NONE)
@@ -1047,7 +1049,7 @@ Test(restarts, what_cannot_change_is_not_tried_again)
     cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_CANNOT_START);
 }
 
-/* The last of them would exceed the budget, too, but the reason in the failure itself helps more. */
+/* The last failure would exceed the budget, too, but the reason in the failure itself helps more. */
 Test(restarts, a_usage_error_is_named_before_the_budget)
 {
     const struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = NO_RESTART_USAGE };

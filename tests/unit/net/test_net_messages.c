@@ -83,7 +83,7 @@ Test(net_messages, a_round_that_makes_no_sense_is_none)
         "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":1,\"world_size\":"
         "1}",
         "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
-        "1}", /* we are 2 */
+        "1}", /* this node has node rank 2 */
         "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":2,\"first_rank\":2,\"world_size\":"
         "3}",
         "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
@@ -97,7 +97,7 @@ Test(net_messages, a_round_that_makes_no_sense_is_none)
         cr_expect_not(round_of(wrong[i]), "%s", wrong[i]);
 }
 
-/* A job of thousands of nodes, or a broken store. */
+/* The message is from a job of thousands of nodes, or from a broken store. */
 Test(net_messages, long_lists_and_names_are_cut)
 {
     char text[64 * 1024] = "{" ROUND ",\"nodes\":[", host[300];
@@ -132,7 +132,7 @@ Test(net_messages, a_stop_with_its_cause)
     cr_expect_eq(failure_code(&cause), 128 + 9);
 }
 
-/* A worker's code, errno, a user's signal, a node that has none to offer, and no failure at all. */
+/* The causes: a worker's code, errno, a user's signal, a node without a code, and no failure at all. */
 Test(net_messages, the_code_of_a_cause)
 {
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":7}}");

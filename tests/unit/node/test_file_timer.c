@@ -13,7 +13,7 @@ static void tear_down(void)
     timer_table_free(&table);
 }
 
-/* As FileTimerRequest.to_json writes it. */
+/* Write a request as FileTimerRequest.to_json does. */
 static size_t ask(int pid, const char *scope, double expires, int signal)
 {
     char line[512];

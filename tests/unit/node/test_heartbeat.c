@@ -15,8 +15,8 @@ static void make(void)
     known = (struct beat_known){ 0 };
 }
 
-/* At second `s` process `pid` is in `state`, has used `ticks` of 100 a second and sleeps in `where`. Return
- * the heartbeat. */
+/* Return the heartbeat at second `s`: process `pid` is in `state`, has used `ticks` of 100 a second, and sleeps in
+ * `where`. */
 static const char *at(int s, int pid, char state, uint64_t ticks, const char *where)
 {
     struct beat_look look = { .at_us = (uint64_t)s * 1000000, .state = state, .cpu_ticks = ticks };
@@ -60,7 +60,7 @@ Test(beat, several_threads_use_more_than_one_processor)
     cr_expect_str_eq(at(2, 100, 'R', 800, ""), "[[3,\"R\",800,\"\"]]");
 }
 
-/* The next attempt's worker has another pid, and has used less. */
+/* The worker of the next attempt has another pid, and has used less CPU time. */
 Test(beat, another_process_is_looked_at_anew)
 {
     at(1, 100, 'S', 500, "ep_poll");
@@ -77,7 +77,7 @@ Test(beat, of_who_is_gone_nothing_is_told)
 
 static struct beat_step stepped;
 
-/* Worker 3, process `pid`, has done `step` and waits in `word`, its call number `seq`. */
+/* Return the heartbeat after worker 3, process `pid`, has done `step` and waits in `word`, its call number `seq`. */
 static const char *moved(int pid, uint64_t step, uint64_t seq, const char *word)
 {
     struct beat_step_look look = { .step = step + 1,
@@ -103,7 +103,7 @@ Test(beat, who_moves_is_told_where_and_who_stands_still_once)
     cr_expect_str_eq(moved(101, 5, 9, ""), "[[3,5,9,\"\"]]", "another process");
 }
 
-/* A call on a stream is scheduled as long as it runs, and the store shows it as one that blocks. */
+/* A call on a stream is reported until it ends, and the store shows it like a call that blocks. */
 Test(beat, the_call_of_a_page_is_told_until_it_ends)
 {
     static struct flight page = { .kinds = { "init", "all_reduce" } };
@@ -125,7 +125,7 @@ Test(beat, the_call_of_a_page_is_told_until_it_ends)
     cr_expect_eq(beat_read_step(NULL).records, 0);
 }
 
-/* A worker without libddp has a page, and writes nothing there. */
+/* A worker without libddp has a page, but writes nothing to it. */
 Test(beat, who_tells_no_steps_has_none)
 {
     const struct beat_step_look look = { 0 };

@@ -111,7 +111,7 @@ Test(fan, a_new_attempt_reads_on_where_the_old_one_stopped, .init = three_reader
     cr_expect(fan_wants(&fan));
 }
 
-/* It was requested for readers that are gone when it arrives. */
+/* The chunk was requested for readers that have gone when it arrives. */
 Test(fan, a_chunk_that_comes_between_two_attempts_is_for_the_new_one, .init = three_readers, .fini = end)
 {
     fan_fill(&fan, 10);

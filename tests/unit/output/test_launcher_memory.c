@@ -38,7 +38,7 @@ static void *counted(void *p)
     return p;
 }
 
-/* The C library and cJSON use it, too. */
+/* The C library and cJSON must call these functions, too. */
 #pragma GCC visibility push(default)
 void *malloc(size_t size)
 {
@@ -93,7 +93,7 @@ static void step(struct agent *a, enum agent_event_type type, int r, int code)
     agent_step(a, &e, &n);
 }
 
-/* One worker fails, and every report about it is made. Return whether every step had its memory. */
+/* Let one worker fail, and make every report about it. Return true if every step had its memory. */
 static bool tell_everything(const struct plan *plan, struct agent *a, struct buf *out)
 {
     struct tail tails[3] = { 0 };
@@ -101,7 +101,7 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
     step(a, AGENT_START, 0, 0);
     for (int r = 0; r < 3; r++)
         step(a, AGENT_SPAWNED, r, 0);
-    tail_feed(&tails[1], slice_str("last words\n"));
+    tail_feed(&tails[1], slice_str("last lines\n"));
     step(a, AGENT_EXITED, 1, 7);
     struct cJSON *json = report_json(&report);
     bool ok = json != NULL;
@@ -118,7 +118,7 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
     return ok;
 }
 
-/* Without memory to wait in, a line is printed at once: none is lost. */
+/* Count a line. Without memory for waiting lines, a line is printed at once, so no line is lost. */
 static void count_line(void *user, const struct fold_line *line)
 {
     int *ranks = user;
@@ -161,7 +161,7 @@ static bool with_plan(const struct plan *plan)
     return ok;
 }
 
-/* The whole way from the command line to the report. */
+/* Run the whole way from the command line to the report. */
 static bool scenario(void)
 {
     struct cli cli;
@@ -208,7 +208,7 @@ static void note(void *user, struct slice text, enum line_kind kind)
     *bytes += text.len;
 }
 
-/* Output is never lost for lack of memory: it is delivered in pieces instead. */
+/* Output is never lost because memory is short. It is delivered in pieces instead. */
 Test(launcher_memory, lines_come_in_pieces_when_there_is_no_room_for_them)
 {
     if (!REPLACED)

@@ -47,7 +47,7 @@ Test(lines, end_with_newlines)
 
 Test(lines, a_last_line_without_newline_is_kept)
 {
-    expect("one\nlast words", "W:one|L:last words|");
+    expect("one\nlast lines", "W:one|L:last lines|");
     expect("bar 99%\r", "L:bar 99%|");
     expect("", "");
     expect("\r", "");
@@ -141,7 +141,7 @@ static void tear_down(void)
     buf_free(&out);
 }
 
-/* The last `max` lines as text. */
+/* Return the last `max` lines as text. */
 static const char *last(size_t max, size_t expected)
 {
     out.len = 0;
@@ -259,7 +259,7 @@ Test(merge, a_last_line_gets_its_newline_and_no_line_gets_none)
     expect_out("[3] last\n");
 }
 
-/* However reads cut the bytes, the file is the same. */
+/* The file is the same for any division of the bytes into reads. */
 Test(merge, how_the_bytes_were_cut_makes_no_difference)
 {
     static const char text[] = "a\n\nbb\r\nccc\rd\ne";
@@ -303,7 +303,9 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* "ranks:text|" for each line that goes out. */
+/* Note each line that is printed as "ranks:text
+ *
+ * ". */
 static void fold_note(void *user, const struct fold_line *line)
 {
     struct buf *fold_out = user;
@@ -349,7 +351,7 @@ static uint64_t pass(uint64_t ms)
     return fold_flush(fold, now_us);
 }
 
-/* Output since the last call. */
+/* Return the output since the last call. */
 static const char *fold_out(void)
 {
     static char text[512];
@@ -507,7 +509,7 @@ Test(fold, a_thousand_ranks_with_one_warning_make_one_line)
     cr_expect_str_eq(fold_out(), "0-1023:UserWarning: deprecated|");
 }
 
-/* Random lines of random ranks: for each rank, the output equals its input. */
+/* Random lines of random ranks are printed so that for each rank the output equals its input. */
 Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 {
     enum { LINES = 400 };
@@ -547,7 +549,7 @@ Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 
 static struct buf show_out;
 
-/* Text appended since the last call. */
+/* Return the text that was appended since the last call. */
 static const char *shown(void)
 {
     static char text[512];

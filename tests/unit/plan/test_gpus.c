@@ -8,7 +8,7 @@
 static struct gpu_list list;
 static struct ddp_err err;
 
-/* The visible GPUs as "3,0". */
+/* Return the visible GPUs as "3,0". */
 static const char *visible(const char *value, int physical)
 {
     static char text[4096];

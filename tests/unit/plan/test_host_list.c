@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All names of a list in Slurm's form, with blanks between. */
+/* Return all names of a list in Slurm's form, with blanks between. */
 static const char *spread(const char *text)
 {
     static char all[1024];
@@ -113,7 +113,7 @@ Test(host_list, tasks_of_each_node)
 
 /* --- lists of users ------------------------------------------------------------------------------------------ */
 
-/* "name=count name" of all hosts, or the error. */
+/* Return "name=count name" of all hosts, or the error. */
 static const char *specs(const char *list, bool file)
 {
     static char all[1024];

@@ -34,7 +34,8 @@ static const char *lists(const char *path)
              index < 4 && rest[0] == 't')
         snprintf(text, sizeof(text), "%s\n", index == 1 ? "Instruction" : "Unified");
     else if (index < 4 && rest[0] == 'l')
-        snprintf(text, sizeof(text), "%d\n", index); /* "instructions" of level 1, data of level 0, 2 and 3 */
+        snprintf(text, sizeof(text), "%d\n",
+                 index); /* cache 1 has instructions; caches 0, 2 and 3 are unified */
     else if (index == 3) /* a group is two cores, but the third and fourth of node 3 are alone */
         snprintf(text, sizeof(text), cpu % 16 < 14 ? "%d-%d,%d-%d\n" : "%d\n", cpu % 16 / 2 * 2,
                  cpu % 16 / 2 * 2 + 1, cpu % 16 / 2 * 2 + 16, cpu % 16 / 2 * 2 + 17);
@@ -43,7 +44,7 @@ static const char *lists(const char *path)
     return text;
 }
 
-/* Node 4 has memory alone. */
+/* Read a file of the server. Node 4 has only memory. */
 static const char *read_server(void *user, const char *path)
 {
     (void)user;
@@ -52,7 +53,7 @@ static const char *read_server(void *user, const char *path)
     return lists(path);
 }
 
-/* GPU n is on bus n. */
+/* Return the PCI address of a GPU: GPU n is on bus n. */
 static bool on_its_bus(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
 {
     (void)user;

@@ -192,7 +192,8 @@ Test(plan, programs_are_run_as_what_they_are, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].argv[0], "/opt/py");
 }
 
-/* Both generations of PyTorch's names, beside libddp's records. A place that the user names for those stays. */
+/* The plan sets both generations of PyTorch's names, and libddp's records. A place that the user has set for the
+ * latter stays. */
 Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
 {
     struct worker_env env;
@@ -400,7 +401,7 @@ Test(plan, is_also_json, .fini = tear_down)
     buf_free(&out);
 }
 
-/* A user must not copy a port 0 into a worker's environment. */
+/* The user must not copy a port 0 into a worker's environment. */
 Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_down)
 {
     struct buf text = { 0 }, json = { 0 };
@@ -420,7 +421,7 @@ Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_do
 
 /* --- the console ---------------------------------------------------------------------------------------- */
 
-/* The prefix of rank 1's lines, "" for none. */
+/* Return the prefix of rank 1's lines, or "" without a prefix. */
 static const char *prefix_text(void)
 {
     static char shown[256];
@@ -507,7 +508,7 @@ Test(plan, a_filter_takes_ranks_off_the_console_and_leaves_their_files, .fini = 
     cr_assert(plan.prefix);
 }
 
-/* torchrun accepts it, for one command line on nodes of different sizes. */
+/* torchrun accepts such ranks, so that one command line fits nodes of different sizes. */
 Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",

@@ -11,7 +11,7 @@ static struct scheduler scheduler;
 static struct cli cli;
 static struct ddp_err err;
 
-/* The same steps as in ddprun's main: read, apply, check. */
+/* Run the steps of ddprun's main: read, apply, check. */
 static ddp_status in(const char *name, char *const *argv)
 {
     int argc = 0;
@@ -32,7 +32,7 @@ static ddp_status in(const char *name, char *const *argv)
 #define WORDS(...)    ((char *[]){ "ddprun", __VA_ARGS__, NULL })
 #define IN(name, ...) cr_assert_eq(in(name, WORDS(__VA_ARGS__)), DDP_OK, "%s: %s", name, err.msg)
 
-/* "nnodes node_rank address:port nproc job", as they count in the end; a rank that was not given is "-". */
+/* Return "nnodes node_rank address:port nproc job" with the final values. "-" = no rank was given. */
 static const char *plan_text(void)
 {
     static char text[600];
@@ -87,7 +87,7 @@ Test(scheduler, recorded_environments_become_plans)
     }
 }
 
-/* Without the node's rank, or without other nodes, the later check would report; the finding comes first. */
+/* Without the node's rank or without other nodes, a later check would report the error, but the finding comes first. */
 Test(scheduler, a_script_runs_on_the_first_node_only)
 {
     static const char *const alone[] = { "slurm-batch-script", "slurm-salloc-shell", "pbs-script" };
@@ -122,7 +122,7 @@ Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
     cr_expect(strstr(scheduler.notes[0], "set --master_addr") != NULL, "%s", scheduler.notes[0]);
 }
 
-/* The number of nodes that mpirun's four numbers give; "" = they contradict each other. */
+/* Return the number of nodes that mpirun's four numbers give. "" = the numbers contradict each other. */
 static const char *nodes_of_tasks(int task, int tasks, int local, int here)
 {
     static const char *const names[] = { "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE" };
@@ -354,7 +354,7 @@ Test(scheduler, a_value_longer_than_most_makes_its_column_wider)
 
 /* --- foreign text --------------------------------------------------------------------------------------- */
 
-/* Any program may have set these. */
+/* Any program may have set these variables. */
 Test(scheduler, nonsense_in_variables_is_no_crash_and_no_plan)
 {
     static char *const block[] = { "SLURM_JOB_ID=../../etc",  "SLURM_STEP_ID=-1",

@@ -117,7 +117,7 @@ Test(flight, the_last_1024_are_kept_in_their_order)
     cr_expect_eq(number(entry(FLIGHT_OPS - 1), "collective_seq_id"), 3000);
 }
 
-/* An asynchronous backend settles a call when others have begun. */
+/* In an asynchronous backend, a call may settle after later calls have begun. */
 Test(flight, the_head_tells_of_the_latest_call_only)
 {
     struct flight_op *first = call(1, 0, 10), *second = call(2, 7, 20);
@@ -139,7 +139,7 @@ Test(flight, what_was_kept_is_old_after_the_next_call)
     cr_expect_not(flight_is_kept(flight));
 }
 
-/* The launcher prints the page that a worker has left, and a worker may have written anything there. */
+/* The launcher prints the page that a worker has left, and the worker may have written any bytes to this page. */
 Test(flight, damaged_memory_is_printed_as_what_it_is)
 {
     memset((void *)flight, 0xff, sizeof(*flight));

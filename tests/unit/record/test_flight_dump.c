@@ -24,7 +24,7 @@ static void done(void)
 
 TestSuite(flight_compare, .fini = done);
 
-/* The record of `rank` of four, with these entries. */
+/* Add the record of `rank` of four ranks, with these entries. */
 static void give(int rank, const char *entries)
 {
     char json[4096];
@@ -129,7 +129,7 @@ Test(flight_compare, what_is_no_record_is_refused)
     expect_refused("{\"format\":\"ddp-flight\",\"rank\":1e300,\"world_size\":4}", "rank: -1");
 }
 
-/* Numbers and texts of any kind do no harm. */
+/* Numbers and texts of any kind must do no harm. */
 Test(flight_compare, strange_entries_are_taken_for_what_they_are)
 {
     give(0,
@@ -155,8 +155,9 @@ static void give_file(const char *name)
     cr_assert_eq(flight_dump_read(&dumps[n++], path, slice_of(bytes, len), &err), DDP_OK, "%s", err.msg);
 }
 
-/* PyTorch 2.15 on Gloo, written by torch._C._distributed_c10d._dump_fr_trace_file: ranks 0 and 2 call all_reduce in step, rank 1
- * broadcast in evaluate; before that 0 and 2 have a barrier in a group of their own. */
+/* PyTorch 2.15 on Gloo wrote these files with torch._C._distributed_c10d._dump_fr_trace_file. Ranks 0 and 2 call
+ * all_reduce in step, and rank 1 calls broadcast in evaluate. Before that, ranks 0 and 2 have a barrier in a separate
+ * group. */
 Test(flight_compare, pickles_of_pytorch_name_call_and_line)
 {
     give_file("gloo_rank_2");
@@ -221,7 +222,7 @@ Test(flight_compare, sizes_count_where_they_must_be_equal)
            "all_reduce #2 (BFloat16 x 7)");
 }
 
-/* Sends and receives are calls of two ranks; a coalesced call has several entries with one number. */
+/* Sends and receives are calls of two ranks. A coalesced call has several entries with one number. */
 Test(flight_compare, entries_that_ranks_need_not_share)
 {
     give_nccl(0, NCCL("0", "default_pg", 1, "send", "4", 5,

@@ -28,7 +28,8 @@ static void expect_error(struct slice pickle, const char *words)
     cJSON_Delete(value);
 }
 
-/* pickle.dumps({"a": [1, -2, 70000, 2**40, 0.5], 3: (True, False, None), "b": (), "": ("x",), "t": (1, 2, 3, "a")}, 2) */
+/* pickle.dumps({"a": [1, -2, 70000, 2**40, 0.5], 3: (True, False, None), "b": (), "": ("x",), "t": (1, 2, 3,
+ * "a")}, 2) */
 static const char plain[] =
     "\x80\x02}q\x00(X\x01\x00\x00\x00"
     "aq\x01]q\x02(K\x01J\xfe\xff\xff\xffJp\x11\x01\x00\x8a\x06\x00\x00\x00\x00\x00\x01G?"
@@ -64,7 +65,8 @@ Test(pickle, a_container_used_twice_is_copied)
 Test(pickle, every_cut_is_an_error)
 {
     for (size_t len = 0; len + 1 < sizeof(plain) - 1; len++) {
-        char *copy = malloc(len + 1); /* of that size, so that AddressSanitizer sees a read behind it */
+        char *copy =
+            malloc(len + 1); /* a copy of this size, so that AddressSanitizer detects a read past the end */
         memcpy(copy, plain, len);
         cJSON *value = pickle_read(slice_of(copy, len), &err);
         cr_expect(value == NULL, "cut at %zu", len);
@@ -103,7 +105,8 @@ Test(pickle, values_in_the_wrong_place)
     expect_error(BYTES("\x80\x02\x8a\x09"), "more than 64 bits");
 }
 
-/* 60 lists, each of which holds the one before it twice, would be 2^60 values; 25 lists of depth 25 are 2^25. */
+/* 60 lists, each of which contains the previous list twice, would be 2^60 values. 25 lists of depth 25 are 2^25
+ * values. */
 Test(pickle, copies_count_against_the_limit)
 {
     char bytes[1024] = "\x80\x02]q";

@@ -1,5 +1,5 @@
-/* Stacks: what py-spy has printed about PyTorch's processes (tests/data/stacks) becomes rows, equal ones are folded, and
- * nothing that a process or a peer sends is believed. */
+/* Stacks: the output of py-spy about PyTorch's processes (tests/data/stacks) becomes rows, and equal rows are folded.
+ * No text of a process or peer is trusted. */
 #include "record/stacks.h"
 
 #include <cjson/cJSON.h>
@@ -30,7 +30,7 @@ static struct stack_thread thread_of(int rank, int pid)
     return (struct stack_thread){ .rank = rank, .pid = pid, .tid = pid, .is_main = true, .host = "n1" };
 }
 
-/* A recorded output of py-spy; `pid` is the process that it is about. */
+/* Add a recorded output of py-spy about the process `pid`. */
 static void add_recorded(const char *name, int rank, int pid, bool is_child)
 {
     char path[256];
@@ -108,7 +108,7 @@ Test(stacks, the_rare_stack_comes_first)
     cr_assert_str_eq(line(0), "rank 2: load (pkg/data.py:41)");
 }
 
-/* The feeder thread of the data loader is the same code on every rank, and so is the child's. */
+/* The feeder thread of the data loader and the child run the same code on every rank. */
 Test(stacks, other_threads_and_children_come_behind_main_threads)
 {
     add_recorded("loads", 1, 28732, false);
@@ -235,7 +235,7 @@ Test(stacks, depth_threads_and_bytes_have_limits)
     buf_free(&text);
 }
 
-/* What JSON would print as two bytes, or a terminal obey, is not in a row. */
+/* A row contains no byte that JSON would print as two bytes, or that a terminal would execute. */
 Test(stacks, the_size_of_a_row_is_that_of_its_texts)
 {
     char text[400], quotes[100];

@@ -58,7 +58,7 @@ Test(scaler, every_call_does_what_torchs_does)
     cJSON_Delete(json);
 }
 
-/* Nine cells: the stage afterwards, or 'x' for a refusal that changes nothing. The table in the header. */
+/* The table of the header has nine cells: the stage afterwards, or 'x' for a rejection that changes nothing. */
 Test(scaler, every_call_in_every_stage)
 {
     static const char expected[3][4] = { "Uxx", "xSx", "xRR" }; /* [call][stage] */
@@ -159,7 +159,8 @@ Test(amp, unscaling_divides_and_finds_what_is_not_finite)
     cr_expect_eq(ddp_unscale(f16, DDP_F16, 2, out, 2), 1);
     cr_expect_eq(out[0], 0.5f);
     cr_expect_eq(ddp_unscale(bf16, DDP_BF16, 2, out, 2), 1);
-    grad[2] = -INFINITY; /* in place, and found although a later step would hide it */
+    grad[2] =
+        -INFINITY; /* changed in place; the flag must be set although a later step would hide the infinity */
     cr_expect_eq(ddp_unscale(grad, DDP_F32, 1, grad, 3), 1);
 }
 
@@ -184,7 +185,7 @@ Test(amp, other_types_are_refused)
     cr_expect_eq(ddp_round_f32(f, i, DDP_F64, 1, &err), DDP_ERR_ARG);
 }
 
-/* The reason for a master copy: 1 + 2^-9 in bf16 is 1, a hundred times over. */
+/* This shows why a master copy is needed: in bf16, 1 + 2^-9 is 1, even a hundred times. */
 Test(amp, small_updates_survive_in_the_master_copy)
 {
     float master = 1, alone = 1;

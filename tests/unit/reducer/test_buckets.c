@@ -17,7 +17,7 @@ static void make_plan(const ddp_param *params, size_t n, size_t first, size_t li
     cr_assert_eq(bucket_plan_make(&plan, params, n, &rule, &err), DDP_OK, "%s", err.msg);
 }
 
-/* "[3 4] [1 2] [0]": the parameters of each bucket in the order of reduction. */
+/* Return "[3 4] [1 2] [0]": the parameters of each bucket in the order of reduction. */
 static const char *story_in(const size_t *order, size_t n)
 {
     static char text[1024];
@@ -61,7 +61,7 @@ Test(buckets, everything_small_is_one_bucket)
 
 Test(buckets, the_first_limit_is_one_mebibyte_the_next_are_larger)
 {
-    /* 1 MiB is 262144 floats: 0 and 1 close the first bucket exactly, the rest shares 25 MiB. */
+    /* 1 MiB is 262144 floats. Parameters 0 and 1 fill the first bucket exactly, and the rest shares 25 MiB. */
     const ddp_param params[] = { F32(131072), F32(131072), F32(1000), F32(2000), F32(3000) };
     make_plan(params, 5, MIB, 25 * MIB);
     cr_assert_str_eq(story(5), "[2 3 4] [0 1]");
@@ -73,14 +73,15 @@ Test(buckets, a_bucket_may_exceed_its_limit_by_one_parameter)
 {
     const ddp_param params[] = { F32(100), F32(400), F32(10), F32(20), F32(30), F32(2) };
     make_plan(params, 6, 1000, 200);
-    /* 0 (400 B) and 1 (1600 B) pass 1000; 2 and 3 (120 B) and 4 (240 B) pass 200; 5 is left over. */
+    /* Parameters 0 (400 B) and 1 (1600 B) exceed 1000; 2 and 3 (120 B) and 4 (240 B) exceed 200; 5 is left over. */
     cr_assert_str_eq(story(6), "[5] [2 3 4] [0 1]");
     cr_assert_eq(plan.buckets[2].bytes, 2000);
     cr_assert_eq(plan.buckets[1].bytes, 240);
     bucket_plan_free(&plan);
 }
 
-/* As in PyTorch's own test of the rule: types do not share buckets, and each has its own sequence of limits. */
+/* PyTorch's own test of the rule has this case: types do not share buckets, and each type has its own sequence of
+ * limits. */
 Test(buckets, types_are_kept_apart)
 {
     const ddp_param params[] = { F32(50), F64(25), F32(50), F64(25), F32(50), F64(25) };

@@ -37,7 +37,7 @@ Test(adam, no_gradient_moves_nothing)
     cr_expect_eq(param, 3.0f);
 }
 
-/* The paper's algorithm 1, literally, in double. */
+/* Compute the paper's algorithm 1 literally, in double. */
 static double textbook(double param, const double *grads, int steps, double lr)
 {
     double m = 0, v = 0;
@@ -64,7 +64,8 @@ Test(adam, ten_steps_follow_the_paper)
     }
 }
 
-/* A model in one array or in many: the same bits. A build that fuses or reorders would break this first. */
+/* A model in one array or in several arrays gives the same bits. A build that fuses or reorders operations would
+ * break this first. */
 Test(adam, splitting_the_array_changes_no_bit)
 {
     enum { N = 1003 };
@@ -100,8 +101,8 @@ Test(adam, a_restored_state_continues_bit_for_bit)
     cr_expect_eq(param, param2);
 }
 
-/* Three steps of torch.optim.Adam(lr=0.01), printed by torch 1.13 on a CPU. That build fuses some products
- * and sums, which moves a last bit here and there. */
+/* torch 1.13 printed three steps of torch.optim.Adam(lr=0.01) on a CPU. That build fuses some products and sums,
+ * which changes the last bit of some values. */
 Test(adam, three_steps_are_torchs_but_for_the_last_bit)
 {
     const float grads[3][5] = {
@@ -127,7 +128,7 @@ Test(adam, three_steps_are_torchs_but_for_the_last_bit)
     }
 }
 
-/* Every number that torch rejects, by its name. */
+/* The error names every number that torch rejects. */
 Test(optim, numbers_out_of_range_are_named)
 {
     struct {
@@ -202,7 +203,8 @@ Test(norm, a_leaf_padded_with_zeros_has_the_same_bits)
     }
 }
 
-/* ((l0+l1)+(l2+l3))+(l4+...): a count that is not a power of two behaves as if zeros followed. */
+/* ((l0+l1)+(l2+l3))+(l4+...): a count that is not a power of two gives the same result as with zeros after the last
+ * leaf. */
 Test(norm, leaves_are_joined_as_a_tree_padded_with_zeros)
 {
     for (size_t leaves = 1; leaves <= 16; leaves++) {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { RANKS = 7, LENGTH = 1031 }; /* not a multiple of a tile or of a vector */
+enum { RANKS = 7, LENGTH = 1031 }; /* neither number is a multiple of a tile or of a vector */
 
 /* Reduce the first `world` rows of `rows` into `out`. */
 static void reduce_rows(ddp_dtype dtype, ddp_op op, const void *rows, size_t world, size_t n, void *out)
@@ -19,7 +19,7 @@ static void reduce_rows(ddp_dtype dtype, ddp_op op, const void *rows, size_t wor
     reduce_range(dtype, op, in, world, 0, n, &out, 1);
 }
 
-/* The tree, written element by element: a second implementation of the same order. */
+/* Return the sum by the tree, computed element by element. This is a second implementation of the same order. */
 static float tree_sum(const float *x, size_t count)
 {
     if (count == 1)
@@ -55,7 +55,7 @@ Test(reduce, f32_sums_follow_the_binary_tree_for_every_world_size, .init = fill_
     }
 }
 
-/* For 2 and 4 ranks there are special loops: they must give the same bits. */
+/* There are special loops for 2 and 4 ranks, which must give the same bits. */
 Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noise)
 {
     for (size_t world = 2; world <= 4; world += 2) {
@@ -76,8 +76,8 @@ Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noi
     }
 }
 
-/* Ranks x[0 .. world) in place, elements [at, at + n), against the tree element by element. The elements around them
- * must stay. */
+/* Reduce x[0 .. world) in place, elements [at, at + n), and compare with the tree element by element. The elements
+ * around them must stay. */
 static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at, size_t n, size_t length)
 {
     const void *in[RANKS];
@@ -101,7 +101,7 @@ static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at,
                      world, ddp_op_name(op), at, n);
 }
 
-/* Lengths around one strip and two, starts that fit no vector. */
+/* The lengths are near one strip and two strips. The starts do not fit a vector. */
 Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
 {
     enum { LONGEST = 131, STARTS = 5 };
@@ -109,7 +109,7 @@ Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
     for (size_t world = 2; world <= 4; world++) {
         for (size_t n = 0; n <= LONGEST; n++) {
             for (size_t at = 0; at < STARTS; at++) {
-                /* Every rank's array begins elsewhere within a vector. */
+                /* The array of every rank begins at another place within a vector. */
                 float *x[] = { copy[0], copy[1] + 1, copy[2] + 2, copy[3] + 3 };
                 check_in_place(x, world, DDP_SUM, at, n, LONGEST + STARTS);
                 check_in_place(x, world, DDP_AVG, at, n, LONGEST + STARTS);
@@ -118,7 +118,8 @@ Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
     }
 }
 
-/* Addresses that the first level cache of some processors takes for the same line: slower at most. */
+/* The first level cache of some processors maps these addresses to the same line. This may be slower, but must give
+ * the same bits. */
 Test(reduce, streams_that_collide_in_the_cache_give_the_same_bits, .init = fill_with_noise)
 {
     const size_t apart[] = { 0, 1u << 27 | 1u << 12, 1u << 26 | 1u << 13, 1u << 25 | 1u << 14 };
@@ -200,7 +201,7 @@ Test(reduce, minimum_and_maximum_keep_a_nan)
     cr_assert(low[2] == 2 && low[3] == -0.5f && high[2] == 3 && high[3] == 0.5f);
 }
 
-/* 2048 + 1 is not an f16: rounding after every addition would lose both ones, rounding once keeps them. */
+/* 2048 + 1 is not an f16. If every addition were rounded, both ones would be lost. Rounding once keeps both. */
 Test(reduce, f16_and_bf16_are_rounded_once)
 {
     uint16_t h[3][1] = { { f32_to_f16(2048) }, { f32_to_f16(1) }, { f32_to_f16(1) } }, out;
@@ -211,7 +212,7 @@ Test(reduce, f16_and_bf16_are_rounded_once)
     cr_assert_eq(bf16_to_f32(out), 258);
 }
 
-/* The value of an f16, by its definition. */
+/* Return the value of an f16 by its definition. */
 static double f16_value(unsigned h)
 {
     unsigned exponent = h >> 10 & 31, mantissa = h & 1023;
@@ -235,7 +236,8 @@ Test(half, every_f16_becomes_the_right_f32_and_comes_back)
     }
 }
 
-/* Between two neighbours: the half goes to the even one, the slightest bit more or less to the nearer one. */
+/* A value in the middle of two neighbours is rounded to the even one. A value slightly above or below the middle is
+ * rounded to the nearer one. */
 Test(half, f16_rounds_to_nearest_even)
 {
     for (unsigned h = 0; h < 0x7bff; h++) {

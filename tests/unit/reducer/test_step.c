@@ -80,7 +80,7 @@ static void unused(size_t i)
     outcome(status);
 }
 
-/* As reducer.c does it. */
+/* Finish the step as reducer.c does. */
 static void finish(void)
 {
     size_t i;
@@ -168,7 +168,7 @@ Test(reducer_step, a_program_may_leave_forward_out)
            "ready 4\n");
 }
 
-/* The others are in a roll call. */
+/* The other ranks wait in a roll call. */
 Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;
@@ -185,7 +185,7 @@ Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
            "finish\n");
 }
 
-/* Buffers are not sent after a step without sync, and parameters may be ready twice in it. */
+/* After a step without sync no buffers are sent, and in this step a parameter may be ready twice. */
 Test(reducer_step, steps_without_sync_launch_nothing)
 {
     whole_step();
@@ -234,7 +234,7 @@ Test(reducer_step, what_is_not_marked_is_unused_and_counts_as_zero)
            "unused 2, blank -> bucket 1 -> bucket 2\n");
 }
 
-/* Its gradient holds what was accumulated. */
+/* The gradient of an unused parameter contains the accumulated values. */
 Test(reducer_step, what_was_used_in_a_step_without_sync_is_not_blank_in_the_next)
 {
     step.find_unused = true;

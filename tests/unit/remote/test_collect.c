@@ -1,4 +1,4 @@
-/* The log files of a host: which names the starter accepts, and which entries a relay sends. */
+/* The log files of a host: the names that the starter accepts, and the entries that a relay sends. */
 #include "remote/remote.h"
 #include "run.h"
 
@@ -49,7 +49,7 @@ static const char *receive(struct collected *c, const char *const texts[])
                                                           : REMOTE_JOB;
         cr_assert(remote_put(&wire, kind, slice_str(*texts + 1)));
     }
-    for (size_t i = 0; i < wire.len; i++) /* byte by byte */
+    for (size_t i = 0; i < wire.len; i++) /* feed byte by byte */
         collect_take(c, slice_of(wire.data + i, 1));
     buf_free(&wire);
     return c->why;

@@ -81,7 +81,7 @@ Test(remote_messages, answers_about_input_are_removed_from_the_output)
     expect_without_room("one" REMOTE_ANSWER "room 0.1.0 0 ab12 700000\ntwo\n", "onetwo\n", 700000);
     expect_without_room(REMOTE_ANSWER "room 0.1.0 0 ab12 1\n" REMOTE_ANSWER "room 0.1.0 0 ab12 2\n", "", 2);
     expect_without_room("\036\036ddp" REMOTE_ANSWER "room 0.1.0 0 ab12 5\nx", "\036\036ddpx", 5);
-    /* of a worker, which does not know the token */
+    /* the line is from a worker, which does not have the token */
     expect_without_room(REMOTE_ANSWER "room 0.1.0 0 ab13 5\nx", REMOTE_ANSWER "room 0.1.0 0 ab13 5\nx", 0);
     expect_without_room("x" REMOTE_ANSWER "ended 0.1.0 0 - \n", "x" REMOTE_ANSWER "ended 0.1.0 0 - \n", 0);
     expect_without_room("end" REMOTE_ANSWER "roo", "end" REMOTE_ANSWER "roo", 0);
@@ -153,7 +153,7 @@ Test(remote_command, another_remote_shell_gets_no_options_and_this_host_none_at_
     cli_free(&cli);
 }
 
-/* srun has no login shell on the host, and no users. */
+/* srun starts no login shell on the host, and accepts no users. */
 Test(remote_command, srun_gets_a_step_on_the_host)
 {
     struct cli cli;
@@ -176,7 +176,7 @@ Test(remote_command, srun_gets_a_step_on_the_host)
     cli_free(&cli);
 }
 
-/* ssh uses the first of several ports. */
+/* ssh uses the first of several port options. */
 Test(remote_command, the_port_of_the_list_goes_to_ssh)
 {
     struct cli cli;
@@ -199,7 +199,7 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cli_free(&cli);
 }
 
-/* The secret is a member of its own, and neither an argument nor a variable. */
+/* The secret is a separate member, and neither an argument nor a variable. */
 Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_variables)
 {
     struct cli cli;
@@ -248,7 +248,7 @@ Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_va
     cli_free(&cli);
 }
 
-/* Each node gets its own directory, and the relay knows it. */
+/* Each node gets a separate directory, and its relay gets the path. */
 Test(remote_job, collected_log_files_have_a_directory_for_each_node)
 {
     struct cli cli;

@@ -120,7 +120,7 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* The outer group has the lower limit, and the inner one has none. */
+/* The outer group has the lower limit, and the inner group has no limit. */
 Test(evidence, has_the_limits_of_a_worker_that_failed)
 {
     char mounts[300];

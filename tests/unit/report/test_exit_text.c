@@ -56,7 +56,8 @@ Test(oom_judge, without_a_limit_at_its_end_the_machine_had_no_memory)
     cr_expect_not(e.oom_likely);
 }
 
-/* The machine's counter also counts other jobs. Where our groups count nothing it was one of those. */
+/* The machine's counter also counts other jobs. If the counters of this job's groups stay the same, another job was
+ * killed. */
 Test(oom_judge, kills_of_other_jobs_are_not_ours)
 {
     struct oom_watch quiet = OUTER;
@@ -69,7 +70,7 @@ Test(oom_judge, kills_of_other_jobs_are_not_ours)
     cr_expect(e.oom_likely);
 }
 
-/* A v1 group is "at its limit" whenever its page cache is; then its peak tells nothing new, but no kill was counted. */
+/* A v1 group is "at its limit" whenever its page cache is. Then its peak proves nothing, and no kill was counted. */
 Test(oom_judge, a_full_page_cache_is_no_cause)
 {
     struct oom_watch cache = OUTER;
@@ -192,7 +193,7 @@ Test(coredump_fault, is_in_the_notes)
     cr_expect(coredump_fault(slice_of(&core, sizeof(core)), &address));
     cr_expect_eq(address, 0x1238);
     core.siginfo[2] = SI_USER;
-    cr_expect_not(coredump_fault(slice_of(&core, sizeof(core)), &address), "somebody sent it");
+    cr_expect_not(coredump_fault(slice_of(&core, sizeof(core)), &address), "a process sent the signal");
     for (size_t len = 0; len < sizeof(core); len++) {
         uint8_t *part = malloc(len + 1);
         memcpy(part, &core, len);

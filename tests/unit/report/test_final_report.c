@@ -44,7 +44,7 @@ Test(report_json, has_the_same_facts, .fini = tear_down)
     cJSON_Delete(o);
 }
 
-/* The last line of `text` as an object. */
+/* Return the last line of `text` as an object. */
 static cJSON *event(bool complete, const char *name)
 {
     cr_assert(complete);

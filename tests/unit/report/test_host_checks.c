@@ -114,7 +114,7 @@ Test(store_words, who_was_frozen_and_given_up_says_both)
                 "without it: the store's reason is 'silent for 3012 ms' (--node_timeout is 3 s)");
 }
 
-/* The job and its store had ended before this node woke up. */
+/* The job and its store had ended before this node continued. */
 Test(store_words, who_was_frozen_and_heard_no_last_word)
 {
     struct store_loss l = loss;

@@ -56,7 +56,7 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
 }
 
 /* A row about the records of all ranks, whatever file names the user has chosen. */
-/* Its broken connection was reported before the rank that broke it had ended. */
+/* The broken connection was reported before the rank that broke it had ended. */
 Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tear_down)
 {
     start(3, NULL);
@@ -205,7 +205,7 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  exit     1, because of rank 0 on n1\n");
 }
 
-/* A rank that lost or missed another one is a witness, and the report shows that. */
+/* A rank that lost another rank or waited for a missing rank is a witness, and the report shows this. */
 Test(report, tells_a_witness_of_another_ranks_trouble)
 {
     static const struct {
@@ -318,7 +318,7 @@ static int lines_of_text(void)
     return lines;
 }
 
-/* Everything at its longest at once. */
+/* All parts have their maximum length at the same time. */
 Test(report, never_has_more_than_forty_lines, .fini = tear_down)
 {
     enum { N = NPROC_MOST };
@@ -366,7 +366,7 @@ Test(report, folds_many_ranks_and_cuts_long_lines, .fini = tear_down)
 
 /* --- on other nodes ------------------------------------------------------------------------------------------- */
 
-/* The report of a node that did not fail itself: another one did or is lost, or the store is. */
+/* The report of a node that did not fail itself, because another node failed or is lost, or the store is lost. */
 
 static struct cli elsewhere_cli = { .max_restarts = 0 };
 static char *no_environment[] = { NULL };
@@ -394,7 +394,7 @@ static void elsewhere_step(enum agent_event_type type, uint64_t now_ms, int r, i
     agent_step(elsewhere_agent, &e, &n);
 }
 
-/* A job of `nproc` workers here, which all run since 1000 ms. */
+/* Start a job with `nproc` workers on this node, which all run since 1000 ms. */
 static void elsewhere_start(int nproc)
 {
     elsewhere_plan.nproc = nproc;
@@ -421,7 +421,7 @@ static void elsewhere_expect(const char *golden)
     cr_assert_str_eq((char *)elsewhere_text.data, golden, "the report is:\n%s", (char *)elsewhere_text.data);
 }
 
-/* The other node's report is here; the own workers follow. */
+/* The other node's report has arrived. The workers of this node follow it. */
 Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",
@@ -501,7 +501,7 @@ Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewher
                      "  exit     0\n");
 }
 
-/* The first rank that fails is not the cause, on any node. */
+/* The rank that fails first is not the cause, on any node. */
 Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",
@@ -582,7 +582,7 @@ static void attempts_tear_down(void)
     buf_free(&attempts_text);
 }
 
-/* As effects.c writes it down. */
+/* Note a failure as effects.c does. */
 static void note(int code, int reached, const char *words)
 {
     struct failed_attempt *a = &failed[attempts_report.n_failed];
@@ -598,8 +598,8 @@ static void note(int code, int reached, const char *words)
     attempts_report.best_step = reached > attempts_report.best_step ? reached : attempts_report.best_step;
 }
 
-/* An attempt in which rank 1 fails after a second, at `reached`; and the way to the next one, or `why` no
- * other follows. */
+/* Let rank 1 fail after a second in an attempt that reached `reached`. Another attempt follows, or `why` explains why
+ * no other attempt follows. */
 static void fail_once(int code, int reached, enum no_restart why)
 {
     char words[32];
@@ -645,7 +645,7 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
                     "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
-/* The kernel's data about an attempt are gone when the next one begins; its texts remain. */
+/* The kernel's data about an attempt have gone when the next attempt begins, but the texts remain. */
 Test(report_attempts, the_words_of_each_attempt_are_kept)
 {
     const struct worker_evidence oom = { .oom = OOM_CGROUP };
@@ -661,7 +661,7 @@ Test(report_attempts, the_words_of_each_attempt_are_kept)
     buf_free(&words);
 }
 
-/* With several nodes a rank is found by its host; a lost node has no rank to name. */
+/* With several nodes the report names the host of a rank. A lost node has no rank to name. */
 Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
 {
     make(3);

@@ -126,7 +126,7 @@ Test(start_words, of_a_system_without_room)
 
 static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
 
-/* A program of 64 bits with one segment, the loader's name. */
+/* A 64-bit program with one segment, the name of the loader. */
 struct program {
     Elf64_Ehdr header;
     Elf64_Phdr interp;
@@ -223,7 +223,7 @@ Test(elf_check, a_file_cut_anywhere_is_read_no_further)
     }
 }
 
-/* Every byte takes every value: for any offsets, the name stays a text within its bounds. */
+/* The test gives every byte every value. For any offsets, the name must stay a text within its bounds. */
 Test(elf_check, no_byte_of_the_header_leads_outside)
 {
     struct program good = program(EM_X86_64);

@@ -17,7 +17,7 @@ static void step(struct agent_event event)
     agent_step(agent, &event, &n);
 }
 
-/* A job whose workers have been started at 1 s, rank N as pid 100 + N. */
+/* Begin a job whose workers were started at 1 s, rank N as pid 100 + N. */
 static void begin(int nproc)
 {
     plan = (struct plan){ .job = "k3x9",
@@ -93,7 +93,7 @@ Test(status, workers_of_libddp_tell_where_they_are, .fini = end)
                  "rank 1 (pid 101) runs for 12.3 s, has not been in a collective for 4.0 s\n");
 }
 
-/* 200 workers of which 199 wait: only the other one is worth a line. */
+/* 199 of 200 workers wait. Only the other worker gets a line. */
 Test(status, in_a_large_job_those_who_wait_are_counted, .fini = end)
 {
     begin(200);

@@ -60,7 +60,7 @@ static const char *hint(const char *text)
     return hint_with(text, &(struct hint_facts){ 0 });
 }
 
-/* Each limit appears with its value where that is known, and without a gap where it is not. */
+/* The hint shows each limit with its value if the value is known, and without a gap if it is not. */
 Test(hints, show_the_limits_that_they_mention)
 {
     static const struct worker_evidence limits = {
@@ -118,7 +118,7 @@ Test(hints, know_what_users_meet)
     cr_expect_eq(out.len, 0);
 }
 
-/* Of PyTorch 1.13 without CUDA, of 2.x with it, and of NCCL. */
+/* The messages are from PyTorch 1.13 without CUDA, from 2.x with CUDA, and from NCCL. */
 Test(hints, without_a_gpu_a_program_that_wants_nccl_is_told_of_gloo)
 {
     static const char *const texts[] = {
@@ -162,7 +162,8 @@ Test(hints, no_option_is_repeated)
                           "GLOO_SOCKET_IFNAME=eth0"));
 }
 
-/* The rank read a tensor from a loader that had died; PyTorch's own message about that comes too late, or never. */
+/* The rank read a tensor from a loader that had died. PyTorch's own message about the loader comes too late, or
+ * never. */
 Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
 {
     static const char trace[] =
@@ -177,7 +178,7 @@ Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
     cr_expect_null(strstr(hint("pair.cc: Connection reset by peer"), "DataLoader"));
 }
 
-/* Python's message then does not name the cause: nothing is missing. */
+/* Python's message does not name the cause, because no module is missing. */
 Test(hints, a_script_with_the_name_of_a_package_hides_it)
 {
     cr_expect(

@@ -13,7 +13,7 @@ static struct barriers barriers;
 static struct barrier_seat seat[WORLD];
 static bool ended[WORLD];
 static int answers[WORLD];                  /* number of answers of each seat */
-static enum barrier_outcome outcome[WORLD]; /* the last one */
+static enum barrier_outcome outcome[WORLD]; /* last answer of each seat */
 static uint64_t now_ms;
 
 static void answer(void *user, struct barrier_seat *s, enum barrier_outcome result, struct slice json)
@@ -69,7 +69,7 @@ static void tear_down(void)
 
 TestSuite(barrier, .init = set_up, .fini = tear_down);
 
-/* `members` has a bit for each rank. */
+/* Arrive. `members` has a bit for each rank. */
 static bool arrive(uint32_t rank, const char *name, int64_t timeout_ms, uint32_t members)
 {
     struct buf list = { 0 };
@@ -90,7 +90,7 @@ static void expect(uint32_t rank, int count, enum barrier_outcome last)
 
 /* --- every event in every state ------------------------------------------------------------------------------ */
 
-/* The barrier "x" of ranks 0 and 1, brought into a state. */
+/* Bring the barrier "x" of ranks 0 and 1 into a state. */
 static void bring_into(enum barrier_state state)
 {
     if (state == BARRIER_NEW)
@@ -116,7 +116,7 @@ static void cause(enum barrier_event event)
         barriers_tick(&barriers, now_ms + 100);
 }
 
-/* The results of ranks 0 and 1: '-' none, or the outcome's digit. */
+/* Expect the results of ranks 0 and 1: '-' for none, or the digit of the outcome. */
 static void expect_cell(enum barrier_state state, enum barrier_event event, const char *heard)
 {
     set_up();
@@ -229,7 +229,7 @@ static struct {
     uint32_t members, seated;
     bool over;
 } model[NAMES];
-static int sits_in[WORLD]; /* barrier, or -1 */
+static int sits_in[WORLD]; /* number of the barrier in which each rank has a seat, or -1 */
 
 static uint32_t random_below(uint32_t n)
 {
@@ -238,7 +238,7 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)(state >> 33) % n;
 }
 
-/* A member with an answer has left; a name is used up when any member has an answer. */
+/* Update the model. A member with an answer has left. A name is used up when any member has an answer. */
 static void update_model(const int *before)
 {
     for (int rank = 0; rank < WORLD; rank++) {
@@ -304,7 +304,7 @@ static void step_cancel(int n)
     update_model(before);
 }
 
-/* When most names are used up a new attempt begins. */
+/* Begin a new attempt when most names are used up. */
 static void step_attempt(void)
 {
     int over = 0;
@@ -348,7 +348,7 @@ static void hear_opened(void *user, const struct barrier *b)
              b->name);
 }
 
-/* Its seats are still taken. */
+/* Handle the end of a barrier. Its seats are still taken. */
 static void hear_ended(void *user, const struct barrier *b, enum barrier_outcome how, const char *why)
 {
     (void)user;

@@ -15,7 +15,7 @@
 static struct quota quota;
 static struct store *store;
 static struct store_waiter waiter[4];
-static int woken[4]; /* how often each was */
+static int woken[4]; /* how often each waiter was woken */
 
 static void count_wake(void *user, struct store_waiter *w)
 {
@@ -30,7 +30,7 @@ static void set_up(void)
     cr_assert_not_null(store);
 }
 
-/* After each test: when all clients have left and all keys are cleared, the whole quota is returned. */
+/* Check after each test that the whole quota is returned when all clients have left and all keys are cleared. */
 static void tear_down(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -144,7 +144,8 @@ static void compare_set(const char *expected, const char *desired, const char *c
 
 Test(store, compare_set_in_its_four_cases)
 {
-    compare_set("x", "new", "x"); /* missing, a value expected: the caller's own value comes back */
+    compare_set("x", "new",
+                "x"); /* the key is missing and a value is expected: the reply is the caller's own value */
     cr_assert_eq(store_count(store), 0);
     compare_set("", "new", "new");
     compare_set("other", "newer", "new");
@@ -219,7 +220,8 @@ Test(store, a_value_never_outgrows_its_limit)
     cr_assert_eq(store_get(store, K("p")).len, WIRE_MAX_VALUE);
 }
 
-/* A short first value follows its key, where a later one may not fit; the content of the store must not depend on it. */
+/* A short first value is stored after its key, where a later value may not fit. The content of the store must not
+ * depend on this. */
 Test(store, a_value_of_any_length_may_follow_one_of_any_length)
 {
     static const size_t lengths[] = { 0, 1, 23, 24, 25, 128, 511, 512, 513, 5000, 100000 };
@@ -240,7 +242,7 @@ Test(store, a_value_of_any_length_may_follow_one_of_any_length)
     }
 }
 
-/* A holder of a value keeps these bytes: the key gets new memory for the next ones. */
+/* If a client holds a value, its bytes stay, and the next value of the key gets new memory. */
 Test(store, a_held_value_stays_whatever_becomes_of_its_key)
 {
     static char a[SHARED_MIN], b[SHARED_MIN], both[2 * SHARED_MIN];
@@ -355,7 +357,7 @@ Test(store, two_keys_may_come_in_either_order)
     cr_assert_eq(woken[1], 1);
 }
 
-/* As in PyTorch's own server: arrivals stay counted. */
+/* As in PyTorch's own server, arrivals stay counted. */
 Test(store, a_key_that_was_counted_may_be_deleted_again)
 {
     wait_for(0, "a b");
@@ -618,7 +620,7 @@ static void hear_counted(void *user, struct slice key, int64_t delta, int64_t su
     hear("counted", key, 100 * delta + sum);
 }
 
-/* The wait exists already, so its keys can be read. */
+/* Handle the start of a wait. The wait exists already, so its keys can be read. */
 static void hear_wait(void *user, struct store_waiter *w)
 {
     cr_assert_eq(user, heard);
@@ -663,7 +665,7 @@ Test(store, the_observer_hears_of_no_other_key)
     struct slice current;
     observe();
     store_set(store, K("/groups"), K("a"));
-    store_set(store, K("rank_1/of"), K("a")); /* begins with it, nevertheless */
+    store_set(store, K("rank_1/of"), K("a")); /* this key begins with the prefix, too */
     store_set(store, K("a/group/0"), K("a"));
     store_set(store, K(""), K("a"));
     store_add(store, K("n"), 1, &sum);
@@ -696,7 +698,7 @@ Test(store, the_observer_hears_when_a_wait_begins_and_when_there_is_none_to_begi
     cr_expect_str_eq(heard, "waits(a 0) waits(b 1) found(- 2) ");
 }
 
-/* `wake` reports the end of a wait; a barrier that opens wakes its line. */
+/* `wake` reports the end of a wait. A barrier that opens wakes its waiters. */
 Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
 {
     observe();
@@ -708,7 +710,7 @@ Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
     cr_expect_str_eq(heard, "waits(/group/0 0) waits(b 1) written(/group/0 0) ");
 }
 
-/* Without a subscription no callback is called, so none needs to exist. */
+/* Without a subscription the store calls no callback, so there need not be one. */
 Test(store, no_observer_is_needed)
 {
     int64_t sum;

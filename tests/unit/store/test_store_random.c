@@ -12,13 +12,13 @@ enum { KEYS = 12, CONNS = 8, STEPS = 100000 };
 static struct quota quota = { .max = 1 << 20 };
 static struct store *store;
 static struct store_waiter waiter[CONNS];
-static bool is_woken[CONNS]; /* since its wait began */
+static bool is_woken[CONNS]; /* the client was woken since its wait began */
 
 /* The model. Bit k of a set is key k; keys and queues have the same names. */
 static int64_t value[KEYS];
 static uint32_t existing; /* set of keys */
 static uint32_t queued[KEYS];
-static uint32_t misses[CONNS]; /* set of keys; 0 = waits for nothing */
+static uint32_t misses[CONNS]; /* set of the keys that the wait misses; 0 = the client does not wait */
 
 static uint32_t random_below(uint32_t n)
 {
@@ -41,7 +41,7 @@ static void note_wake(void *user, struct store_waiter *w)
     is_woken[w - waiter] = true;
 }
 
-/* Key `k` now exists: every waiter that misses no other key must have been woken, and no other one. */
+/* Record that key `k` exists. Every waiter that misses no other key must have been woken, and no other waiter. */
 static void key_comes(uint32_t k)
 {
     existing |= 1u << k;
@@ -77,7 +77,7 @@ static void step_delete(uint32_t k)
     existing &= ~(1u << k);
 }
 
-/* Any request of a connection ends its wait and settles its wake-up. */
+/* Let a request end the wait of its connection and settle the wake-up. */
 static void leave(uint32_t c)
 {
     store_leave(store, &waiter[c]);
@@ -85,7 +85,7 @@ static void leave(uint32_t c)
     is_woken[c] = false;
 }
 
-/* Only keys, no queues: those below 8 are never pushed to. */
+/* Begin a wait for keys below 8, which are never queues. */
 static void step_wait(uint32_t c)
 {
     struct buf keys = { 0 };
@@ -133,7 +133,7 @@ static void step_wait_queue(uint32_t c, uint32_t k)
     buf_free(&keys);
 }
 
-/* No client may wait for a queue with an item that is not promised to another. */
+/* Check that no client waits for a queue with an item that is not promised to another client. */
 static void check_queue(uint32_t k)
 {
     uint32_t promised = 0, waiting = 0;

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 
 struct vector {
-    size_t len; /* of the key 00 01 02 ... */
+    size_t len; /* number of bytes that are hashed, with the key 00 01 02 ... */
     uint64_t hash;
 };
 
@@ -53,8 +53,8 @@ Test(table, both_halves_of_the_secret_count)
     cr_expect_neq(table_siphash(key), first);
 }
 
-/* The hash before this one had no secret and could be inverted: h = (key ^ length ^ C) * C; h ^= h >> 32; h * C >> 32. These
- * are 32,768 keys that it maps to one value. */
+/* The previous hash had no secret and could be inverted: h = (key ^ length ^ C) * C; h ^= h >> 32; h * C >> 32. It
+ * maps these 32,768 keys to one value. */
 Test(table, keys_chosen_for_an_open_hash_are_spread)
 {
     enum { KEYS = 32768 };

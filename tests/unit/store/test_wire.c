@@ -36,7 +36,7 @@ static void put_request(struct buf *out, const struct op *op, enum dialect diale
         put_field(out, &field_table[op->field[i]]);
 }
 
-/* A scan after the greeting of this dialect (and after one more request, so that 7 means DELETE in B). */
+/* Return a scan after the greeting of this dialect (and after one more request, so that 7 means DELETE in B). */
 static struct wire greeted(enum dialect dialect)
 {
     struct wire w;
@@ -50,7 +50,8 @@ static struct wire greeted(enum dialect dialect)
     return w;
 }
 
-/* Return a scan that can read `op` next. It has read a greeting, except for VALIDATE and WATCH_KEY, which begin a connection. */
+/* Return a scan that can read `op` next. It has read a greeting, except for VALIDATE and WATCH_KEY, which
+ * begin a connection. */
 static struct wire before(const struct op *op, enum dialect dialect)
 {
     struct wire w;
@@ -78,7 +79,8 @@ static void check_fields(const struct op *op, const struct request *req)
     }
 }
 
-/* Every prefix is MORE and changes nothing that the next try needs; the whole is OK, with a foreign byte after it. */
+/* Check every cut. Every prefix gives MORE and changes nothing that the next try needs. The whole request is OK, also
+ * with another byte after it. */
 static void check_every_cut(const struct op *op, enum dialect dialect)
 {
     struct buf bytes = { 0 };
@@ -202,7 +204,7 @@ Test(wire, the_launcher_may_say_that_it_is_torch_2_1)
 
 /* --- limits -------------------------------------------------------------------------------------------------- */
 
-/* The head of a request: opcode and the first length or count. */
+/* Scan the head of a request: opcode and the first length or count. */
 static enum wire_status head(enum op_id op, uint64_t n, uint64_t max_bytes)
 {
     struct wire w = greeted(DIALECT_C);
@@ -247,7 +249,7 @@ Test(wire, a_request_that_cannot_fit_the_quota_is_refused_at_its_head)
     cr_assert_eq(head(OP_MULTI_SET, 1000, 9 + 15999), WIRE_BAD);
 }
 
-/* SET k with a value of n bytes, all there. */
+/* Scan a complete SET of k with a value of n bytes. */
 static enum wire_status set_of(size_t n)
 {
     struct wire w = greeted(DIALECT_C);
@@ -284,7 +286,7 @@ Test(wire, a_list_may_have_131072_keys)
     buf_free(&bytes);
 }
 
-/* While a value trickles in, the scan reports how many bytes it waits for and does not read old ones again. */
+/* While a value arrives slowly, the scan reports how many bytes are missing and does not read earlier bytes again. */
 Test(wire, what_is_scanned_is_not_scanned_again)
 {
     struct wire w = greeted(DIALECT_C);

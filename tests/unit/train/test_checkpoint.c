@@ -49,7 +49,7 @@ static struct checkpoint some(void)
                             .optimizer = &optimizer };
 }
 
-/* The state arrays' elements are 1, 2, ... */
+/* Save a checkpoint. The elements of the state arrays are 1, 2, ... */
 static void save(void)
 {
     ddp_ckpts *ckpts;
@@ -64,7 +64,7 @@ static void save(void)
     close_run();
 }
 
-/* Into `c`, which has the facts of the run that continues. */
+/* Resume into `c`, which has the facts of the run that continues. */
 static ddp_status resume(struct checkpoint *c, int *found)
 {
     ddp_ckpts *ckpts = NULL;
@@ -168,7 +168,7 @@ Test(checkpoint, when_the_only_one_is_damaged_it_says_where_and_what_to_do)
     close_run();
 }
 
-/* As earlier versions wrote it: one file after each epoch. */
+/* Earlier versions wrote such a file after each epoch. */
 Test(checkpoint, a_file_of_an_earlier_version_is_taken_over)
 {
     int64_t facts[] = { 3, 180, 1, 42, 100, 6000 };

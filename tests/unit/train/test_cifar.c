@@ -16,7 +16,7 @@ static struct ddp_err err;
 static uint8_t records[3 * CIFAR_RECORD + 1];
 static const struct dataset_request pictures = { .input = MODEL_PICTURES };
 
-/* Records 0, 1 and 2 have the labels 9, 0 and 4, and pixel i of record r is i + r. */
+/* Make the directory. Records 0, 1 and 2 have the labels 9, 0 and 4, and pixel i of record r is i + r. */
 static void make_dir(void)
 {
     const uint8_t labels[] = { 9, 0, 4 };
@@ -40,7 +40,7 @@ static const char *in_dir(const char *name)
     return path;
 }
 
-/* Packed if the name ends in .gz. */
+/* Write a file, packed if the name ends in .gz. */
 static void put(const char *name, const uint8_t *data, size_t len)
 {
     bool packed = strstr(name, ".gz") != NULL;

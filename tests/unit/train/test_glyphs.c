@@ -51,7 +51,7 @@ Test(glyphs, pictures_show_something)
     }
 }
 
-/* The bytes are fixed by IEEE arithmetic: another machine, compiler or optimisation must not change them. */
+/* IEEE arithmetic determines the bytes, so they are the same with another machine, compiler or optimisation. */
 Test(glyphs, the_bytes_are_the_known_ones)
 {
     uint64_t hash = 14695981039346656037u;

@@ -52,7 +52,7 @@ static double deviation(const struct model_tensor *t)
     return sqrt(sum / (double)t->count);
 }
 
-/* 12 tensors a block; 12 width^2 + 13 width numbers, and the embeddings. */
+/* A block has 12 tensors with 12 width^2 + 13 width numbers. The embeddings come in addition. */
 Test(gpt2, has_the_tensors_of_llm_c)
 {
     cr_assert_eq(make((struct model_spec){ .rows = 1 }), DDP_OK, "%s", err.msg);
@@ -103,7 +103,7 @@ static double forward(const struct model_batch *batch, enum model_mode mode)
     return loss;
 }
 
-/* The embedding of the tokens is the head, too: it is used first and last, and ready last. */
+/* The embedding of the tokens is also the head. The model uses it first and last, so its gradient is ready last. */
 Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
 {
     const struct model_ready ready = { note, NULL };
@@ -117,7 +117,7 @@ Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
         cr_expect(told[i] < told[i - 2], "parameter %zu behind %zu", told[i], told[i - 2]);
 }
 
-/* In the direction of the gradient the loss rises as much as the gradient is long. */
+/* In the direction of the gradient, the loss rises by the length of the gradient. */
 Test(gpt2, its_gradient_is_that_of_its_loss)
 {
     const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 0);

@@ -64,7 +64,7 @@ static void expect_small(void)
     idx_free(&idx);
 }
 
-/* Rejected with `code`; the message names the file and contains `says`. */
+/* Expect a rejection with `code`. The message names the file and contains `says`. */
 static void expect_refused(ddp_status code, const char *says)
 {
     struct idx idx;
@@ -114,7 +114,7 @@ Test(idx, a_packed_file_cut_at_any_byte_is_refused)
     }
 }
 
-/* Some bits have no meaning: gzip's time and system, the filling after the last block. All others count. */
+/* Some bits have no meaning: gzip's time and system, and the bits after the last block. All other bits matter. */
 Test(idx, a_packed_file_with_any_bit_changed_is_refused_or_means_the_same)
 {
     uint8_t packed[256];

@@ -100,7 +100,8 @@ enum { LENGTH = 2, TARGETS = ROWS * LENGTH };
 static double z[TARGETS * OUT], dz[TARGETS * OUT], weight[ROWS], loss_out[1], one[1];
 static int32_t target[TARGETS];
 
-/* sum(weight x loss), from one row at a time, because the function itself adds the losses without the weights. */
+/* Compute sum(weight x loss) from one row at a time, because the function itself adds the losses without the
+ * weights. */
 static void entropy_there(void)
 {
     loss_out[0] = 0;
@@ -114,7 +115,7 @@ static void entropy_back(void)
     cross_entropy(dz, z, target, weight, ROWS, LENGTH, OUT);
 }
 
-/* With one row of weight 0. */
+/* Check the gradient with one row of weight 0. */
 static void check_entropy(void (*back)(void), int weightless)
 {
     const struct grad_check c = { .in = { { "z", z, dz, TARGETS * OUT } },

@@ -38,7 +38,7 @@ static void make_model(int which)
     }
 }
 
-/* Loss of the first `rows`, and all gradients. */
+/* Compute the loss of the first `rows` rows, and all gradients. */
 static double compute(size_t rows)
 {
     const struct model_batch batch = {
@@ -117,7 +117,7 @@ static double difference(double *params, size_t i)
     return (above - below) / (2 * h);
 }
 
-/* 60 parameters of each tensor, spread over it. */
+/* Check 60 parameters of each tensor, spread over the tensor. */
 static void check_gradients(void)
 {
     static double params[PARAMS];

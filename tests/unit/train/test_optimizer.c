@@ -14,7 +14,7 @@ static ddp_ctx *ctx;
 static struct model *model;
 static struct optimizer o;
 
-/* With the words of a command line, NULL at the end. */
+/* Open the optimizer with the words of a command line. NULL ends the words. */
 static void open_with(const char *const words[])
 {
     static const struct model_spec spec = {
@@ -39,7 +39,7 @@ static void close_all(void)
     cr_expect_eq(ddp_finalize(ctx), DDP_OK);
 }
 
-/* A step in which every element of every gradient is `g`, times the scale as a model's would be. */
+/* Make a step in which every element of every gradient is `g`, times the scale, as in a model. */
 static void step(float g, bool wants_norm)
 {
     cr_assert_eq(optimizer_begin(&o, &err), DDP_OK, "%s", err.msg);
@@ -57,7 +57,7 @@ Test(optimizer, a_scaled_loss_that_overflows_skips_steps_until_it_fits, .fini = 
 {
     OPEN("--precision", "fp16", "--optimizer", "sgd");
     uint64_t before = model_hash(model);
-    step(1.5f, false); /* times 65536 is more than 16 bits hold; 32768 times 1.5 fits */
+    step(1.5f, false); /* 1.5 times 65536 does not fit into 16 bits, but 1.5 times 32768 does */
     cr_expect(o.skipped == 1 && o.scaler.scale == 32768 && optimizer_rule(&o)->step == 0);
     cr_expect_eq(model_hash(model), before, "the step was made");
     step(1.5f, false);
@@ -65,7 +65,7 @@ Test(optimizer, a_scaled_loss_that_overflows_skips_steps_until_it_fits, .fini = 
     cr_expect_neq(model_hash(model), before);
 }
 
-/* The model has 16-bit values; smaller changes still add up in the master copy. */
+/* The model has 16-bit values, but smaller changes still add up in the master copy. */
 Test(optimizer, small_updates_are_kept_in_float32, .fini = close_all)
 {
     OPEN("--precision", "bf16", "--optimizer", "sgd");
@@ -106,7 +106,7 @@ Test(optimizer, biases_do_not_decay, .fini = close_all)
     cr_expect_eq(bias->value[0], b);
 }
 
-/* With and without shares the same bits, also after passing through whole arrays and back. */
+/* Expect the same bits with and without shares, also after an export to whole arrays and an import. */
 static void expect_equal_after_a_detour(const char *zero1)
 {
     static float whole[OPTIMIZER_SLOTS][1 << 16];

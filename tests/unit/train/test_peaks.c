@@ -15,7 +15,7 @@ Test(peaks, of_the_driver_s_names)
     cr_expect_eq(peaks_tflops("NVIDIA GeForce RTX 4090", false), 165.2);
 }
 
-/* No number is better than that of another device. */
+/* An unknown device has no peak, because the peak of another device would be wrong. */
 Test(peaks, of_others_nothing_is_known)
 {
     cr_expect_eq(peaks_tflops("NVIDIA GeForce RTX 4090 Laptop GPU", false), 0);

@@ -66,12 +66,12 @@ static double forward(const struct model_batch *b, enum model_mode mode)
 static double train(const struct model_batch *b, int into)
 {
     double loss = forward(b, MODEL_TRAIN);
-    memset(memory[into], 0xff, sizeof(memory[into])); /* NaN shows every element that is not written */
+    memset(memory[into], 0xff, sizeof(memory[into])); /* the NaNs show every element that is not written */
     cr_assert_eq(model_backward(model, b, grad[into], NULL, &err), DDP_OK, "%s", err.msg);
     return loss;
 }
 
-/* In the means, too, as if they did not exist. */
+/* The rows must also be left out of the means, as if they did not exist. */
 Test(resnet, rows_of_weight_0_at_the_end_do_not_count)
 {
     weight[4] = weight[5] = 0;

@@ -1,8 +1,8 @@
 /* The layers of resnet in double precision, their gradients against central differences; convolution and
  * normalisation also against their definitions.
  *
- * Batch normalisation is the library's. Its source is compiled here a second time with double in place of float,
- * under names of its own. */
+ * libddp has the code of batch normalisation. Its source is compiled here a second time, with double in place of float
+ * and with other names. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
 #include "train/layers/conv_tile.c"
@@ -59,8 +59,7 @@ static void conv_back(void)
     conv_backward_input(&conv, dx, mix, w, ROWS, 0, columns);
 }
 
-/* in, out, side, kernel, stride, padding: those of resnet20 in small, and shapes in which something does not come out
- * even. */
+/* in, out, side, kernel, stride, padding: small forms of resnet20's convolutions, and shapes with remainders. */
 static const struct conv convs[] = { { 2, 3, 6, 3, 1, 1 }, { 2, 4, 6, 3, 2, 1 }, { 3, 2, 5, 3, 2, 1 },
                                      { 2, 2, 4, 1, 1, 0 }, { 2, 2, 5, 1, 2, 0 }, { 1, 2, 5, 5, 1, 2 },
                                      { 1, 1, 1, 3, 1, 1 }, { 1, 1, 2, 5, 2, 3 }, { 1, 2, 7, 3, 3, 0 } };
@@ -82,7 +81,7 @@ Test(resnet_layers, convolution)
     }
 }
 
-/* The definition, element by element. */
+/* Compute one value by the definition, element by element. */
 static double naive(size_t row, size_t out, size_t line, size_t column)
 {
     double sum = 0;
@@ -163,7 +162,7 @@ static bool is_there(const struct kind *k)
     return strcmp(k->name, "plain") == 0;
 }
 
-/* Widths that leave one, two and no registers at the end. */
+/* The widths leave one, two and no registers at the end. */
 Test(resnet_layers, sums_over_taps_on_each_processor)
 {
     const size_t at[3] = { 0, 2, 31 };

@@ -11,7 +11,7 @@ enum { PARAMS = 5, MOST = 1 << 18 };
 
 static const size_t counts[PARAMS] = { 300000, 1, 0, 129, 70001 };
 
-/* How often this rank has each element of all parameters, added to `seen`; and where they are in its shard. */
+/* Add to `seen` how often this rank has each element of all parameters, and where the elements are in its shard. */
 static void count_pieces(const struct shares_plan *p, unsigned char *seen, unsigned char *shard)
 {
     for (size_t b = 0; b < p->buckets; b++) {
@@ -80,7 +80,7 @@ Test(shares_plan, buckets_are_few_and_not_too_large)
     shares_plan_free(&p);
 }
 
-/* No parameters are a bucket of zeros. */
+/* A plan without parameters has one bucket of zeros. */
 Test(shares_plan, there_may_be_nothing)
 {
     struct shares_plan p;

@@ -115,7 +115,7 @@ static void write_file(const char *dir, enum dataset_kind kind, int dims, const 
     fclose(f);
 }
 
-/* As files, and read again; then they are in memory. */
+/* Write the set to files and read the files into memory. */
 static void load_set(void)
 {
     char dir[] = "/tmp/ddp-split-XXXXXX";
@@ -142,7 +142,7 @@ static void make_set(void)
     load_set();
 }
 
-/* Over all workers and shards of a step, weights add up to the number of workers, padding has none. */
+/* Over all workers and shards of a step, the weights add up to the number of workers. Padding has the weight 0. */
 Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini = free_set)
 {
     for (int world = 1; world <= 8; world++) {
@@ -185,7 +185,7 @@ static ddp_status told_whole(void *user, size_t parameter, struct ddp_err *e)
     return DDP_OK;
 }
 
-/* The gradients of one worker of `world` for all steps of an epoch, with fixed parameters. */
+/* Compute the gradients of one worker of `world` for all steps of an epoch, with fixed parameters. */
 static double gradients_of(int world, int rank, float *out)
 {
     struct split split = split_for(SAMPLES, 0, BATCH, world, rank);
@@ -221,7 +221,7 @@ static double gradients_of(int world, int rank, float *out)
     return loss;
 }
 
-/* ((r0+r1)+(r2+r3)) / world, as the reducer does it. */
+/* Compute ((r0+r1)+(r2+r3)) / world, as the reducer does. */
 static void average(float (*rank)[STEPS * PARAMS], int world)
 {
     for (int i = 0; i < STEPS * PARAMS; i++) {
@@ -233,7 +233,7 @@ static void average(float (*rank)[STEPS * PARAMS], int world)
     }
 }
 
-/* Partial batches and padding included (45 samples, batch 16). */
+/* The test includes partial batches and padding (45 samples, batch 16). */
 Test(gradient, one_two_and_four_workers_compute_the_same_bits, .init = make_set, .fini = free_set)
 {
     static float one[STEPS * PARAMS];

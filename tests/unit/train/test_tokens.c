@@ -40,7 +40,7 @@ static void put_bytes(const char *name, size_t len)
     fclose(f);
 }
 
-/* Tokens first, first + 1 ... */
+/* Write the tokens first, first + 1 ... */
 static void put(const char *name, int first, int n)
 {
     tokens_make_header(file, (uint32_t)n);
@@ -78,7 +78,7 @@ static void expect_sample(const struct dataset *set, size_t index, int first)
                   target[i]);
 }
 
-/* 20 tokens: two samples of 8 and the one behind; 3 are left over. 17 fit exactly. */
+/* 20 tokens are two samples of 8 and the next token; 3 tokens are left over. 17 tokens fit exactly. */
 Test(tokens, samples_follow_each_other_and_do_not_reach_into_the_next_file)
 {
     struct dataset set;
@@ -112,7 +112,7 @@ Test(tokens, a_pattern_chooses_among_the_files)
     dataset_free(&set);
 }
 
-/* Longer than what is read at once. */
+/* The sample is longer than one read. */
 Test(tokens, a_long_sample_comes_whole)
 {
     enum { LONG = 5000 };
@@ -174,7 +174,7 @@ Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
     expect_refused("offset 8: 8 tokens are too few for a sample, which needs 8 + 1 tokens");
 }
 
-/* Detected when it is read, in any file. */
+/* The error is detected when the token is read, in any file. */
 Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
 {
     struct dataset set;

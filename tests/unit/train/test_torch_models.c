@@ -14,7 +14,7 @@ struct training {
     struct model *model;
     const struct model_kind *kind;
     ddp_optim optim;
-    double decay; /* of weights; nothing else is decayed */
+    double decay; /* decay of the weights; no other parameter is decayed */
     float *memory, **grad, **s0, **s1;
 };
 
@@ -40,7 +40,7 @@ static void finish(struct training *t)
     free(t->grad);
 }
 
-/* The mean loss before the step. */
+/* Return the mean loss before the step. */
 static double train(struct training *t, int step)
 {
     const struct model_batch batch = known_batch(t->kind, step);
@@ -97,7 +97,7 @@ Test(torch_models, gpt2_with_adamw_that_decays_weights_only)
     finish(&t);
 }
 
-/* Then test on the first batch: with running means and variances, which torch has updated, too. */
+/* After the training, test on the first batch with running means and variances, which torch has updated, too. */
 Test(torch_models, resnet20_with_sgd_and_momentum)
 {
     struct training t = { .optim = DDP_SGD_INIT, .decay = 1e-4 };

@@ -8,7 +8,7 @@
 static struct train_options o;
 static struct ddp_err err;
 
-/* Words after the program's name, NULL at the end. */
+/* Parse the words after the program's name. NULL ends the words. */
 static ddp_status parse(const char *const words[])
 {
     char *argv[32] = { "train" };
@@ -111,7 +111,7 @@ Test(train_options, what_is_wrong_is_named)
 
 /* --- the same for all workers ------------------------------------------------------------------------------ */
 
-/* The error of rank 3 when it has one more argument than rank 0. */
+/* Return the error of rank 3, which has one more argument than rank 0. */
 static ddp_status same_with(const char *word)
 {
     int64_t first[TRAIN_FACTS], theirs[TRAIN_FACTS];

@@ -55,7 +55,7 @@ Test(phases, what_is_inside_counts_only_there)
     phases_begin(&p, PHASE_EXPOSED, 1300);
     phases_end(&p, 1500);
     phases_begin(&p, PHASE_EXPOSED, 1600);
-    phases_end(&p, 1601); /* too short to be seen, but counted */
+    phases_end(&p, 1601); /* too short to be shown, but counted */
     phases_end(&p, 2000);
     phases_begin(&p, PHASE_OPTIMIZER, 2000);
     phases_end(&p, 2005);
@@ -113,7 +113,7 @@ Test(trace, the_largest_numbers_fit_in_a_line)
 
 /* --- trees ----------------------------------------------------------------------------------------------- */
 
-/* The sum of a tree as text: each buffer holds the text of its sum. */
+/* Return the sum of a tree as text. Each buffer holds the text of its sum. */
 static const char *sum_in_words(int n)
 {
     static char buffer[8][1024];

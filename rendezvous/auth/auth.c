@@ -212,7 +212,8 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
                  "(or PET_SECRET_FILE) on all nodes",
                  ours, theirs);
     else if (result == AUTH_NO_SECRET)
-        snprintf(text, size, "%s; start the store with the same --secret_file", auth_result_text(result));
+        snprintf(text, size, "%s; start the store with the same --secret_file (or PET_SECRET_FILE)",
+                 auth_result_text(result));
     else
         snprintf(text, size, "the store did not prove its secret: %s", auth_result_text(result));
 }

@@ -178,8 +178,8 @@ static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_e
     const int fd = from_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     ssize_t n = -1;
     if (fd < 0) {
-        ddp_fail(err, DDP_ERR_ARG, "%s: cannot open the secret: %s; check --secret_file", path,
-                 strerror(errno));
+        ddp_fail(err, DDP_ERR_ARG, "%s: cannot open the secret: %s; check --secret_file (or PET_SECRET_FILE)",
+                 path, strerror(errno));
         return -1;
     }
     if (from_stdin || check_file(path, fd, err) == DDP_OK) {

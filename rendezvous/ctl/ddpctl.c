@@ -559,6 +559,16 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
+/* Read the secret from --secret_file, or from the file in PET_SECRET_FILE as ddprun does. A store on a loopback address
+ * needs no secret, so the variable does not apply to such a store. */
+static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
+{
+    const char *file = o->secret_file;
+    if (file == NULL && !endpoint_is_loopback(o->addr.host))
+        file = getenv("PET_SECRET_FILE");
+    return file != NULL && file[0] != '\0' ? secret_read(file, &operator.secret, err) : DDP_OK;
+}
+
 /* Exit code 2 always means a wrong command line, so that scripts can distinguish a typing error from a
  * missing store. */
 int main(int argc, char **argv)
@@ -577,12 +587,12 @@ int main(int argc, char **argv)
         return print_text(&text, ctl_options_text(&options, &text));
     if (options.command->op == NULL)
         return from_files(&options);
-    if (options.secret_file != NULL && secret_read(options.secret_file, &operator.secret, &err) != DDP_OK) {
+    if (options.addr.port == 0 && find_store(&options, &err) != DDP_OK)
+        return EXIT_USAGE;
+    if (read_secret(&options, &err) != DDP_OK) {
         log_error("%s", err.msg);
         return EXIT_USAGE;
     }
-    if (options.addr.port == 0 && find_store(&options, &err) != DDP_OK)
-        return EXIT_USAGE;
     const int code = options.watch ? watch(&options) : ask_once(&options);
     secret_free(operator.secret);
     return code;

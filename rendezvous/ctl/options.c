@@ -90,7 +90,9 @@ static const struct option_row rows[] = {
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = AT(secret_file),
-      .help = "secret of the job, for a store on another host; '-' reads one line of stdin" },
+      .help =
+          "secret of the job, for a store on another host (default: $PET_SECRET_FILE); '-' reads one line "
+          "of stdin" },
     { .name = "json",
       .type = OPTION_FLAG,
       .at = AT(json),

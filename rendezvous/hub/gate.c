@@ -56,9 +56,10 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
 
 static void give_up(struct hub *hub, struct session *s)
 {
-    static const char needs[] = "this store serves other hosts only with the secret of the job: pass the "
-                                "same --secret_file to all nodes "
-                                "and to ddpctl";
+    static const char needs[] =
+        "this store serves other hosts only with the secret of the job: pass the same "
+        "--secret_file (or PET_SECRET_FILE) to all nodes and to ddpctl, or run munged on "
+        "all nodes of a scheduler";
     char why[160];
     if (s->stranger_state == STRANGER_GREETING)
         snprintf(why, sizeof(why), "%s",

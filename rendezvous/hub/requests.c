@@ -156,7 +156,7 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
         ddp_fail(&hub->err, DDP_ERR_ARG,
                  "this store needs the secret of the job from its agents: start all nodes with the same "
-                 "--secret_file");
+                 "--secret_file (or PET_SECRET_FILE), or run munged on all nodes of a scheduler");
     else if (s->auth != NULL && who->role != (s->auth->role == AUTH_AGENT ? ROLE_AGENT : ROLE_CTL))
         ddp_fail(&hub->err, DDP_ERR_ARG, "AUTH named another role than \"%s\"", role_names[who->role]);
     else if (who->role == ROLE_AGENT && !gate_is_job(s, who->job.job))

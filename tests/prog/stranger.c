@@ -1,7 +1,8 @@
 /* stranger.c -- a client that is not part of the job: sends bytes to a store and prints what it gets.
  *
  *     stranger HOST PORT HEX          prints "closed after N bytes: HEX", or "open after N bytes: HEX" after 8 s
- *     stranger HOST PORT half N       begins N authentications and ends none; prints "half begun" and "half done"
+ *     stranger HOST PORT half N       begins authentications until it is killed and ends none; prints "half done"
+ *                                     after N
  *     stranger HOST PORT many N       connects N times, then adds 1 to a key on each; prints "many done: SUM" */
 #include "base/clock.h"
 
@@ -64,24 +65,24 @@ static int send_bytes(const char *host, const char *port, const char *hex)
     return 0;
 }
 
-static int begin_many(const char *host, const char *port, int count)
+_Noreturn static void begin_many(const char *host, const char *port, int count)
 {
     static const uint8_t head[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 26, 1, 0, 0, 0, 0, 0, 0, 1, 1 };
     uint8_t hello[HELLO] = { 0 };
     int kept[KEPT] = { 0 };
     memcpy(hello, head, sizeof(head));
-    for (int i = 0; i < count; i++) {
+    for (int i = 0;; i++) {
         int *slot = &kept[i % KEPT];
         if (i >= KEPT)
             close(*slot);
         *slot = dial(host, port);
         hello[sizeof(hello) - 1] = (uint8_t)i;
         (void)!send(*slot, hello, i % 2 == 0 ? sizeof(hello) : sizeof(head), MSG_NOSIGNAL);
-        if (i == count / 10)
-            printf("half begun\n");
+        if (i == count)
+            printf("half done\n");
+        if (i >= count)
+            usleep(1000);
     }
-    printf("half done\n");
-    return 0;
 }
 
 static int add_on_many(const char *host, const char *port, int count)
@@ -111,7 +112,7 @@ int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc == 5 && strcmp(argv[3], "half") == 0)
-        return begin_many(argv[1], argv[2], atoi(argv[4]));
+        begin_many(argv[1], argv[2], atoi(argv[4]));
     if (argc == 5 && strcmp(argv[3], "many") == 0)
         return add_on_many(argv[1], argv[2], atoi(argv[4]));
     return argc == 4 ? send_bytes(argv[1], argv[2], argv[3]) : 2;

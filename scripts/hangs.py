@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""hangs.py N [WAY...] -- make every class of hang N times on one node and on two, and compare the reports with the truth.
+"""hangs.py [--jobs=J] N [WAY...] -- make every class of hang N times on one node and on two, and compare the reports with the truth.
 
-`make hangs N=20 PYTHON=...` runs it. PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it or in PATH. A trial is good
-if every node names the right rank, the right place and the right finding, at most 15 s after --hang_timeout. Exit 0 only if all are."""
+`make hangs N=20 PYTHON=... JOBS=...` runs it. PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY
+or in PATH. A trial is good if every node names the right rank, the right place and the right finding, at most 15 s after --hang_timeout.
+The way `network` cuts the connection of two nodes of two or three, each in a network namespace (root). Exit 0 only if all are good."""
+import argparse
 import concurrent.futures
 import os
 import re
@@ -15,7 +17,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("BUILD", os.path.join(ROOT, "build"))
 PYTHON = os.environ.get("PYTHON") or "/usr/bin/python3"
-LIMIT_S, DEADLINE_S, GIVE_UP_S = 5, 15, 120
+LIMIT_S, DEADLINE_S, BEGIN_S, GIVE_UP_S = 5, 15, 600, 120
 
 # way: what the report contains. The culprit is rank 1 of four; `none` must stay without a report.
 WAYS = {
@@ -23,21 +25,74 @@ WAYS = {
     "loop": r"rank 1 \(.*is in spin \(worker\.py:\d+\) and has computed.*\[RANK_LOOPS\]",
     "lock": r"rank 1 \(.*is in take_lock \(worker\.py:\d+\).*\[RANK_IN_LOCK\]",
     "fifo": r"rank 1 \(.*is in read_fifo \(worker\.py:\d+\), blocked .* in read of /.*/fifo;.*\[RANK_BLOCKED\]",
+    "file": r"rank 1 \(.*is in lock_file \(worker\.py:\d+\), blocked .* in flock of /.*/cache\.lock;.*\[RANK_BLOCKED\]",
+    "socket": r"rank 1 \(.*is in read_socket \(worker\.py:\d+\), blocked .* in recvfrom of the connection to 127\.0\.0\.1:\d+;.*\[RANK_BLOCKED\]",
+    "pipe": r"rank 1 \(.*is in read_pipe \(worker\.py:\d+\), blocked .* in read of pipe:\[\d+\];.*\[RANK_BLOCKED\]",
     "child": r"rank 1 \(.*is in wait_for_child \(worker\.py:\d+\).*which has ended.*\[RANK_CHILD_ENDED\]",
     "traceback": r"rank 1 \(.*has not exited: ValueError: batch 7 is empty;.*\[RANK_TRACEBACK\]",
     "other": r"rank 1 \(.*waits in broadcast \(worker\.py:\d+\), while 3 ranks wait in all_reduce.*\[COLLECTIVES_DIFFER\]",
+    "sequence": r"rank 1 \(.*has not called all_reduce #9 .*in which ranks 0, 2-3 wait.*its last call is all_reduce #1 .*\[RANK_BEHIND\]",
     "key": r"rank 1 \(.*is in wait_for_key \(worker\.py:\d+\).*epoch/3', which no rank has set.*\[RANK_NEEDS_KEY\]",
     "all_wait": r"all 4 ranks wait in all_reduce \(worker\.py:\d+\).*\[ALL_RANKS_WAIT\]",
+    "network": r"all \d ranks wait in all_reduce \(worker\.py:\d+\).*the connection between PAIR \(rank \d sends to .*\[ALL_RANKS_WAIT\]",
     "stop": r"rank 1 was stopped by SIGSTOP|rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
+    "debugger": r"rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
+    "exit": r"rank 1 .*exited with code 0",
     "slow": None,
 }
 
 
-def start(way, nodes, node, port, folder):
-    argv = [f"{BUILD}/ddprun", f"--nnodes={nodes}", f"--node_rank={node}", f"--nproc_per_node={4 // nodes}", f"--master_port={port}",
-            "--master_addr=127.0.0.1", f"--hang_timeout={LIMIT_S}s", "--grace=1s", "--env=OMP_NUM_THREADS=1", "--no_python", PYTHON,
-            "-u", f"{ROOT}/tests/data/hangs/worker.py", way, f"{folder}/fifo", folder]
-    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=open(f"{folder}/stderr{node}", "w"))
+def sh(command):
+    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+class Network:
+    """Nodes in network namespaces on one bridge, which is in a namespace of its own."""
+
+    def __init__(self, nodes, port):
+        self.names = [f"hangs{port}-n{i}" for i in range(nodes)]
+        self.hub, self.port = f"hangs{port}", port
+        sh(f"ip netns add {self.hub}; ip -n {self.hub} link add br0 type bridge; ip -n {self.hub} link set br0 up")
+        for i, name in enumerate(self.names):
+            sh(f"ip netns add {name} && ip -n {self.hub} link add p{i} type veth peer name eth0 netns {name} && "
+               f"ip -n {self.hub} link set p{i} master br0 up && ip -n {name} link set lo up && ip -n {name} link set eth0 up && "
+               f"ip -n {name} addr add {self.address(i)}/24 dev eth0")
+
+    def address(self, i):
+        return f"10.9.7.{i + 1}"
+
+    def command(self, i):
+        return ["ip", "netns", "exec", self.names[i], "unshare", "--uts", "sh", "-c",
+                f'hostname {self.names[i]}; exec "$0" "$@"']
+
+    def cut(self):
+        """Drop all packets of the last two nodes to each other, except those of the store."""
+        a, b = len(self.names) - 2, len(self.names) - 1
+        for node, peer in ((a, b), (b, a)):
+            sh(f"ip netns exec {self.names[node]} nft 'add table inet f; add chain inet f in {{ type filter hook input priority 0; }}; "
+               f"add rule inet f in tcp sport {self.port} accept; add rule inet f in tcp dport {self.port} accept; "
+               f"add rule inet f in ip saddr {self.address(peer)} tcp dport 1-65535 drop'")
+
+    def pair(self):
+        a, b = self.names[-2:]
+        return f"(?:{a} and {b}|{b} and {a})"
+
+    def close(self):
+        for name in self.names + [self.hub]:
+            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
+
+
+def start(way, nodes, node, port, folder, network):
+    argv = [f"{BUILD}/ddprun", f"--nnodes={nodes}", f"--node_rank={node}", f"--nproc_per_node={max(1, 4 // nodes)}",
+            f"--master_port={port}", f"--master_addr={network.address(0) if network else '127.0.0.1'}", f"--hang_timeout={LIMIT_S}s",
+            "--grace=1s", "--env=OMP_NUM_THREADS=1", "--no_python", PYTHON, "-u", f"{ROOT}/tests/data/hangs/worker.py", way,
+            f"{folder}/fifo", folder]
+    if way == "sequence":
+        argv[1:1] = [f"--log_dir={folder}/logs{node}", "--flight_recorder", "--env=TORCH_FR_BUFFER_SIZE=2000"]
+    if network:
+        argv = network.command(node) + [argv[0], "--insecure", "--env=GLOO_SOCKET_IFNAME=eth0"] + argv[1:]
+    env = dict(os.environ, PATH=os.environ["PATH"] + ":" + os.environ.get("DDP_PY_SPY", ""))
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=open(f"{folder}/stderr{node}", "w"), env=env)
 
 
 def wait_for(condition, until):
@@ -46,39 +101,55 @@ def wait_for(condition, until):
     return condition()
 
 
-def trial(way, nodes, port):
-    """Return what is wrong, "" = nothing, and the seconds from the limit to the last node's report."""
-    with tempfile.TemporaryDirectory(prefix="ddp-hangs-") as folder:
-        jobs = [start(way, nodes, node, port, folder) for node in range(nodes)]
-        marks = [f"{folder}/{rank}" for rank in range(4)]
-        reports = [f"{folder}/stderr{node}" for node in range(nodes)]
-        pattern = re.compile(WAYS[way] or r"\[RANK_|\[COLLECTIVES|\[ALL_RANKS")
-        began = wait_for(lambda: all(map(os.path.exists, marks)), time.time() + GIVE_UP_S)
-        since = max(map(os.path.getmtime, marks)) if began else 0
-        patience = 40 if WAYS[way] is None else GIVE_UP_S
-        told = began and wait_for(lambda: all(pattern.search(open(r).read()) for r in reports), time.time() + patience)
-        late = time.time() - since - LIMIT_S
-        for job in jobs:
-            job.send_signal(signal.SIGTERM)
-        for job in jobs:
-            job.wait()
-        text = "".join(open(r).read() for r in reports)
+def run_trial(way, nodes, port, folder, network):
+    ranks = nodes * max(1, 4 // nodes)
+    jobs = [start(way, nodes, node, port, folder, network) for node in range(nodes)]
+    marks = [f"{folder}/{rank}" for rank in range(ranks)]
+    reports = [f"{folder}/stderr{node}" for node in range(nodes)]
+    pattern = re.compile((WAYS[way] or r"\[RANK_|\[COLLECTIVES|\[ALL_RANKS").replace("PAIR", network.pair() if network else ""))
+    began = wait_for(lambda: all(map(os.path.exists, marks)), time.time() + BEGIN_S)
+    since = max(map(os.path.getmtime, marks)) if began else 0
+    if began and network:
+        time.sleep(2)
+        network.cut()
+        since = time.time()
+    patience = 40 if WAYS[way] is None else GIVE_UP_S
+    told = began and wait_for(lambda: all(pattern.search(open(r).read()) for r in reports), time.time() + patience)
+    late = time.time() - since - LIMIT_S
+    for job in jobs:
+        job.send_signal(signal.SIGTERM)
+    for job in jobs:
+        job.wait()
+    text = "".join(open(r).read() for r in reports)
     if not began:
         return "the job did not begin: " + text[-500:], 0
     if WAYS[way] is None:
         return ("a report without a hang: " + text[-500:] if told else ""), 0
     if not told:
-        return "no such report: " + text[-800:], 0
+        return "no such report: " + text[-1500:], 0
     return (f"{late:.1f} s after the limit" if late > DEADLINE_S else ""), late
 
 
+def trial(way, nodes, port):
+    """Return what is wrong, "" = nothing, and the seconds from the limit to the last node's report."""
+    network = Network(nodes, port) if way == "network" else None
+    try:
+        with tempfile.TemporaryDirectory(prefix="ddp-hangs-") as folder:
+            return run_trial(way, nodes, port, folder, network)
+    finally:
+        if network:
+            network.close()
+
+
 def main():
-    n = int(sys.argv[1])
-    ways = sys.argv[2:] or list(WAYS)
-    plan = [(way, nodes) for _ in range(n) for way in ways for nodes in (1, 2)]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--jobs", type=int, default=int(os.environ.get("JOBS") or 1), help="trials at the same time (default: 1)")
+    parser.add_argument("n", type=int, help="trials of each class")
+    parser.add_argument("ways", nargs="*", choices=[[], *WAYS], metavar="WAY", help="classes (default: all)")
+    args = parser.parse_args()
+    plan = [(way, nodes) for _ in range(args.n) for way in args.ways or WAYS for nodes in ((2, 3) if way == "network" else (1, 2))]
     good, worst, bad = {}, {}, 0
-    together = int(os.environ.get("JOBS") or max(1, (os.cpu_count() or 1) // 2))
-    with concurrent.futures.ThreadPoolExecutor(together) as pool:
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         trials = [pool.submit(trial, way, nodes, 21000 + i % 2000) for i, (way, nodes) in enumerate(plan)]
         for key, done in zip(plan, trials):
             wrong, late = done.result()
@@ -89,7 +160,7 @@ def main():
                 print(f"{key[0]}, {key[1]} node(s): {wrong}", flush=True)
     print(f"{'CLASS':<12}{'NODES':>6}{'RIGHT':>10}{'LATEST':>10}")
     for (way, nodes), count in sorted(good.items()):
-        print(f"{way:<12}{nodes:>6}{f'{count}/{n}':>10}{worst[way, nodes]:>8.1f} s")
+        print(f"{way:<12}{nodes:>6}{f'{count}/{args.n}':>10}{worst[way, nodes]:>8.1f} s")
     sys.exit(bad > 0)
 
 

@@ -374,8 +374,9 @@ Test(stacks_e2e, a_program_without_python_shows_its_state)
 Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
 {
     char script[300];
-    if (system("command -v py-spy >/dev/null && command -v python3 >/dev/null") != 0)
-        cr_skip_test("skipped, because there is no py-spy in PATH (pip install py-spy)");
+    const char *env[] = { py_spy_path(), NULL };
+    if (system("command -v python3 >/dev/null") != 0)
+        cr_skip_test("skipped, because there is no python3 in PATH");
     snprintf(script, sizeof(script), "%s/train.py", dir);
     FILE *file = fopen(script, "we");
     cr_assert_not_null(file);
@@ -387,7 +388,7 @@ Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
           file);
     fclose(file);
     const char *args[] = { port_option, "--nproc_per_node=2", script, NULL };
-    struct run_process *p = job_start(args, NULL);
+    struct run_process *p = job_start(args, &(struct run_options){ .env = env });
     cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
     expect_answer(NULL, "ranks 0-1:\n  > load_batch  train.py:4\n  > <module>  train.py:5\n");
     end(p);

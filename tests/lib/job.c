@@ -321,3 +321,18 @@ const char *const *torch_env(void)
     snprintf(exec, sizeof(exec), "PYTHON_EXEC=%s", torch_python());
     return env;
 }
+
+const char *py_spy_path(void)
+{
+    static char path[8192];
+    const char *old = getenv("PATH"), *folder = getenv("DDP_PY_SPY");
+    snprintf(path, sizeof(path), "PATH=%s%s%s", old != NULL ? old : "/usr/bin:/bin",
+             folder != NULL ? ":" : "", folder != NULL ? folder : "");
+    const char *env[] = { path, NULL }, *argv[] = { "sh", "-c", "py-spy --version", NULL };
+    struct run_result r = run_command(argv, &(struct run_options){ .env = env });
+    const int code = r.exit_code;
+    run_free(&r);
+    if (code != 0)
+        cr_skip_test("skipped, because there is no py-spy in PATH or $DDP_PY_SPY (pip install py-spy)");
+    return path;
+}

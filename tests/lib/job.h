@@ -132,4 +132,8 @@ int torch_number(const char *name, int usual);
 /* Return the environment of a job whose workers run the interpreter: PYTHON_EXEC, and no more threads than needed. */
 const char *const *torch_env(void);
 
+/* "PATH=..." with py-spy in it: PATH, and behind it the folder $DDP_PY_SPY, where scripts/test.sh installs py-spy. Other tests
+ * run without it. Skips the test if there is none. */
+const char *py_spy_path(void);
+
 #endif

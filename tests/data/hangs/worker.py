@@ -1,7 +1,13 @@
 """A PyTorch job on Gloo whose rank 1 hangs after some steps, in the way that the first argument names.
 
 tests/e2e/test_hangs.c runs it; record.py makes the fixtures of tests/unit/diagnosis/test_hang.c from it."""
+import ctypes
+import fcntl
+import json
 import os
+import select
+import signal
+import socket
 import sys
 import threading
 import time
@@ -37,8 +43,39 @@ def read_fifo():
         f.read(1)
 
 
+def lock_file():
+    path = sys.argv[3] + "/cache.lock"
+    holder, mine = open(path, "w"), open(path, "w")
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    fcntl.flock(mine, fcntl.LOCK_EX)
+
+
+def read_socket():
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    server.listen(1)
+    client = socket.create_connection(server.getsockname())
+    client.setblocking(True)
+    client.recv(1)
+
+
+def read_pipe():
+    r, w = os.pipe()
+    os.read(r, 1)
+
+
 def stop():
     os.kill(os.getpid(), 19)
+
+
+def debug():
+    """A child attaches to its parent as a debugger does, and lets it stand still."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(0x59616D61, ctypes.c_ulong(-1 & (2**64 - 1)), 0, 0, 0)
+    if os.fork() == 0:
+        libc.ptrace(16, os.getppid(), 0, 0)
+        signal.pause()
+    time.sleep(1000000)
 
 
 def wait_for_child():
@@ -59,6 +96,59 @@ def other_collective(x):
 
 def wait_for_key():
     dist.distributed_c10d._get_default_store().get("epoch/3")
+
+
+def reduce(x, group):
+    dist.all_reduce(x, group=group)
+
+
+def serve_records(rank):
+    """Write Gloo's flight record when the FIFO is written, as NCCL's watchdog does. PyTorch before 2.9 has no record of Gloo, so
+    the calls that this script has counted are written."""
+    stem = os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+    if stem is None:
+        return
+    path = f"{stem}{rank}.pipe"
+    os.mkfifo(path)
+    fifo = os.open(path, os.O_RDWR)
+
+    def serve():
+        while select.select([fifo], [], []) and os.read(fifo, 128):
+            text = getattr(dist.distributed_c10d, "_dump_fr_trace_json", made_record)()
+            text = text.decode() if isinstance(text, bytes) else text
+            with open(os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] + str(rank), "w") as f:
+                f.write(text)
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+calls = []
+
+
+def made_record():
+    counts = {"default_pg": 0, "pair": 0}
+    entries = []
+    for group in calls:
+        counts[group] += 1
+        entries.append({"process_group": [group, group], "collective_seq_id": counts[group], "profiling_name": "gloo:all_reduce",
+                        "input_sizes": [[4]], "input_dtypes": ["Float"], "state": "scheduled"})
+    return json.dumps({"version": "2.10", "entries": entries})
+
+
+def in_another_group(rank, x):
+    """Rank 1 waits in its pair, the others in the world: all in one line."""
+    pair = dist.new_group([0, CULPRIT])
+    calls.extend(["default_pg"] * STEPS + (["pair"] if rank == CULPRIT else ["default_pg"]))
+    reduce(x, pair if rank == CULPRIT else None)
+
+
+def train(x):
+    """Steps until the network is cut."""
+    x = torch.ones(1 << 18)
+    while True:
+        dist.all_reduce(x)
+        print("step done", flush=True)
+        time.sleep(0.05)
 
 
 def wait_in_line():
@@ -116,18 +206,23 @@ def hang(way, rank, x):
         slow(rank, x)
     elif way == "all_wait":
         wait_in_pairs(x)
+    elif way == "sequence":
+        in_another_group(rank, x)
+    elif way == "network":
+        train(x)
     elif rank != CULPRIT:
         return
     elif way == "other":
         other_collective(x)
     else:
         {"sleep": load_batch, "loop": spin, "lock": take_lock, "fifo": read_fifo, "stop": stop, "child": wait_for_child,
-         "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
+         "file": lock_file, "socket": read_socket, "pipe": read_pipe, "debugger": debug, "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
 
 
 def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
+    serve_records(rank)
     x = torch.ones(4)
     for step in range(STEPS):
         dist.all_reduce(x)

@@ -2,8 +2,10 @@
  * and every read has a limit. */
 #include "contain/procfs.h"
 
+#include "base/endpoint.h"
 #include "base/syscalls.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -68,6 +70,41 @@ enum {
     PART = 4096,       /* bytes; the kernel returns most of these files one page at a time */
     FILE_MAX = 1 << 20 /* bytes; larger than the mountinfo of any machine */
 };
+
+/* Parse the address of a peer: an IPv4 address or four words of an IPv6 address, each in the order of this machine,
+ * ":" and the port. An IPv6 address that contains an IPv4 address is printed as the latter. */
+static bool parse_peer(const char *text, char peer[PEER_TEXT_MAX])
+{
+    struct in6_addr v6;
+    char host[INET6_ADDRSTRLEN], address[ENDPOINT_TEXT_MAX];
+    unsigned words[4], port;
+    const bool is_v6 = strcspn(text, ":") == 32;
+    const int n = is_v6 ? sscanf(text, "%8x%8x%8x%8x:%4x", &words[0], &words[1], &words[2], &words[3], &port)
+                        : sscanf(text, "%8x:%4x", &words[0], &port);
+    if (n != (is_v6 ? 5 : 2))
+        return false;
+    memcpy(&v6, words, is_v6 ? sizeof(v6) : sizeof(words[0]));
+    const bool holds_v4 = is_v6 && IN6_IS_ADDR_V4MAPPED(&v6);
+    if (inet_ntop(is_v6 && !holds_v4 ? AF_INET6 : AF_INET, holds_v4 ? &words[3] : words, host,
+                  sizeof(host)) == NULL)
+        return false;
+    snprintf(peer, PEER_TEXT_MAX, "%s", endpoint_print(host, (int)port, address));
+    return true;
+}
+
+bool proc_tcp_parse(const char *line, struct unanswered *out)
+{
+    enum { ESTABLISHED = 1, CONNECTING = 2, SENDS_AGAIN = 1 };
+    char peer[48]; /* hexadecimal */
+    unsigned state, timer, times;
+    unsigned long long inode;
+    if (sscanf(line, " %*u: %*s %47s %x %*x:%*x %x:%*x %x %*u %*u %llu", peer, &state, &timer, &times,
+               &inode) != 5 ||
+        (state != ESTABLISHED && state != CONNECTING) || timer != SENDS_AGAIN || times < UNANSWERED_TIMES)
+        return false;
+    out->inode = inode;
+    return parse_peer(peer, out->peer);
+}
 
 /* Read until the end of the file, because the size is unknown and one read returns only a part. Keep the last byte of
  * each part free for the NUL. */

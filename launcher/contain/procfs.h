@@ -40,6 +40,16 @@ static inline bool proc_stat_is_dying(const struct proc_stat *s)
     return (s->flags & (DUMPS_CORE | SIGNALED)) != 0 || ((s->flags & EXITING) != 0 && s->state != 'Z');
 }
 
+/* A TCP connection without an answer: the peer does not acknowledge data that was sent UNANSWERED_TIMES or more. */
+enum { UNANSWERED_TIMES = 4, PEER_TEXT_MAX = 64 };
+struct unanswered {
+    uint64_t inode;           /* of the socket */
+    char peer[PEER_TEXT_MAX]; /* "10.0.0.2:4711" */
+};
+
+/* Parse a line of /proc/PID/net/tcp or tcp6. Return false if the line is no connection without an answer. */
+bool proc_tcp_parse(const char *line, struct unanswered *out);
+
 /* --- pids ------------------------------------------------------------------------------------------------- */
 
 /* A pidfd identifies a process even after its pid was reused. */

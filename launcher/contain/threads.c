@@ -168,6 +168,43 @@ static void put_subject(pid_t pid, const struct call *call, const unsigned long 
         put_polled(pid, args[0], args[1], to, size);
 }
 
+/* --- connections without an answer ---------------------------------------------------------------------- */
+
+size_t sockets_unanswered(pid_t pid, struct buf *out)
+{
+    static const char *const files[] = { "tcp", "tcp6" };
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        char path[64];
+        struct buf text = { 0 };
+        struct unanswered u;
+        snprintf(path, sizeof(path), "/proc/%d/net/%s", (int)pid, files[i]);
+        const char *line = procfs_read(path, &text) ? strchr((const char *)text.data, '\n') : NULL;
+        for (; line != NULL; line = strchr(line + 1, '\n'))
+            if (proc_tcp_parse(line + 1, &u))
+                n += buf_append(out, &u, sizeof(u));
+        buf_free(&text);
+    }
+    return n;
+}
+
+bool process_has_socket(pid_t pid, uint64_t inode)
+{
+    char path[80], wanted[40], target[40];
+    bool found = false;
+    snprintf(wanted, sizeof(wanted), "socket:[%llu]", (unsigned long long)inode);
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *fds = opendir(path);
+    for (struct dirent *e; fds != NULL && !found && (e = readdir(fds)) != NULL;) {
+        const ssize_t len = readlinkat(dirfd(fds), e->d_name, target, sizeof(target) - 1);
+        target[len > 0 ? len : 0] = '\0';
+        found = strcmp(target, wanted) == 0;
+    }
+    if (fds != NULL)
+        closedir(fds);
+    return found;
+}
+
 /* --- the lock of a process's memory --------------------------------------------------------------------- */
 
 /* Return true if a system call changes the memory map. */

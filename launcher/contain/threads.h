@@ -14,6 +14,13 @@
  * first. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has ended. */
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out);
 
+/* Append the connections without an answer in the network of a process to `out`, an array of struct unanswered. Return
+ * their number. */
+size_t sockets_unanswered(pid_t pid, struct buf *out);
+
+/* Return true if the process has this socket open. */
+bool process_has_socket(pid_t pid, uint64_t inode);
+
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
  * libpython. The thorough check takes up to a few milliseconds. */
 bool threads_is_python(pid_t pid, bool thorough);

@@ -215,7 +215,7 @@ bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_hel
     return true;
 }
 
-/* Ask a rank for a new record. PyTorch with NCCL reads the FIFO once a second. Without a reader nothing happens. */
+/* Ask a rank for a new record, which the next sample reads. PyTorch with NCCL reads the FIFO once a second. Without a reader nothing happens. */
 static void ask_rank(const char *dir, int rank)
 {
     char path[PATH_MAX];
@@ -298,9 +298,9 @@ int flight_helper_run(int argc, char **argv)
     const int64_t age_ms = atoll(argv[5]);
     bool ok = argc == FLIGHT_HELPER_WORDS;
     signal(SIGPIPE, SIG_IGN); /* a rank may close its FIFO */
-    for (int i = 0; i < n; i++)
-        ask_rank(dir, first + i);
     for (int i = 0; i < n && ok; i++)
         ok = print_rank(dir, first + i, age_ms);
+    for (int i = 0; i < n; i++)
+        ask_rank(dir, first + i);
     return ok ? 0 : 1;
 }

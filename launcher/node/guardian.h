@@ -52,9 +52,9 @@ int node_run(void *job, int lifeline);
 /* --- flight_pages.c: PyTorch's flight records -------------------------------------------------------------------- */
 
 /* The agent starts `ddprun --flight_calls DIR FIRST N AGE_MS` while a job makes no progress. It is a process, because
- * the file system of the records may not answer. It asks ranks FIRST to FIRST + N - 1 for new records through their
- * FIFOs, and prints the open calls of the existing records that are at most AGE_MS old: a flight_call of
- * hub/messages.h in each line. */
+ * the file system of the records may not answer. It prints the open calls of ranks FIRST to FIRST + N - 1 from
+ * the records that are at most AGE_MS old: a flight_call of hub/messages.h in each line. Then it asks these ranks for
+ * new records through their FIFOs, because a record that is being written cannot be read. */
 #define FLIGHT_HELPER_OPTION "--flight_calls"
 enum { FLIGHT_HELPER_WORDS = 6 };
 

@@ -37,6 +37,7 @@ enum {
     SLICE_MS = 2,      /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,
     READ_BYTES = 64 << 10,
+    UNANSWERED_MAX = 32,     /* connections without an answer */
     CALLS_BYTES = 256 << 10, /* output of the helper that reads flight records */
 };
 
@@ -670,6 +671,26 @@ static void find_targets(struct stack_dump *d)
         add_children(d, ((const struct target *)(const void *)d->targets.data)[i].local_rank);
 }
 
+/* Add a row for each worker with a connection whose peer does not acknowledge data, while a hang is suspected. */
+static void add_unanswered(struct stack_dump *d)
+{
+    struct buf found = { 0 };
+    const struct target *targets = (const struct target *)(const void *)d->targets.data;
+    const size_t n = d->targets.len > 0 ? sockets_unanswered(targets[0].pid, &found) : 0;
+    const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
+    for (size_t i = 0; i < n && i < UNANSWERED_MAX; i++)
+        for (size_t k = 0; k < d->targets.len / sizeof(*targets); k++) {
+            if (targets[k].is_child || !process_has_socket(targets[k].pid, each[i].inode))
+                continue;
+            struct stack_thread t = like(d, &targets[k]);
+            t.pid = contain_shown_pid(d->node->run.contain, t.pid);
+            snprintf(t.does, sizeof(t.does), STACKS_UNANSWERED);
+            snprintf(t.object, sizeof(t.object), "%s", each[i].peer);
+            stacks_add_thread(&d->stacks, &t);
+        }
+    buf_free(&found);
+}
+
 static int count_dumps(const struct node *n)
 {
     int count = 0;
@@ -698,8 +719,10 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     list_insert(&n->run.dumps, &d->in_node);
     (void)find_for_all(n, d->py_spy);
     find_targets(d);
-    if (request->with_calls)
+    if (request->with_calls) {
         start_reader(d);
+        add_unanswered(d);
+    }
     d->request.ranks = NULL; /* borrowed only for this call */
     dump_advance(d);
     if (d->is_over && d->running == 0)

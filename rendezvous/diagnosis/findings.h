@@ -817,7 +817,9 @@
       "the GPUs ('dmesg' for Xid); NCCL_DEBUG=INFO names the transport",                                    \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
       "is alive; probable cause: the network between n0 and n1, or a GPU",                                  \
-      "Two samples of the stacks show all ranks in the same collective, and no process has ended.")
+      "Two samples of the stacks show all ranks in the same collective, and no process has ended. If the "  \
+      "kernel sends a rank's data again and again without an answer, the two nodes of this connection are " \
+      "named.")
 
 /* Ranks that wait because of the problems above. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \

@@ -649,22 +649,90 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
                      NULL);
 }
 
+/* --- connections ------------------------------------------------------------------------------------------ */
+
+/* Two ends of a connection whose data is not acknowledged. */
+struct cut {
+    const struct snapshot_node *from, *to; /* NULL = the address is of no node */
+    const char *peer;
+    uint32_t rank; /* the rank at the end `from` */
+};
+
+static bool has_address(const struct snapshot_node *node, const char *peer)
+{
+    const size_t len = strlen(node->addr), own = strlen(node->own);
+    return (len > 0 && strncmp(peer, node->addr, len) == 0 && peer[len] == ':') ||
+           (own > 0 && strncmp(peer, node->own, own) == 0 && peer[own] == ':');
+}
+
+/* Find the ends of a rank's connection without an answer. Return false unless both samples show such a connection. */
+static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
+{
+    const struct rank_look *r = &h->ranks[rank];
+    if (r->spot[0]->unanswered == NULL || r->spot[1]->unanswered == NULL)
+        return false;
+    *cut = (struct cut){ .peer = r->spot[1]->unanswered, .rank = rank };
+    for (uint32_t i = 0; i < h->s->n_nodes; i++) {
+        const struct snapshot_node *node = &h->s->nodes[i];
+        if (rank - node->first_rank < node->nproc && !node->is_spare)
+            cut->from = node;
+        else if (has_address(node, cut->peer))
+            cut->to = node;
+    }
+    return cut->from != NULL;
+}
+
+static bool is_same_pair(const struct cut *a, const struct cut *b)
+{
+    return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
+}
+
+/* Format "the connection between n1 and n2 (rank 2 sends to 10.0.0.3:4711 without an answer)". Return the number of
+ * pairs of nodes with such a connection; the text is about the first pair. */
+static uint32_t cut_words(words out, const struct hang *h)
+{
+    enum { PAIRS_MAX = 16 };
+    struct cut pairs[PAIRS_MAX], cut;
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < h->s->n_ranks && n < PAIRS_MAX; rank++) {
+        uint32_t i = 0;
+        if (!find_cut(h, rank, &cut))
+            continue;
+        while (i < n && !is_same_pair(&pairs[i], &cut))
+            i++;
+        if (i == n)
+            pairs[n++] = cut;
+    }
+    if (n > 0)
+        snprintf(out, WORDS_LEN,
+                 "the connection between %.60s and %.60s (rank %u sends to %.50s without an answer)",
+                 pairs[0].from->host, pairs[0].to != NULL ? pairs[0].to->host : pairs[0].peer, pairs[0].rank,
+                 pairs[0].peer);
+    return n;
+}
+
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
-    words who, time, hosts;
-    char between[2 * WORDS_LEN];
-    char place[SPOT_PLACE_MAX];
+    words who, time, hosts, cut;
+    char between[2 * WORDS_LEN], place[SPOT_PLACE_MAX + 16];
     struct finding *slot = diagnosis_slot(d, FINDING_ALL_RANKS_WAIT);
+    const uint32_t pairs = cut_words(cut, h);
     snprintf(who, sizeof(who), "all %u ranks", s->n_ranks);
-    if (members_of(s) > 1)
+    spot_place(place, h->groups[0].spot);
+    if (h->n_groups > 1)
+        snprintf(place + strlen(place), 16, " and elsewhere");
+    if (pairs > 0)
+        snprintf(between, sizeof(between), "%s%s%.200s", cut, pairs > 1 ? ", and others" : "",
+                 h->records.quote);
+    else if (members_of(s) > 1)
         snprintf(between, sizeof(between), "the network between %.180s, or a GPU%.250s", all_hosts(hosts, s),
                  h->records.quote);
     else
         snprintf(between, sizeof(between), "a GPU, or the memory that the ranks share%.250s",
                  h->records.quote);
     if (slot != NULL)
-        finding_make(slot, FINDING_ALL_RANKS_WAIT, who, "place", spot_place(place, h->groups[0].spot), "time",
+        finding_make(slot, FINDING_ALL_RANKS_WAIT, who, "place", place, "time",
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
@@ -724,10 +792,12 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
     }
     if (h->n_groups == 0 || n < 2)
         return judge_records(d, h);
-    const int64_t by_records = h->n_groups == 1 ? judge_records(d, h) : -1;
+    words cut;
+    const bool is_cut = cut_words(cut, h) > 0;
+    const int64_t by_records = h->n_groups == 1 && !is_cut ? judge_records(d, h) : -1;
     if (by_records >= 0)
         return by_records;
-    if (h->n_groups == 1)
+    if (h->n_groups == 1 || is_cut)
         add_all_wait(d, h);
     else
         add_differ(d, h);

@@ -19,7 +19,8 @@ struct spot {
     bool idle_only;   /* the rank waits in `call` only while its thread sleeps */
     const char *does, *object;
     int64_t cpu_ms;
-    int ended_child; /* pid of a zombie that the rank has started; 0 = none */
+    const char *unanswered; /* peer that does not acknowledge the rank's data: "10.0.0.2:4711"; NULL = none */
+    int ended_child;        /* pid of a zombie that the rank has started; 0 = none */
 };
 
 /* Fill the spots of ranks 0 to n - 1 from rows of record/stacks.h. The caller has zeroed `spots`. Return the number

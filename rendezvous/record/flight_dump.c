@@ -385,7 +385,7 @@ size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry 
             lasts[n_lasts++] = &d->calls[i];
     if (n_lasts > 0)
         qsort(lasts, n_lasts, sizeof(*lasts), by_age);
-    for (size_t i = 0; i < n_lasts && n + 2 <= FLIGHT_OPEN_MAX; i++) {
+    for (size_t i = n_lasts < FLIGHT_OPEN_MAX / 2 ? n_lasts : FLIGHT_OPEN_MAX / 2; i-- > 0;) {
         const struct flight_entry *open = first_open(d, lasts[i]);
         if (open != lasts[i])
             calls[n++] = open;

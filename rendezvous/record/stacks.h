@@ -44,6 +44,8 @@ enum {
 
 /* The value of "does" for a zombie process. */
 #define STACKS_ENDED "has ended"
+/* The value of "does" for a connection whose data the peer, the "object", does not acknowledge. */
+#define STACKS_UNANSWERED "sends the same data again and again, without an answer"
 
 struct stacks {
     struct cJSON *rows; /* owned: an array */

@@ -75,3 +75,38 @@ Test(proc_stat, a_line_that_ends_too_early_is_none)
     }
     cr_expect_not(proc_stat_parse("no such line", &s));
 }
+
+/* --- connections without an answer: lines of /proc/PID/net/tcp and tcp6 -------------------------------------- */
+
+static void expect_unanswered(const char *line, const char *peer, uint64_t inode)
+{
+    struct unanswered u = { 0 };
+    const bool found = proc_tcp_parse(line, &u);
+    cr_expect_eq(found, peer != NULL, "%s", line);
+    if (found)
+        cr_expect(strcmp(u.peer, peer) == 0 && u.inode == inode, "%s %llu", u.peer,
+                  (unsigned long long)u.inode);
+}
+
+#define TCP(peer, state, timer, times)                                                                      \
+    "   3: 0100000A:8B2C " peer " " state " 00000400:00000000 " timer ":00000033 " times "     0        0 " \
+    "4711 2 0000000000000000 800 4 30 1 7"
+
+Test(unanswered, data_that_was_sent_four_times)
+{
+    expect_unanswered(TCP("0300000A:1267", "01", "01", "00000004"), "10.0.0.3:4711", 4711);
+    expect_unanswered(TCP("0300000A:1267", "02", "01", "00000006"), "10.0.0.3:4711", 4711);
+    expect_unanswered(TCP("0000000000000000FFFF00000300000A:1267", "01", "01", "00000005"), "10.0.0.3:4711",
+                      4711);
+    expect_unanswered(TCP("0000000000000000000000000100000A:1267", "01", "01", "00000005"),
+                      "[::10.0.0.1]:4711", 4711);
+}
+
+Test(unanswered, other_connections)
+{
+    expect_unanswered(TCP("0300000A:1267", "01", "01", "00000003"), NULL, 0); /* a lost packet */
+    expect_unanswered(TCP("0300000A:1267", "01", "04", "00000009"), NULL, 0); /* the peer does not read */
+    expect_unanswered(TCP("0300000A:1267", "04", "01", "00000009"), NULL, 0); /* closed here */
+    expect_unanswered("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt", NULL, 0);
+    expect_unanswered("", NULL, 0);
+}

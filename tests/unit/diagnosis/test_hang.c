@@ -104,8 +104,9 @@ static struct hang_case load(const char *way, const char *second)
 
 static struct diagnosis verdict(struct hang_case *c)
 {
-    static const struct snapshot_node nodes[] = { NODE(0), NODE(1) };
+    static const struct snapshot_node nodes[] = { NODE(0, .first_rank = 0), NODE(1, .first_rank = 2) };
     struct snapshot s = c->s;
+    s.n_nodes = 2;
     s.ranks = c->ranks;
     s.nodes = nodes;
     for (int i = 0; i < 2; i++)
@@ -218,6 +219,61 @@ Test(hang, a_rank_that_has_left_with_0)
     c.ranks[1].exited = true;
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
                    "exited with code 0 while 2 ranks waited for it in all_reduce (worker.py:97)");
+    case_free(&c);
+}
+
+/* --- connections ------------------------------------------------------------------------------------------- */
+
+/* A connection of `rank` whose data `peer` does not acknowledge, in both samples. */
+static void cut(struct hang_case *c, int rank, const char *peer)
+{
+    struct stack_thread t = { .rank = rank, .pid = 70 + rank, .host = "n0", .does = STACKS_UNANSWERED };
+    snprintf(t.object, sizeof(t.object), "%s", peer);
+    for (int i = 0; i < 2; i++)
+        stacks_add_thread(&c->samples[i], &t);
+}
+
+Test(hang, a_connection_without_an_answer_names_the_pair_of_nodes)
+{
+    struct hang_case c = load("all_wait", "all_wait");
+    cut(&c, 1, "10.9.0.11:4711");
+    expect_verdict(
+        &c, "ALL_RANKS_WAIT", "all 3 ranks",
+        "probable cause: the connection between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an "
+        "answer)");
+    cut(&c, 2, "10.9.0.10:4712"); /* the other end */
+    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", "between n0 and n1 (rank 1 sends to 10.9.0.11:4711");
+    case_free(&c);
+}
+
+/* 10.9.0.1 is the beginning of the nodes' addresses. */
+Test(hang, a_peer_that_is_no_node_is_named_by_its_address)
+{
+    struct hang_case c = load("all_wait", "all_wait");
+    cut(&c, 1, "10.9.0.1:4711");
+    cut(&c, 2, "10.9.0.10:4712");
+    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks",
+                   "the connection between n0 and 10.9.0.1:4711 (rank 1 sends to 10.9.0.1:4711 without an "
+                   "answer), and others");
+    case_free(&c);
+}
+
+Test(hang, ranks_in_different_collectives_blame_a_connection_without_an_answer)
+{
+    struct hang_case c = load("other", "other");
+    cut(&c, 0, "10.9.0.11:4711");
+    expect_verdict(
+        &c, "ALL_RANKS_WAIT", "all 3 ranks",
+        "wait in all_reduce (worker.py:97) and elsewhere, without progress for 42.0 s, and every process "
+        "is alive; probable cause: the connection between n0 and n1");
+    case_free(&c);
+}
+
+Test(hang, a_culprit_comes_before_a_connection_without_an_answer)
+{
+    struct hang_case c = load("sleep", "sleep");
+    cut(&c, 0, "10.9.0.11:4711");
+    expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", OTHERS);
     case_free(&c);
 }
 

@@ -61,7 +61,7 @@ RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
 LAUNCHER   := $(wildcard launcher/*/*.c)
 WORKER     := $(wildcard $(addsuffix /*.c,$(addprefix worker/,core reducer checkpoint data cpu)))
 WORKER_CUDA := $(wildcard worker/cuda/*.c)
-BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_core.c worker/bench/bench_run.c worker/bench/bench_run.c
+BENCH_CORE := worker/bench/bench_core.c
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp contains the store client, the table of requests and base/, and nothing else of the server.
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c %/rank_set.c %/stacks.c,$(BASE))

@@ -9,7 +9,7 @@
 #include "contain/procfs.h"
 #include "net/store_host.h"
 #include "output/disk_watch.h"
-#include "node/core.h"
+#include "node/effects.h"
 #include "report/cause.h"
 #include "report/spawn_error.h"
 #include "report/report.h"

@@ -1,10 +1,10 @@
-/* flight_pages.c -- see core.h and guardian.h: the last calls of ranks, of libddp from shared memory, of PyTorch from
+/* flight_pages.c -- see node.h and guardian.h: the last calls of ranks, of libddp from shared memory, of PyTorch from
  * files. The memory file is sealed, because a smaller file would crash this process while
  * reading. */
 #include "agent/agent.h"
 #include "record/flight.h"
 #include "base/syscalls.h"
-#include "node/core.h"
+#include "node/node.h"
 #include "output/disk_watch.h"
 
 #include "net/messages.h"

@@ -10,10 +10,11 @@
 #include "contain/procfs.h"
 #include "output/disk_watch.h"
 #include "node/guardian.h"
-#include "node/core.h"
+#include "node/node.h"
 #include "output/log_files.h"
 #include "report/host_checks.h"
 #include "base/exit_codes.h"
+#include "node/effects.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>

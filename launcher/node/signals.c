@@ -1,9 +1,10 @@
-/* signals.c -- see guardian.h and core.h. Guardian and agent share the first part. The second part handles signals in
+/* signals.c -- see guardian.h and node.h. Guardian and agent share the first part. The second part handles signals in
  * the agent. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
-#include "node/core.h"
+#include "node/effects.h"
+#include "node/node.h"
 #include "node/guardian.h"
 #include "report/user_messages.h"
 

@@ -1,4 +1,4 @@
-/* stack_dump.c -- see core.h: where the threads of this node's processes are.
+/* stack_dump.c -- see node.h: where the threads of this node's processes are.
  *
  *     worker, its children  --/proc-->  state, system call        --py-spy dump-->  Python frames  -->  rows of record/stacks.h
  *
@@ -13,7 +13,7 @@
 #include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "contain/threads.h"
-#include "node/core.h"
+#include "node/node.h"
 #include "plan/torch_look.h"
 #include "plan/worker.h"
 #include "tables/text.h"

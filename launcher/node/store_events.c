@@ -7,11 +7,12 @@
 #include "base/text.h"
 #include "contain/contain.h"
 #include "contain/procfs.h"
-#include "node/core.h"
+#include "node/node.h"
 #include "report/cause.h"
 #include "report/host_checks.h"
 #include "server/listen.h"
 #include "base/exit_codes.h"
+#include "node/effects.h"
 
 #include <cjson/cJSON.h>
 #include <signal.h>

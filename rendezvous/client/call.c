@@ -1,10 +1,10 @@
-/* call.c -- one request and its reply; see client.h.
+/* call.c -- one request and its reply; see call.h.
  *
  * Only the thread that has the turn may use the handle. The turn is a flag under a mutex. A thread may hold the turn
  * for minutes while it waits for a key, but it holds the mutex only for a few instructions. */
 
 #include "base/clock.h"
-#include "client/client.h"
+#include "client/call.h"
 #include "store/encode.h"
 
 #include <cjson/cJSON.h>

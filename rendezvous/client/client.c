@@ -1,4 +1,4 @@
-/* client.c -- see client.h.
+/* client.c -- see call.h and ddp/store.h.
  *
  * A handle is created and connected, used for one call at a time, and closed.
  *
@@ -11,7 +11,7 @@
  *     broken   a reply may be incomplete: every call fails at once, until the owner closes the handle
  *     stale    the connection was closed during a wait, because an old server cannot cancel it: connect again
  *     good     no request is open: the next byte belongs to the next reply */
-#include "client/client.h"
+#include "client/call.h"
 
 #include "base/clock.h"
 #include "base/not_null.h"
@@ -351,7 +351,7 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 
 /* --- store client ----------------------------------------------------------------------------------------- */
 
-/* The calls of PyTorch's protocol. client.h describes their steps.
+/* The calls of PyTorch's protocol. call.h describes their steps.
  *
  * Each public function lists the bytes of a request in order: begin, put.., send, take.., end. A wait that times out
  * is cancelled before the call returns. The error names the missing key. */

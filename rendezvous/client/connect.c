@@ -15,7 +15,7 @@
  * so that a busy store is not mistaken for an old store. */
 #include "base/clock.h"
 #include "base/connector.h"
-#include "client/client.h"
+#include "client/call.h"
 
 #include <ctype.h>
 #include <errno.h>

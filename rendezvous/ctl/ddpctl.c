@@ -8,7 +8,7 @@
 #include "base/syscalls.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "client/client.h"
+#include "client/call.h"
 #include "contain/job_record.h"
 #include "record/flight_dump.h"
 #include "diagnosis/findings.h"

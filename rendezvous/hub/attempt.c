@@ -4,6 +4,7 @@
  * dead. The store then closes the connections of identified workers at once. A plain c10d connection is closed at its
  * next request, because a close aborts a live process of torch 1.13. Agents and operators stay connected. */
 #include "hub/job.h"
+#include "hub/schedule.h"
 #include "hub/session.h"
 
 #include <stdio.h>

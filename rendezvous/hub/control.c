@@ -14,6 +14,7 @@
 
 #include "base/endpoint.h"
 #include "hub/job.h"
+#include "hub/schedule.h"
 #include "hub/session.h"
 #include "store/encode.h"
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "diagnosis/diagnosis.h"
+#include "hub/schedule.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"

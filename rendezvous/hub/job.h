@@ -18,6 +18,7 @@
 #include "diagnosis/rejected.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/monitor.h"
+#include "hub/schedule.h"
 #include "job/members.h"
 #include "store/barrier.h"
 #include "store/store.h"

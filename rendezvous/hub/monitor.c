@@ -13,6 +13,7 @@
 #include "auth/auth.h"
 #include "base/text.h"
 #include "diagnosis/text.h"
+#include "hub/schedule.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
 

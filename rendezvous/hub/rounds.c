@@ -11,6 +11,7 @@
 #include "diagnosis/diagnosis.h"
 #include "hub/job.h"
 #include "hub/messages.h"
+#include "hub/schedule.h"
 #include "store/store.h"
 
 #include <cjson/cJSON.h>

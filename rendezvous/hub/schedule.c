@@ -3,7 +3,7 @@
  * A check reads the whole job, so checks are rare: every few seconds while a job waits for nodes, and none in a
  * healthy run. An urgent check is delayed by 200 ms, because a rejected node also closes its connection, and one
  * report should contain both facts. */
-#include "hub/monitor.h"
+#include "hub/schedule.h"
 
 #include "base/text.h"
 #include "hub/session.h"

@@ -5,6 +5,7 @@
  * ignores most requests. Memory is allocated only for clients whose requests are not ignored. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
+#include "hub/schedule.h"
 #include "hub/session.h"
 
 #include <stdlib.h>

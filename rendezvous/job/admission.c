@@ -6,7 +6,7 @@
  *
  * If a known node joins again, only its job and its instance are checked. No check changes anything, so a rejection
  * only writes a log line. */
-#include "job/rendezvous_core.h"
+#include "job/round.h"
 
 #include "base/version.h"
 

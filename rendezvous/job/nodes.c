@@ -5,7 +5,7 @@
  *
  * Each change of a node's state also updates the counts n_live, n_waiting, n_back, n_resting, n_members and n_open.
  * With these counts, a check whether a round is complete needs no walk over up to 16,384 nodes. */
-#include "job/rendezvous_core.h"
+#include "job/nodes.h"
 
 #include <stdlib.h>
 

@@ -12,7 +12,7 @@
 #include "job/rendezvous.h"
 
 #include "base/text.h"
-#include "job/rendezvous_core.h"
+#include "job/round.h"
 
 #include "base/clock.h"
 #include <stdio.h>

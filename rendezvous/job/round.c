@@ -17,7 +17,7 @@
  *
  * Each node receives `stop` and its verdict only once, because its state changes: after `stop`, a member is STOPPING;
  * after the verdict, a node is RESTING or FINISHED. */
-#include "job/rendezvous_core.h"
+#include "job/round.h"
 
 #include "ddp/error.h"
 

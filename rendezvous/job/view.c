@@ -1,6 +1,6 @@
 /* view.c -- names and texts, copies of facts for readers, the log, and messages to waiting nodes. */
 #include "job/rendezvous.h"
-#include "job/rendezvous_core.h"
+#include "job/nodes.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Like test_kernels.c, for the layers of images: convolutions, batch normalisation, shortcuts, means. */
 #include "numbers.h"
-#include "train/models/normalise.h"
+#include "train/models/resnet.c"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -127,7 +127,7 @@ static void layer_free(struct layer *l)
     d.gpu->ops->release(d.gpu, l->saved_gpu);
 }
 
-static struct batch_norm norm_of(const struct layer *l, bool on_cpu, bool keeps)
+static struct batch_norm norm_for(const struct layer *l, bool on_cpu, bool keeps)
 {
     struct batch_norm b = { l->channels, l->spatial, 1e-5, 0.1,
                             .weight = on_cpu ? l->weight.cpu : l->weight.gpu };
@@ -141,7 +141,7 @@ static struct batch_norm norm_of(const struct layer *l, bool on_cpu, bool keeps)
 static void normalise_on(struct compute *on, struct layer *l)
 {
     const bool cpu = on == &compute_cpu;
-    const struct batch_norm b = norm_of(l, cpu, true), still = norm_of(l, cpu, false);
+    const struct batch_norm b = norm_for(l, cpu, true), still = norm_for(l, cpu, false);
     void *x = cpu ? (void *)l->x.cpu : l->x.gpu, *y = cpu ? (void *)l->y.cpu : l->y.gpu;
     void *dy = cpu ? (void *)l->dy.cpu : l->dy.gpu;
     struct normalise n;
@@ -157,7 +157,7 @@ static void normalise_on(struct compute *on, struct layer *l)
 static void infer_on(struct compute *on, struct layer *l)
 {
     const bool cpu = on == &compute_cpu;
-    const struct batch_norm b = norm_of(l, cpu, true);
+    const struct batch_norm b = norm_for(l, cpu, true);
     struct normalise n;
     cr_assert(normalise_open(&n, on, NULL, l->channels));
     cr_expect_eq(normalise_infer(&n, &b, cpu ? (void *)l->y.cpu : l->y.gpu, cpu ? (void *)l->x.cpu : l->x.gpu,
@@ -199,7 +199,7 @@ EACH_PRECISION(kernels_pictures, normalisations)
 EACH_PRECISION(kernels_pictures, batches_that_are_too_small)
 {
     struct layer l = layer_of(2, 3, 1);
-    const struct batch_norm b = norm_of(&l, false, true);
+    const struct batch_norm b = norm_for(&l, false, true);
     struct normalise n;
     cr_assert(normalise_open(&n, d.gpu, NULL, 3));
     cr_expect_eq(normalise_forward(&n, &b, l.y.gpu, l.x.gpu, 1, &err), DDP_ERR_ARG);

@@ -1,12 +1,275 @@
 /* main.c -- ddp-bench measures the speed of collectives and prints nccl-tests' columns. ddp-bench is a worker:
- * `ddprun --nproc_per_node=4 ddp-bench`. */
-#include "bench/bench_run.h"
+ * `ddprun --nproc_per_node=4 ddp-bench`.
+ *
+ * As in nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can queue calls, the rank
+ * does not wait between the calls of a batch. The result is the slowest rank's time for the batch, divided by the
+ * number of calls. Afterwards a separate call checks the values. */
+#include "bench/bench_core.h"
 
 #include "base/buf.h"
 #include "base/version.h"
 #include "ddp/context.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* A rank's buffers, from ddp_shared_alloc or from ddp-bench, as the options request. */
+struct bench_buffers {
+    ddp_group *group;
+    size_t bytes;   /* bytes of each buffer */
+    void *in, *out; /* the buffers of a call */
+    char *host;     /* host memory to fill and to compare: copied to `in` and from `out` */
+    bool shared;
+};
+
+struct bench_result {
+    double us;      /* microseconds per call */
+    uint64_t wrong; /* number of wrong elements on all ranks */
+};
+
+/* The members that all lines share. */
+struct bench_run {
+    const struct bench_options *options;
+    int world, device;
+    const char *backend;
+};
+
+/* --- buffers ------------------------------------------------------------------------------------------------------- */
+
+static ddp_status bench_buffers_open(struct bench_buffers *b, ddp_group *group, const struct bench_options *o)
+{
+    *b = (struct bench_buffers){ .group = group, .bytes = o->most, .shared = !o->private_memory };
+    b->host = malloc(b->bytes);
+    ddp_status status = b->host != NULL ? DDP_OK : DDP_ERR_NOMEM;
+    if (b->shared && status == DDP_OK)
+        status = ddp_shared_alloc(group, b->bytes, &b->in);
+    if (b->shared && status == DDP_OK)
+        status = ddp_shared_alloc(group, b->bytes, &b->out);
+    if (!b->shared) {
+        b->in = malloc(b->bytes);
+        b->out = malloc(b->bytes);
+        status = b->host && b->in && b->out ? DDP_OK : DDP_ERR_NOMEM;
+    }
+    return status;
+}
+
+static ddp_status bench_buffers_close(struct bench_buffers *b)
+{
+    ddp_status status = DDP_OK;
+    free(b->host);
+    if (!b->shared) {
+        free(b->in);
+        free(b->out);
+        return DDP_OK;
+    }
+    status = ddp_shared_free(b->group, b->out);
+    return status == DDP_OK ? ddp_shared_free(b->group, b->in) : status;
+}
+
+/* --- calls --------------------------------------------------------------------------------------------------------- */
+
+/* The buffers of a call. In place, the smaller buffer is the rank's part of the larger buffer, or both buffers are
+ * the same. */
+struct places {
+    void *in, *out;
+};
+
+static struct places places_of(const struct bench_buffers *b, const struct bench_case *c, int rank)
+{
+    size_t skip = (size_t)rank * c->count * ddp_dtype_size(c->dtype);
+    const struct bench_rule *rule = &bench_rules[c->kind];
+    struct places p = { b->in, b->out };
+    if (!c->in_place)
+        return p;
+    p.out = p.in;
+    if (rule->in_parts)
+        p.out = (char *)p.in + skip;
+    if (rule->out_parts)
+        p.in = (char *)p.out + skip;
+    return p;
+}
+
+static ddp_status call(ddp_group *g, const struct bench_case *c, struct places p, ddp_work **work)
+{
+    switch (c->kind) {
+    case BENCH_ALL_REDUCE:
+        return ddp_all_reduce(g, p.in, p.out, c->count, c->dtype, c->op, NULL, work);
+    case BENCH_REDUCE:
+        return ddp_reduce(g, p.in, p.out, c->count, c->dtype, c->op, c->root, NULL, work);
+    case BENCH_BROADCAST:
+        return ddp_broadcast(g, p.out, c->count, c->dtype, c->root, NULL, work);
+    case BENCH_ALL_GATHER:
+        return ddp_all_gather(g, p.in, p.out, c->count, c->dtype, NULL, work);
+    case BENCH_GATHER:
+        return ddp_gather(g, p.in, p.out, c->count, c->dtype, c->root, NULL, work);
+    case BENCH_SCATTER:
+        return ddp_scatter(g, p.in, p.out, c->count, c->dtype, c->root, NULL, work);
+    default:
+        return ddp_reduce_scatter(g, p.in, p.out, c->count, c->dtype, c->op, NULL, work);
+    }
+}
+
+/* Run the collective several times, and wait only for the last call. */
+static ddp_status call_often(ddp_group *g, const struct bench_case *c, struct places p, int times)
+{
+    ddp_work *work = NULL;
+    ddp_status status = DDP_OK;
+    for (int i = 1; i < times && status == DDP_OK; i++)
+        status = call(g, c, p, NULL);
+    if (status == DDP_OK)
+        status = call(g, c, p, &work);
+    if (work != NULL)
+        status = ddp_work_sync(work, 0);
+    ddp_work_free(work);
+    return status;
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct places p,
+                             const struct bench_options *o, double *us)
+{
+    ddp_status status = o->warmup > 0 ? call_often(g, c, p, o->warmup) : DDP_OK;
+    if (status == DDP_OK)
+        status = ddp_barrier(g, 0);
+    double start = now_us();
+    if (status == DDP_OK)
+        status = call_often(g, c, p, o->iters);
+    *us = (now_us() - start) / o->iters;
+    return status == DDP_OK ? ddp_all_reduce(g, us, us, 1, DDP_F64, DDP_MAX, NULL, NULL) : status;
+}
+
+/* --- values -------------------------------------------------------------------------------------------------------- */
+
+static ddp_status compare(const struct bench_buffers *b, int rank, const struct bench_case *c,
+                          struct places p, uint64_t *wrong)
+{
+    size_t size = ddp_dtype_size(c->dtype);
+    void *from = c->kind == BENCH_BROADCAST ? p.out : p.in; /* a broadcast has one buffer */
+    int64_t count = 0;
+    bench_fill(c, rank, b->host);
+    ddp_status status = ddp_copy(b->group, from, b->host, bench_in_count(c) * size, NULL);
+    if (status == DDP_OK)
+        status = call_often(b->group, c, p, 1);
+    if (status == DDP_OK)
+        status = ddp_copy(b->group, b->host, p.out, bench_out_count(c) * size, NULL);
+    if (status == DDP_OK)
+        count = (int64_t)bench_wrong(c, rank, b->host);
+    if (status == DDP_OK)
+        status = ddp_all_reduce(b->group, &count, &count, 1, DDP_I64, DDP_SUM, NULL, NULL);
+    *wrong = (uint64_t)count;
+    return status;
+}
+
+/* Measure one case. The buffers are zeroed first, because a processor may be slower with accidental contents. */
+static ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct bench_case *c,
+                                const struct bench_options *o, struct bench_result *result)
+{
+    struct places p = places_of(b, c, rank);
+    memset(b->host, 0, b->bytes);
+    ddp_status status = ddp_copy(b->group, b->in, b->host, b->bytes, NULL);
+    if (status == DDP_OK)
+        status = ddp_copy(b->group, b->out, b->host, b->bytes, NULL);
+    if (status == DDP_OK)
+        status = time_calls(b->group, c, p, o, &result->us);
+    result->wrong = 0;
+    return status == DDP_OK && o->check ? compare(b, rank, c, p, &result->wrong) : status;
+}
+
+/* --- bench print ------------------------------------------------------------------------------------------ */
+
+static const char *memory_of(const struct bench_run *run)
+{
+    return run->device >= 0 ? "gpu" : run->options->private_memory ? "private" : "arena";
+}
+
+static void bench_print_head(FILE *to, const struct bench_run *run, enum bench_kind kind)
+{
+    const struct bench_options *o = run->options;
+    if (o->json)
+        return;
+    fprintf(to,
+            "# ddp-bench %s: %s, backend %s, %s memory, %d rank%s, %d warmup %d iters, validation %d\n"
+            "#\n"
+            "# %58s  %s\n"
+            "# %10s %12s %7s %6s %6s %9s %7s %7s %6s %9s %7s %7s %6s\n"
+            "# %10s %12s %7s %6s %6s %9s %7s %7s %6s %9s %7s %7s %6s\n",
+            DDP_VERSION, bench_rules[kind].name, run->backend, memory_of(run), run->world,
+            run->world == 1 ? "" : "s", o->warmup, o->iters, o->check != 0, "out-of-place",
+            "                        in-place", "size", "count", "type", "redop", "root", "time", "algbw",
+            "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "(B)", "(elements)", "", "", "", "(us)",
+            "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+}
+
+/* Print a result. Print "N/A" if the values were not compared, because 0 would mean that all values are correct. */
+static void print_result(FILE *to, const struct bench_run *run, const struct bench_case *c,
+                         const struct bench_result *r)
+{
+    double algbw = bench_algbw(bench_bytes(c), r->us);
+    fprintf(to, " %9.2f %7.2f %7.2f", r->us, algbw, bench_busbw(c->kind, c->world, algbw));
+    if (run->options->check)
+        fprintf(to, " %6" PRIu64, r->wrong);
+    else
+        fprintf(to, " %6s", "N/A");
+}
+
+static void print_json(FILE *to, const struct bench_run *run, const struct bench_case *c,
+                       const struct bench_result *r, bool in_place)
+{
+    double algbw = bench_algbw(bench_bytes(c), r->us);
+    fprintf(to,
+            "{\"bench\":\"%s\",\"backend\":\"%s\",\"memory\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"count\":%zu,"
+            "\"type\":\"%s\",\"redop\":",
+            bench_rules[c->kind].name, run->backend, memory_of(run), c->world, bench_bytes(c), c->count,
+            ddp_dtype_name(c->dtype));
+    fprintf(to, bench_rules[c->kind].reduces ? "\"%s\"" : "null", ddp_op_name(c->op));
+    fprintf(to, ",\"root\":%d,\"in_place\":%s,\"us\":%.3f,\"algbw\":%.4f,\"busbw\":%.4f,\"wrong\":",
+            bench_rules[c->kind].rooted ? c->root : -1, in_place ? "true" : "false", r->us, algbw,
+            bench_busbw(c->kind, c->world, algbw));
+    if (run->options->check)
+        fprintf(to, "%" PRIu64 "}\n", r->wrong);
+    else
+        fprintf(to, "null}\n");
+}
+
+/* Print the results for one size: out of place and in place. */
+static void bench_print_row(FILE *to, const struct bench_run *run, const struct bench_case *c,
+                            const struct bench_result results[2])
+{
+    if (run->options->json) {
+        print_json(to, run, c, &results[0], false);
+        print_json(to, run, c, &results[1], true);
+        return;
+    }
+    fprintf(to, "  %10zu %12zu %7s %6s %6d", bench_bytes(c), c->count, ddp_dtype_name(c->dtype),
+            bench_rules[c->kind].reduces ? ddp_op_name(c->op) : "none",
+            bench_rules[c->kind].rooted ? c->root : -1);
+    print_result(to, run, c, &results[0]);
+    print_result(to, run, c, &results[1]);
+    fputc('\n', to);
+    fflush(to);
+}
+
+static void bench_print_foot(FILE *to, const struct bench_run *run, uint64_t wrong, double busbw)
+{
+    if (run->options->json)
+        return;
+    fprintf(to, "# Out of bounds values : %" PRIu64 " %s\n# Avg bus bandwidth    : %.3f GB/s\n\n", wrong,
+            !run->options->check ? "(not checked)"
+            : wrong == 0         ? "OK"
+                                 : "FAILED",
+            busbw);
+}
+
+/* --- main ---------------------------------------------------------------------------------------------------------- */
 
 static int print_info(const struct bench_options *o)
 {

@@ -1,11 +1,11 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
- * A call has one of five paths: between hosts (net.h), a barrier only (no data), a copy (world of one), in place
+ * A call has one of five paths: between hosts (net_join.h), a barrier only (no data), a copy (world of one), in place
  * (all buffers in shared memory), or through the slots. All ranks choose the same path, because the choice depends
  * only on values that are equal on all ranks. */
 #include "core/bootstrap.h"
 #include "cpu/host.h"
-#include "cpu/net.h"
+#include "cpu/net_join.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-/* net_join.c -- connects and disconnects hosts; see net.h.
+/* net_join.c -- connects and disconnects hosts; see net_join.h.
  *
  * Each rank that serves a lane listens and publishes its address in the store. For each pair of hosts, the host
  * with the higher number connects. One loop connects to some ranks and accepts others. The loop also checks whether
  * a rank has given up: ranks of this host write the reason to the control page, other ranks to the store. */
-#include "cpu/net.h"
+#include "cpu/net_join.h"
 
 #include "base/clock.h"
 #include "cpu/net_connect.h"
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The key in net.h has only the first error: compare_set lets one rank write, and later ranks get that rank's text.
+/* The key in net_join.h has only the first error: compare_set lets one rank write, and later ranks get that rank's text.
  * So all ranks report the original cause. net_end_set opens its own connection to the store, because a request on
  * the rank's usual connection may never end. */
 

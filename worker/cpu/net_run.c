@@ -15,7 +15,7 @@
  *
  * host.c explains why each stage needs only two slots. If there is a second phase, the first phase writes its
  * finished values to private memory, because other ranks may still read the take slot. */
-#include "cpu/net.h"
+#include "cpu/net_join.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* nccl_join.c -- see nccl.h: creates NCCL's communicator with the help of the cpu communicator.
+/* nccl_join.c -- see nccl_watch.h: creates NCCL's communicator with the help of the cpu communicator.
  *
  * First every rank sets NCCL's environment variables and publishes its NCCL version and its GPU. One rank in 128
  * creates a unique id and writes it to the store. ncclCommInitRankConfig starts the creation and does not wait. The
@@ -6,7 +6,7 @@
  *
  * A unique id contains the address of a thread in the process that created it. So each attempt creates new ids and
  * uses other keys. */
-#include "cuda/nccl.h"
+#include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
 #include "cuda/gpu.h"

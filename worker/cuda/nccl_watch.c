@@ -13,7 +13,7 @@
  * notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL allows an abort only
  * while no other thread is in a function of NCCL. So all other functions of NCCL are called under `lock`. They do
  * not wait, because the communicator is non-blocking. */
-#include "cuda/nccl.h"
+#include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
 #include "core/comm_thread.h"
@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the flight (nccl.h) of call `number`. */
+/* Return the flight (nccl_watch.h) of call `number`. */
 
 static struct nccl_flight *flight_of(struct nccl_comm *n, uint64_t number)
 {

@@ -5,6 +5,7 @@
 #include "job/rendezvous.h"
 #include "sim_hub.h"
 #include "ddp/context.h"
+#include "hub/schedule.h"
 
 #include <criterion/criterion.h>
 

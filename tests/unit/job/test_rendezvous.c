@@ -2,7 +2,7 @@
 #include "job/round.c"
 #include "job/rendezvous.c"
 #include "job/nodes.c"
-#include "job/rendezvous_core.h"
+#include "job/nodes.h"
 #include "sim_rdzv.h"
 
 #include <criterion/criterion.h>

@@ -1,8 +1,6 @@
 /* activation.c -- see layers.h. */
 #include "train/layers/layers.h"
 
-#include "train/layers/lanes.h"
-
 #include <string.h>
 
 /* gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near 0 the absolute error is that of exp, which is small

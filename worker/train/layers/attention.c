@@ -11,8 +11,6 @@
  * first and overwrites these gradients. The other blocks add to them. */
 #include "train/layers/layers.h"
 
-#include "train/layers/lanes.h"
-
 #include <stdbool.h>
 
 /* Return the largest element. Callers subtract it before exp, so that nothing overflows. */

@@ -3,8 +3,6 @@
  * Backward, with h = (x - mean) scale and g = dy weight:  dx = scale (g - mean of g - h times mean of g h). */
 #include "train/layers/layers.h"
 
-#include "train/layers/lanes.h"
-
 static const real epsilon = (real)1e-5;
 
 REAL_BODY real mean_of(const real *x, size_t n)

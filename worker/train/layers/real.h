@@ -56,4 +56,70 @@ typedef float real;
 #endif
 #define REAL_BODY static inline __attribute__((always_inline))
 
+/* --- sums in a fixed order, for loops that the compiler vectorizes ------------------------------------------------- */
+
+/* A sum of many numbers uses REAL_LANES partial sums (lanes): element i is added to lane i mod REAL_LANES. At the
+ * end the lanes are added as a tree. The order does not depend on the processor, so all processors give the same
+ * bits. */
+enum { REAL_LANES = 16 };
+
+/* Return the sum of the lanes, added as a tree. */
+REAL_BODY real lanes_sum(const real lane[REAL_LANES])
+{
+    real sum[REAL_LANES];
+    memcpy(sum, lane, sizeof(sum));
+    for (int n = REAL_LANES / 2; n > 0; n /= 2) {
+        for (int i = 0; i < n; i++)
+            sum[i] += sum[i + n];
+    }
+    return sum[0];
+}
+
+/* Execute STATEMENT for i from 0 to n - 1. In STATEMENT, *lane is the partial sum of element i. */
+#define LANES_LOOP(n, lanes, STATEMENT)                    \
+    do {                                                   \
+        size_t i_ = 0;                                     \
+        for (; i_ + REAL_LANES <= (n); i_ += REAL_LANES) { \
+            for (int j_ = 0; j_ < REAL_LANES; j_++) {      \
+                const size_t i = i_ + (size_t)j_;          \
+                real *const lane = &(lanes)[j_];           \
+                STATEMENT;                                 \
+            }                                              \
+        }                                                  \
+        for (int j_ = 0; i_ + (size_t)j_ < (n); j_++) {    \
+            const size_t i = i_ + (size_t)j_;              \
+            real *const lane = &(lanes)[j_];               \
+            STATEMENT;                                     \
+        }                                                  \
+    } while (0)
+
+#ifdef LAYERS_IN_DOUBLE
+#define lanes_exp exp
+#else
+/* Return exp(x) to two units in the last place, without branches and calls. Let x = n log 2 + r. A polynomial
+ * (Cephes) gives exp(r), and 2^n is made from its exponent bits. x is limited to [-87, 88], where 2^n has a normal
+ * exponent. */
+REAL_BODY float lanes_exp(float x)
+{
+    const float rounder = 12582912.0f; /* 1.5 x 2^23: a sum with this number has no fraction */
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    const float shifted = x * 1.44269504f + rounder, n = shifted - rounder;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t bits;
+    float power;
+    memcpy(&bits, &shifted, sizeof(bits));
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* the shift drops the bits of `rounder` */
+    memcpy(&power, &bits, sizeof(power));
+    return p * power;
+}
+#endif
+
 #endif

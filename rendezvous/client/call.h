@@ -1,4 +1,4 @@
-/* client.h -- shared by the files of the store client; include/ddp/store.h is the public header.
+/* call.h -- shared by the files of the store client; include/ddp/store.h is the public header.
  *
  *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL
  *     connect.c    connect: find the dialect, retry, stop at the deadline
@@ -6,8 +6,8 @@
  *
  * A call is a list of steps (begin, put.., send, take.., end) with one check at the end. A `client_call` keeps its
  * first failure, and all later steps do nothing. `err` is never NULL below the public functions. */
-#ifndef RENDEZVOUS_CLIENT_CLIENT_H
-#define RENDEZVOUS_CLIENT_CLIENT_H
+#ifndef RENDEZVOUS_CLIENT_CALL_H
+#define RENDEZVOUS_CLIENT_CALL_H
 
 #include "base/buf.h"
 #include "base/endpoint.h"

@@ -1,4 +1,4 @@
-/* rendezvous_core.h -- private to the files of rendezvous/job: the structs and functions that these files share.
+/* nodes.h -- private to the files of rendezvous/job: the structs and functions that these files share.
  *
  *     rendezvous.c   the state machine: states x events, and the work of each cell
  *     admission.c    the checks of a join
@@ -7,8 +7,8 @@
  *     view.c         names, logs, messages to waiting nodes, copies for readers
  *
  * Each file calls only files below it in this list. */
-#ifndef RENDEZVOUS_JOB_RENDEZVOUS_CORE_H
-#define RENDEZVOUS_JOB_RENDEZVOUS_CORE_H
+#ifndef RENDEZVOUS_JOB_NODES_H
+#define RENDEZVOUS_JOB_NODES_H
 
 #include "base/list.h"
 #include "base/text.h"
@@ -29,8 +29,6 @@ struct restarts {
     int64_t best_step; /* best progress of all attempts; -1 = not reported */
     uint32_t standing; /* number of attempts since best_step last grew */
 };
-
-void restarts_init(struct restarts *a, const struct rdzv_join *rules);
 
 struct node {
     struct table_node by_id;
@@ -173,8 +171,6 @@ struct rdzv_event {
     bool silent;                    /* LOST: the node was silent for too long */
 };
 
-/* --- rendezvous.c --- */
-
 /* --- admission.c --- */
 /* The part of a node that joins now: member of the next round, spare, or none because the job is over. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
@@ -204,40 +200,11 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node);
 void rdzv_forget_rules(struct rdzv *r);
 bool rdzv_make_places(struct rdzv *r);
 
-/* --- round.c --- */
-/* Return the number of waiting nodes that a round would include if it began now. */
-uint32_t rdzv_takes(const struct rdzv *r);
-bool rdzv_is_complete(const struct rdzv *r);
-/* Return the number of waiting nodes that could join the running job by a restart. */
-uint32_t rdzv_can_grow_by(const struct rdzv *r);
-void rdzv_tell_workers_who_waits(struct rdzv *r);
-enum rdzv_state rdzv_begin_round(struct rdzv *r);
-
-/* --- nodes.c --- */
 /* Fill r->run.member with waiting nodes, indexed by their new node ranks: all nodes of a static job, or `n` nodes of
  * an elastic job. */
 void rdzv_order_static(struct rdzv *r);
 void rdzv_order_elastic(struct rdzv *r, uint32_t n);
 
-/* --- round.c --- */
-/* Return true if the worker failed only because it had lost a peer. */
-bool rdzv_is_victim(const struct failure *failure);
-void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
-/* Set a hang as the cause of the round's end. `failure` needs only `code`, `words` and `no_retry`. */
-void rdzv_set_hang(struct rdzv *r, const struct failure *failure);
-void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
-                    const char *words);
-/* Send `stop` to all members that are not stopping yet. The caller must set r->end.cause before. Return the next
- * state. */
-enum rdzv_state rdzv_stop_round(struct rdzv *r);
-/* If no member is open, begin another attempt or end the job. Return the next state. */
-enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r);
-/* Send the last verdict to every node that has none. Return the next state. */
-enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
-/* Send the last verdict to a node that leaves. `signal` 0 = the agent gave up. */
-void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
-
-/* --- nodes.c --- */
 void rdzv_touch(struct rdzv *r, struct node *node);
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
 /* Detect a suspension of this server. Call this function before rdzv_silent_node. */
@@ -251,13 +218,11 @@ struct node *rdzv_silent_node(const struct rdzv *r);
 /* Return when the current state ends by itself; UINT64_MAX = never. */
 uint64_t rdzv_state_deadline(const struct rdzv *r);
 
-/* --- view.c --- */
 typedef char who_name[256];
 struct who rdzv_who(const struct rdzv_join *join);
 /* Format the name of `who` for a message that also names `beside`. Return `out`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside);
 
-/* --- view.c --- */
 /* Write a line to the log and to the event log. `node` NULL = the line is about the whole job. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -1,4 +1,4 @@
-/* core.h -- private to launcher/node: the agent process around the state machine of agent.h.
+/* node.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
  * A turn is one pass of the event loop. A callback passes an event to node_feed(), which calls the agent and queues
  * the effects. node_pump() carries out a few effects in each turn. Each file calls only files below it in this list:
@@ -9,8 +9,8 @@
  *     effects.c        calls the agent and carries out its effects; children that have ended; the timer; the end
  *     flight_pages.c   the last calls of ranks
  *     stack_dump.c     where the threads of ranks are */
-#ifndef LAUNCHER_NODE_CORE_H
-#define LAUNCHER_NODE_CORE_H
+#ifndef LAUNCHER_NODE_NODE_H
+#define LAUNCHER_NODE_NODE_H
 
 #include "agent/agent.h"
 #include "agent/progress.h"
@@ -180,41 +180,6 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
 {
     return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
 }
-
-/* --- effects.c --- */
-
-/* Pass an event to the agent. The resulting effects wait for the next node_pump(). */
-void node_feed(struct node *n, struct agent_event event);
-
-/* Record that a request was sent to the store. Without an answer within --timeout (default 60 s), the store counts as
- * lost. */
-void node_expect_answer(struct node *n);
-
-/* Record that the store has answered and no answer is expected. */
-void node_expect_nothing(struct node *n);
-
-/* Close every handle, so that the loop ends and ddprun exits with this code. */
-void node_finish(struct node *n, int exit_code);
-
-/* Finish without waiting for unread output, because the user has requested a stop. */
-void node_leave_output(struct node *n);
-
-/* Open or close the epoll set. Without this set, the order in which workers end is unknown. */
-void exits_open(struct exits *x);
-void exits_close(struct exits *x);
-
-/* Carry out some effects. The loop calls this function again for the remaining effects. */
-void node_pump(struct node *n);
-
-/* Open torchrun's file timer if the user has enabled it. node_finish() closes the timer. */
-ddp_status node_open_timers(struct node *n, struct ddp_err *err);
-
-/* Hold a port for the store of rank 0, if the workers need such a store. Call this before each join. Each call holds
- * a new port, so that processes of the last attempt cannot connect to the store. */
-void node_offer_port(struct node *n);
-
-/* Print why the program of this node cannot be started (`error` of spawner_find()), and the remedy. */
-void node_say_not_started(const struct node *n, int error);
 
 /* --- flight_pages.c --- */
 

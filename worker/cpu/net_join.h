@@ -1,7 +1,7 @@
-/* net.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c runs collectives. net_plan.h
+/* net_join.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c runs collectives. net_plan.h
  * defines the plan of a call and the lanes, net_wire.h the messages, net_link.h the transfer of values. */
-#ifndef WORKER_CPU_NET_H
-#define WORKER_CPU_NET_H
+#ifndef WORKER_CPU_NET_JOIN_H
+#define WORKER_CPU_NET_JOIN_H
 
 #include "cpu/host.h"
 #include "cpu/net_link.h"

@@ -1,4 +1,4 @@
-/* nccl.h -- private to the files of the NCCL backend:
+/* nccl_watch.h -- private to the files of the NCCL backend:
  *
  *     nccl_comm.c     opening, closing, calls and memory
  *     nccl_join.c     connects the ranks: the library, cards, unique ids, the network interface
@@ -15,8 +15,8 @@
  * host memory, detects dead peers, and publishes the reason of a failure to all ranks. A thread holds `cpu_lock`
  * during calls of the cpu communicator. `lock` protects all members that follow it in struct nccl_comm. A thread
  * that holds `lock` may try cpu_lock, but never waits for cpu_lock. */
-#ifndef WORKER_CUDA_NCCL_H
-#define WORKER_CUDA_NCCL_H
+#ifndef WORKER_CUDA_NCCL_WATCH_H
+#define WORKER_CUDA_NCCL_WATCH_H
 
 #include "core/backend.h"
 #include "cuda/blocks.h"

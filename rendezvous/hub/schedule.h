@@ -1,0 +1,133 @@
+/* schedule.h -- when the monitor checks a job. */
+#ifndef RENDEZVOUS_HUB_SCHEDULE_H
+#define RENDEZVOUS_HUB_SCHEDULE_H
+
+#include "diagnosis/snapshot.h"
+#include "hub/hang_watch.h"
+
+struct job;
+
+/* Columns: situation, ms until the first report (0 = at once), ms until the next check, factor, meaning. A usual wait
+ * has ended by itself earlier in this round, for example while rank 0 tests the model after each epoch. A wait is
+ * reported only if it exceeds `factor` times the longest usual wait (0 = always). */
+#define SCHEDULE(X)                                                                                      \
+    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
+    X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \
+    X(TIME_UP, 0, 0, 0, "the join timeout has passed: all findings, before the verdict")                 \
+    X(ROUND_BEGINS, 0, 0, 0,                                                                             \
+      "the nodes of a new round have different numbers of workers, or are behind NAT")                   \
+    X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                     \
+    X(RANK_TROUBLE, 0, 0, 0, "a rank has reported a problem, such as a closed port")                     \
+    X(PEER_LOST, 0, 0, 0, "a rank has ended or given up while other ranks wait for it: see lost_rank.c") \
+    X(TORCH_CROWD, 800, 30000, 0,                                                                        \
+      "a PyTorch group has more members than ranks; agents need time to name the processes")             \
+    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                            \
+    X(TORCH_ENDED, 2500, 30000, 0,                                                                       \
+      "ranks wait while a PyTorch group forms, and a process of the round has ended")                    \
+    X(STANDS_STILL, 10000, 30000, 2,                                                                     \
+      "a rank does not move while others wait for it in a collective or a barrier")                      \
+    X(RANK_STOPPED, 3000, 0, 0, "a signal or a debugger has stopped a rank that reports no steps")       \
+    X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                  \
+      "no sign of progress: the stacks of all ranks are compared; see hang_watch.h")
+
+enum situation {
+#define X(name, ...) SITUATION_##name,
+    SCHEDULE(X)
+#undef X
+        SITUATIONS
+};
+
+struct schedule_row {
+    uint32_t first_ms, again_ms, usual_factor;
+};
+extern const struct schedule_row schedule[SITUATIONS];
+
+/* Number of kept digests. It is larger than DIAGNOSIS_MAX, because digests of ended findings are also kept for a
+ * while. */
+enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
+
+/* Waits that were reported and then ended by themselves. */
+struct schedule_usual {
+    bool waits;          /* a wait is in progress that is long enough to report */
+    uint64_t since_ms;   /* start of this wait */
+    uint64_t longest_ms; /* longest earlier wait; 0 = no earlier wait */
+    uint32_t
+        n_known; /* known: digests of the findings in these waits, a ring; n_known: number added so far */
+    uint64_t known[DIAGNOSIS_MAX];
+};
+
+/* The times of the next checks, and the reported waits. Zeroed before first use. */
+struct schedule_state {
+    bool waits;          /* the job waits for nodes, so checks are due */
+    bool compares;       /* the nodes of the round that has begun must be compared */
+    bool trouble;        /* a rank has reported trouble */
+    uint64_t looked_ms;  /* time of the last check */
+    uint64_t spare_ms;   /* when to report that a late node waits as a spare; 0 = no late node */
+    uint64_t look_ms;    /* when to check the wait for nodes next */
+    uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = no rank waits */
+    bool torch_ended;    /* a process of this round has ended */
+    bool torch_crowd;    /* the check at torch_ms is also for a PyTorch group with too many members */
+    uint64_t still_ms;   /* when to check whether a rank does not move; 0 = no rank waits for another rank */
+    uint64_t stopped_ms; /* when to check for stopped ranks; 0 = no rank was stopped */
+    bool calls;          /* the check at still_ms is also for ranks in a collective */
+    bool still_told;     /* a rank that does not move was reported */
+    struct schedule_usual usual;      /* usual waits of this round */
+    bool torch_told;                  /* the current wait of PyTorch's ranks has been reported */
+    uint32_t wait;                    /* number of the present wait, see session_node.told_wait */
+    uint32_t n_told;                  /* number of findings reported in this wait */
+    uint64_t told[SCHEDULE_TOLD_MAX]; /* digests of these findings; a ring, whose oldest entry is replaced */
+};
+
+/* Return when the next check is due; UINT64_MAX = never. */
+uint64_t schedule_deadline(const struct job *job);
+/* The checks that are due now. schedule_due() returns them and marks them as done. */
+struct schedule_due {
+    bool any;      /* at least one of the checks below is due */
+    bool compares; /* compare the nodes of the round that has begun */
+    bool trouble;  /* report a problem that a rank has reported */
+    bool spares;   /* report nodes that joined late and wait for the next round */
+    bool looks,
+        is_final; /* looks: check for missing nodes; is_final: the last such check before the job fails */
+    bool still;   /* check for a rank that does not move while others wait for it */
+    bool stopped; /* check for stopped ranks */
+    bool torch;   /* check the waits of PyTorch's ranks */
+};
+struct schedule_due schedule_due(struct job *job);
+/* Schedule a comparison of the nodes of a round that has begun. */
+void schedule_round(struct job *job);
+/* Schedule a report about a node that joined while a round runs. */
+void schedule_spare(struct job *job);
+/* Schedule a report at once, about a problem that a running rank has reported. */
+void schedule_trouble(struct job *job);
+/* Schedule a check because a PyTorch rank waits for another rank, or, with `is_crowded`, because a group may have
+ * too many members. */
+void schedule_torch(struct job *job, bool is_crowded);
+/* Move the check of PyTorch's waiting ranks to an earlier time, because a process has ended. */
+void schedule_torch_exit(struct job *job);
+/* Schedule a check because a rank is in a collective. */
+void schedule_call(struct job *job);
+/* Schedule a check because a barrier has opened. */
+void schedule_barrier(struct job *job);
+/* Schedule a check because a signal or a debugger has stopped a rank. */
+void schedule_stopped(struct job *job);
+/* Record a sign of progress that happened `ago_ms` ago. */
+void schedule_moved(struct job *job, uint64_t ago_ms);
+/* Set the hang rules: the limit (0 = adaptive, UINT64_MAX = off), and the action after a hang. */
+void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
+/* Reset the schedule when an attempt begins or ends. */
+void schedule_attempt(struct job *job, bool begins);
+/* Record the result of a check: how long ranks have waited (0 = no rank waits), and whether a finding was
+ * reported. */
+void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
+/* Return true if a wait is shorter than `factor` times the longest usual wait of this round. */
+bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
+bool schedule_knows(const struct schedule_state *w, uint64_t digest);
+void schedule_learn(struct schedule_state *w, uint64_t digest);
+/* Return the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,
+ * like schedule_still_seen(). */
+uint64_t schedule_torch_limit(const struct schedule_state *w);
+void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
+/* Schedule a check soon, so that the nodes get a report about an event. */
+void schedule_hurry(struct job *job);
+
+#endif

@@ -1,0 +1,34 @@
+/* round.h -- private to the files of rendezvous/job: begins and ends rounds, and decides on restarts. */
+#ifndef RENDEZVOUS_JOB_ROUND_H
+#define RENDEZVOUS_JOB_ROUND_H
+
+#include "job/nodes.h"
+
+void restarts_init(struct restarts *a, const struct rdzv_join *rules);
+
+/* Return the number of waiting nodes that a round would include if it began now. */
+uint32_t rdzv_takes(const struct rdzv *r);
+bool rdzv_is_complete(const struct rdzv *r);
+/* Return the number of waiting nodes that could join the running job by a restart. */
+uint32_t rdzv_can_grow_by(const struct rdzv *r);
+void rdzv_tell_workers_who_waits(struct rdzv *r);
+enum rdzv_state rdzv_begin_round(struct rdzv *r);
+
+/* Return true if the worker failed only because it had lost a peer. */
+bool rdzv_is_victim(const struct failure *failure);
+void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
+/* Set a hang as the cause of the round's end. `failure` needs only `code`, `words` and `no_retry`. */
+void rdzv_set_hang(struct rdzv *r, const struct failure *failure);
+void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
+                    const char *words);
+/* Send `stop` to all members that are not stopping yet. The caller must set r->end.cause before. Return the next
+ * state. */
+enum rdzv_state rdzv_stop_round(struct rdzv *r);
+/* If no member is open, begin another attempt or end the job. Return the next state. */
+enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r);
+/* Send the last verdict to every node that has none. Return the next state. */
+enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
+/* Send the last verdict to a node that leaves. `signal` 0 = the agent gave up. */
+void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
+
+#endif

@@ -129,13 +129,21 @@ bool collect_send(const char *root, int out)
 
 /* --- the starter -------------------------------------------------------------------------------------------- */
 
-static bool stop_at(struct collected *c, const char *what, const char *why)
+/* Note the reason why a file is missing or cut. */
+static void note_fault(struct collected *c, const char *what, const char *why)
 {
     snprintf(c->why, sizeof(c->why), "%.200s: %.1000s", what, why);
     text_disarm(c->why, strlen(c->why), '\0');
+}
+
+static bool stop_at(struct collected *c, const char *what, const char *why)
+{
+    note_fault(c, what, why);
+    c->stopped = true;
     return false;
 }
 
+/* Close the open file. A file that has shrunk during the transfer is noted, and the next files are still taken. */
 static bool close_file(struct collected *c)
 {
     const bool whole = c->left == 0, was_open = c->open;
@@ -143,7 +151,9 @@ static bool close_file(struct collected *c)
     c->left = 0;
     if (was_open && close(c->fd) != 0)
         return stop_at(c, c->name, strerror(errno));
-    return whole || stop_at(c, c->name, "shorter than at its beginning");
+    if (!whole)
+        note_fault(c, c->name, "shorter than at its beginning");
+    return true;
 }
 
 /* Begin a file. Its body is "SIZE NAME". */
@@ -196,7 +206,7 @@ static bool take_FILES_END(struct collected *c, struct slice body)
     char text[80];
     c->ended = true;
     snprintf(text, sizeof(text), "%.*s", (int)body.len, body.len > 0 ? (const char *)body.data : "");
-    return close_file(c) && (text[0] == '\0' || stop_at(c, "left out", text));
+    return close_file(c) && (text[0] == '\0' || c->why[0] != '\0' || stop_at(c, "left out", text));
 }
 
 void collect_take(struct collected *c, struct slice bytes)
@@ -210,7 +220,7 @@ void collect_take(struct collected *c, struct slice bytes)
     struct slice body;
     size_t size;
     int got = 1;
-    if (c->ended || c->why[0] != '\0')
+    if (c->ended || c->stopped)
         return; /* the rest of a host with a fault is dropped */
     if (!buf_append(&c->in, bytes.data, bytes.len)) {
         stop_at(c, "a file", strerror(ENOMEM));

@@ -206,6 +206,7 @@ struct collected {
     char *dir; /* folder of the files, owned; created with the first file */
     struct buf in;
     bool open, ended; /* `fd` is an open file; the message FILES_END has arrived */
+    bool stopped;     /* a fault has ended the transfer */
     int fd;
     char name[COLLECT_NAME_MAX + 1];
     uint64_t left;                     /* missing bytes of the open file */
@@ -215,7 +216,8 @@ struct collected {
     char why[1280];                    /* reason for missing files; "" = none is missing so far */
 };
 
-/* Store files from the bytes of a host. After a fault, set `why` and drop all further bytes. */
+/* Store files from the bytes of a host. Set `why` after a fault. After each fault but a file that has shrunk, drop all
+ * further bytes. */
 void collect_take(struct collected *c, struct slice bytes);
 void collect_close(struct collected *c);
 

@@ -65,6 +65,17 @@ static const char *received(const char *const texts[])
 }
 #define RECEIVED(...) received((const char *const[]){ __VA_ARGS__, NULL })
 
+static void expect_file(const char *name, const char *text)
+{
+    char path[300], bytes[64] = "";
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file, "%s is missing", name);
+    bytes[fread(bytes, 1, sizeof(bytes) - 1, file)] = '\0';
+    fclose(file);
+    cr_expect_str_eq(bytes, text, "%s", name);
+}
+
 Test(collect, bytes_that_a_host_must_not_send_end_its_transfer)
 {
     temp_dir_make(dir);
@@ -79,6 +90,9 @@ Test(collect, bytes_that_a_host_must_not_send_end_its_transfer)
     cr_expect_not_null(strstr(RECEIVED("f1 d", "dxy"), "more bytes than announced"));
     cr_expect_not_null(strstr(RECEIVED("dxy"), "more bytes than announced"));
     cr_expect_not_null(strstr(RECEIVED("f2 e", "dx", "e"), "shorter"));
+    cr_expect_not_null(strstr(RECEIVED("f2 g", "dx", "f1 h", "dy", "f2 i", "dzz", "e1 entry"), "g: shorter"));
+    expect_file("h", "y");
+    expect_file("i", "zz");
     cr_expect_not_null(strstr(RECEIVED("j{}"), "not a message"));
     cr_expect_str_eq(RECEIVED("e2 entries\033"), "left out: 2 entries?");
     temp_dir_remove(dir);

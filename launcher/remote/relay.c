@@ -13,6 +13,7 @@
 #include "ddp/context.h"
 #include "base/endpoint.h"
 #include "net/store_host.h"
+#include "output/disk_watch.h"
 
 #include <arpa/inet.h>
 #include <cjson/cJSON.h>
@@ -35,8 +36,15 @@
 #include <unistd.h>
 
 /* FIRST_MS: until the job must have arrived. AT_ONCE_MS: from the first SIGTERM to the second, which makes ddprun
- * kill its workers at once. KILL_MS: from the first SIGTERM to SIGKILL. */
-enum { FIRST_MS = 60000, PROBE_MS = 2000, AT_ONCE_MS = 500, KILL_MS = 10000, PROBES_MAX = 128 };
+ * kill its workers at once. KILL_MS: from the first SIGTERM to SIGKILL. PLACE_MS: time for the file systems. */
+enum {
+    FIRST_MS = 60000,
+    PLACE_MS = 10000,
+    PROBE_MS = 2000,
+    AT_ONCE_MS = 500,
+    KILL_MS = 10000,
+    PROBES_MAX = 128
+};
 
 struct relay {
     struct buf in;    /* received bytes that do not form a complete message yet */
@@ -333,12 +341,31 @@ static int probe_disk(const char *directory)
     return error == ENOSPC || error == EDQUOT ? error : 0;
 }
 
-/* Check the disk of the log files, which need not exist yet, and that of the working directory. The job may write
- * elsewhere than to its directory, so a full disk there is only a warning. */
-static bool check_disks(struct relay *r, const char *log_dir, const char *directory)
+/* The directories of the job. A thread enters and checks them, because a file server may not answer. */
+struct place {
+    char *directory, *log_dir; /* owned; log_dir NULL = no log files */
+    int error;                 /* errno of chdir */
+    int log_error, own_error;  /* see probe_disk: the disk of the log files, and that of the directory */
+};
+
+static void place_free(void *user)
 {
+    struct place *p = user;
+    free(p->directory);
+    free(p->log_dir);
+    free(p);
+}
+
+/* Enter the directory, and check its disk and that of the log files, which need not exist yet. */
+static void place_enter(void *user)
+{
+    struct place *p = user;
     char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s", log_dir != NULL ? log_dir : ".");
+    if (chdir(p->directory) != 0) {
+        p->error = errno;
+        return;
+    }
+    snprintf(path, sizeof(path), "%s", p->log_dir != NULL ? p->log_dir : ".");
     while (access(path, F_OK) != 0 && strcmp(path, ".") != 0) {
         char *slash = strrchr(path, '/');
         if (slash != NULL)
@@ -346,15 +373,35 @@ static bool check_disks(struct relay *r, const char *log_dir, const char *direct
         else
             snprintf(path, sizeof(path), ".");
     }
-    int error = probe_disk(path);
-    if (error != 0 && log_dir != NULL) {
-        not_ready(r, log_dir, strerror(error));
-        return false;
+    p->log_error = p->log_dir != NULL ? probe_disk(path) : 0;
+    p->own_error = probe_disk(".");
+}
+
+/* Enter the directory of the job within PLACE_MS. The job may write elsewhere than to its directory, so a full disk
+ * there is only a warning. */
+static void enter_directory(struct relay *r, const char *directory, const char *log_dir)
+{
+    char why[80];
+    struct place *p = calloc(1, sizeof(*p));
+    if (p != NULL)
+        *p = (struct place){ strdup(directory), log_dir != NULL ? strdup(log_dir) : NULL, 0, 0, 0 };
+    if (p == NULL || p->directory == NULL || (log_dir != NULL && p->log_dir == NULL)) {
+        not_ready(r, directory, strerror(ENOMEM));
+    } else if (!aside_run(&(struct aside){ place_enter, place_free, p }, PLACE_MS)) {
+        snprintf(why, sizeof(why), "its file system has not answered within %d s", PLACE_MS / 1000);
+        not_ready(r, directory, why);
+        return; /* the thread owns `p` */
+    } else if (p->error == ENOENT) {
+        fail_host(r, FINDING_HOST_LACKS_DIRECTORY, directory, strerror(ENOENT));
+    } else if (p->error != 0) {
+        not_ready(r, directory, strerror(p->error));
+    } else if (p->log_error != 0) {
+        not_ready(r, log_dir, strerror(p->log_error));
+    } else if (p->own_error != 0) {
+        report_host(start_code(strerror(p->own_error)), directory, strerror(p->own_error));
     }
-    error = probe_disk(".");
-    if (error != 0)
-        report_host(start_code(strerror(error)), directory, strerror(error));
-    return true;
+    if (p != NULL)
+        place_free(p);
 }
 
 /* Raise a soft limit to that of the starting host. */
@@ -395,13 +442,11 @@ static bool prepare_host(struct relay *r, const cJSON *o)
     const char *log_dir = cJSON_GetStringValue(cJSON_GetObjectItem(o, "log_dir"));
     if (directory == NULL)
         not_ready(r, "the job", "it has no directory");
-    else if (chdir(directory) != 0 && errno == ENOENT)
-        fail_host(r, FINDING_HOST_LACKS_DIRECTORY, directory, strerror(ENOENT));
-    else if (chdir(directory) != 0)
-        not_ready(r, directory, strerror(errno));
     else if (!set_environment(cJSON_GetObjectItem(o, "env")))
         not_ready(r, "its variables", "out of memory");
-    if (r->exit_code >= 0 || !check_disks(r, log_dir, directory))
+    else
+        enter_directory(r, directory, log_dir);
+    if (r->exit_code >= 0)
         return false;
     raise_limits(o);
     if (cJSON_IsNumber(umask_item))

@@ -54,6 +54,14 @@ static const char script[] =
     "clean) exec env -i \"PATH=$PATH\" sh -c \"$*\" ;;\n"
     "low) ulimit -S -n 100 ;;\n"
     "capped) ulimit -n 100 ;;\n"
+    "hung) exec unshare -mr python3 -c \"\n"
+    "import ctypes, os, subprocess, sys\n"
+    "f = os.open('/dev/fuse', os.O_RDWR)\n"
+    "o = b'fd=%d,rootmode=40000,user_id=0,group_id=0' % f\n"
+    "r = ctypes.CDLL(None).mount(b'x', os.fsencode(os.getcwd()), b'fuse', 0, o)\n"
+    "os.chdir('/')\n"
+    "os.environ.pop('PWD', None)\n"
+    "sys.exit(subprocess.call(sys.argv[1:]) if r == 0 else 99)\" sh -c \"$*\" ;;\n"
     "mute) printf '\\036ddprun here " DDP_VERSION " 0 - 10.0.0.1\\n'; exec cat >/dev/null ;;\n"
     "esac\n"
     "exec sh -c \"$*\"\n";
@@ -331,6 +339,35 @@ ParameterizedTest(struct bad_host *bad, hosts, a_host_that_cannot_start_is_one_f
     cr_expect_null(strstr(r.out, "ran"), "%s", r.out);
     run_free(&r);
     tear_down();
+}
+
+static void skip_without_fuse(void)
+{
+    static const char mounts[] = "import ctypes, os, sys\n"
+                                 "f = os.open('/dev/fuse', os.O_RDWR)\n"
+                                 "o = b'fd=%d,rootmode=40000,user_id=0,group_id=0' % f\n"
+                                 "sys.exit(ctypes.CDLL(None).mount(b'x', b'/mnt', b'fuse', 0, o) != 0)";
+    const char *const probe[] = { "unshare", "-mr", "python3", "-c", mounts, NULL };
+    struct run_result r = run_command(probe, NULL);
+    const bool ok = r.exit_code == 0;
+    run_free(&r);
+    if (!ok)
+        cr_skip_test("skipped, because this user cannot mount a file system of FUSE");
+}
+
+/* The server of this file system never answers. */
+HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
+{
+    char cwd[300];
+    skip_without_fuse();
+    snprintf(cwd, sizeof(cwd), "%s/run", dir);
+    cr_assert_eq(mkdir(cwd, 0755), 0);
+    struct run_result r = job_run((const char *const[]){ "--hosts=hung:1", shell, WORKER, "say:ran", NULL },
+                                  &(struct run_options){ .cwd = cwd });
+    EXPECT(r, 125);
+    cr_expect_not_null(strstr(r.err, "its file system has not answered within 10 s"), "%s", r.err);
+    cr_expect_eq(count(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
+    run_free(&r);
 }
 
 static void skip_without_namespaces(void)

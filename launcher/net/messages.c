@@ -82,6 +82,7 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
                                                           : (int64_t)cli->hang_timeout_ms,
         .on_hang = on_hang_words[cli->on_hang],
         .profile = cli->profile_ranks,
+        .resumes = who->resumes,
         .grace_ms = (int64_t)cli->grace_ms });
 }
 

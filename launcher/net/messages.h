@@ -19,6 +19,7 @@ struct link_who {
     uint64_t pid_start;
     const char *boot_id; /* borrowed */
     char own[64];        /* this end of the connection to the store; "" = not sent */
+    bool resumes;        /* this process connects again if the connection breaks */
 };
 
 /* Encodes a join. `instance` is from the answer to the first join, or "" for the first join. */

@@ -9,6 +9,7 @@
 #include "net/store_link.h"
 
 #include "base/clock.h"
+#include "base/endpoint.h"
 #include "base/limits.h"
 #include "base/syscalls.h"
 #include "store/encode.h"
@@ -21,6 +22,10 @@
 #include <unistd.h>
 
 static void link_lose(struct store_link *link, const char *why);
+
+static void wire_fails(struct store_link *link, int status);
+
+static bool can_resume(const struct store_link *link);
 
 static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text);
 
@@ -102,7 +107,8 @@ static void on_written(uv_write_t *write, int status);
 /* Returns true if bytes wait and no write is in progress. */
 static bool can_flush(const struct store_link *link)
 {
-    return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;
+    const struct link_wire *wire = link->wire;
+    return wire != NULL && wire->connected && !wire->writing && !link->closing && link->out.bytes.len > 0;
 }
 
 /* Swaps the two buffers and writes. */
@@ -110,24 +116,28 @@ static void flush(struct store_link *link)
 {
     if (!can_flush(link))
         return;
-    struct buf empty = link->sending;
-    link->sending = link->out.bytes;
+    struct link_wire *wire = link->wire;
+    struct buf empty = wire->sending;
+    wire->sending = link->out.bytes;
     link->out.bytes = empty;
-    uv_buf_t bytes = uv_buf_init((char *)link->sending.data, (unsigned)link->sending.len);
-    link->writing = true;
+    uv_buf_t bytes = uv_buf_init((char *)wire->sending.data, (unsigned)wire->sending.len);
+    wire->writing = true;
     link->urgent = false;
-    int rc = uv_write(&link->write, (uv_stream_t *)&link->tcp, &bytes, 1, on_written);
+    int rc = uv_write(&wire->write, (uv_stream_t *)&wire->tcp, &bytes, 1, on_written);
     if (rc != 0)
-        on_written(&link->write, rc);
+        on_written(&wire->write, rc);
 }
 
 static void on_written(uv_write_t *write, int status)
 {
-    struct store_link *link = write->data;
-    link->writing = false;
-    link->sending.len = 0;
+    struct link_wire *wire = write->data;
+    struct store_link *link = wire->link;
+    wire->writing = false;
+    wire->sending.len = 0;
+    if (link == NULL)
+        return;
     if (status < 0)
-        link_lose(link, uv_strerror(status));
+        wire_fails(link, status);
     else
         flush(link);
 }
@@ -172,13 +182,32 @@ static struct auth *tags_of(struct store_link *link)
     return has_secret(link) ? &link->auth : NULL;
 }
 
+/* Queue a request, and keeps a copy until its answer if the link may resume. While the connection is broken, only
+ * the copy exists. */
+static void ask(struct store_link *link, cJSON *json)
+{
+    struct link_queue *out = &link->out;
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    out->no_memory = out->no_memory || text == NULL;
+    bool fits = text != NULL &&
+                (link->state != LINK_UP || link_queue_bytes(out, OP_CONTROL, slice_str(text), tags_of(link)));
+    if (fits && link->options.who.resumes) {
+        out->full = out->full || link->unanswered.bytes.len > LINK_QUEUE_MAX;
+        fits = kept_add(&link->unanswered, slice_str(text));
+        out->no_memory = out->no_memory || !fits;
+    }
+    cJSON_free(text);
+    link->asked += fits;
+}
+
 /* Queues a request. After the loss of the link, the request is only freed. */
 static void request(struct store_link *link, cJSON *json)
 {
     if (link_is_over(link))
         cJSON_Delete(json);
-    else if (link->early == NULL || !cJSON_AddItemToArray(link->early, json))
-        link->asked += link_queue_add(&link->out, OP_CONTROL, json, tags_of(link));
+    else if (link->state != LINK_UP || link->early == NULL || !cJSON_AddItemToArray(link->early, json))
+        ask(link, json);
 }
 
 /* Queues a message with the number of the round, so that the store detects outdated messages. Takes ownership of
@@ -208,7 +237,17 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Sends greeting, IDENTIFY and `join` together, for a single round trip. */
+/* Send `resume`, which is not counted, because it belongs to this connection only. */
+static void send_resume(struct store_link *link)
+{
+    const struct message_resume m = { .job = link->options.plan->job,
+                                      .token = link->token,
+                                      .heard = (int64_t)link->heard };
+    link_queue_add(&link->out, OP_CONTROL, message_encode_resume(&m), tags_of(link));
+    link->urgent = true;
+}
+
+/* Send greeting, IDENTIFY and `join` or `resume` together, for a single round trip. */
 static void identify(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
@@ -220,7 +259,10 @@ static void identify(struct store_link *link)
                                           .world_size = MESSAGE_NONE,
                                           .rank = MESSAGE_NONE };
     link_queue_add(&link->out, OP_IDENTIFY, message_encode_identify(&who), tags_of(link));
-    store_link_join(link);
+    if (link->state == LINK_RESUMING)
+        send_resume(link);
+    else
+        store_link_join(link);
 }
 
 /* Queues the first message of AUTH. Returns 0, or a code of libuv if the system provides no random numbers. */
@@ -236,15 +278,15 @@ static int greet(struct store_link *link)
 }
 
 /* Queues the first messages. If the job has a secret, the store must prove that it has the secret, too, before this
- * node sends any data about the job. If MUNGE delivers the secret, this node first asks for the store's credential.
- * Returns 0, or a code of libuv. */
+ * node sends any data about the job. If MUNGE delivers the secret, this node first asks for the store's credential,
+ * except on a later connection. Returns 0, or a code of libuv. */
 static int introduce(struct store_link *link)
 {
     uint8_t ask[AUTH_ASK_BYTES];
-    link->secret = link->options.plan->secret;
+    link->secret = link->unsealed != NULL ? link->unsealed : link->options.plan->secret;
     if (link->options.fd < 0)
         link_queue_validate(&link->out);
-    const bool asks = plan_uses_munge(link->options.plan, link->options.address);
+    const bool asks = link->unsealed == NULL && plan_uses_munge(link->options.plan, link->options.address);
     if (!has_secret(link) && !asks) {
         identify(link);
         return 0;
@@ -366,21 +408,62 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
 
+/* Lose the link, because the store was silent for the whole node timeout. */
+static void lose_silent(struct store_link *link)
+{
+    char why[256];
+    const double limit_s = (double)link->options.silent_ms / 1000;
+    if (link->state == LINK_UP)
+        snprintf(why, sizeof(why), "no message from the store for %.3g s (--node_timeout)", limit_s);
+    else
+        snprintf(why, sizeof(why),
+                 "the connection broke (%.100s), and could not be made again for %.3g s (--node_timeout)",
+                 link->why_broken, limit_s);
+    link_lose(link, why);
+}
+
+/* Ask the owner once to dial if the store has been silent for half the timeout: a router may have forgotten the
+ * connection, and the kernel would notice too late. */
+static void suspect_silence(struct store_link *link)
+{
+    if (link->state != LINK_UP || link->suspect || !can_resume(link) ||
+        clock_ms() - link->heard_ms <= link->options.silent_ms / 2)
+        return;
+    link->suspect = true;
+    link->options.calls.broken(link->options.user, NULL);
+}
+
+/* Confirm the received frames between two heartbeats. */
+static void confirm_heard(struct store_link *link)
+{
+    enum { CONFIRM_EVERY = 256 };
+    if (link->token[0] == '\0' || link->heard - link->confirmed < CONFIRM_EVERY)
+        return;
+    link->confirmed = link->heard;
+    store_link_mention(link,
+                       message_encode_heartbeat(&(struct message_heartbeat){
+                           .moved_ms = MESSAGE_NONE, .heard = (int64_t)link->heard, .round = MESSAGE_NONE }));
+}
+
 /* Sends a heartbeat, or loses the link if the store is silent. A heartbeat also reports changes of the workers'
- * processes. */
+ * processes. Without a connection these changes wait for the first heartbeat after the break. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
-    char why[96];
     if (is_silent(link, clock_ms())) {
-        snprintf(why, sizeof(why), "no message from the store for %.3g s (--node_timeout)",
-                 (double)link->options.silent_ms / 1000);
-        link_lose(link, why);
+        lose_silent(link);
         return;
     }
-    struct message_heartbeat beat = { .moved_ms = MESSAGE_NONE, .round = MESSAGE_NONE };
-    link->options.calls.beat(link->options.user, &beat);
-    store_link_tell(link, message_encode_heartbeat(&beat));
+    if (link->state == LINK_UP) {
+        struct message_heartbeat beat = { .moved_ms = MESSAGE_NONE,
+                                          .heard = MESSAGE_NONE,
+                                          .round = MESSAGE_NONE };
+        if (link->token[0] != '\0')
+            beat.heard = (int64_t)(link->confirmed = link->heard);
+        link->options.calls.beat(link->options.user, &beat);
+        store_link_tell(link, message_encode_heartbeat(&beat));
+    }
+    suspect_silence(link);
 }
 
 /* --- the connection ------------------------------------------------------------------------------------- */
@@ -414,23 +497,37 @@ static bool take_one(struct store_link *link)
     return true;
 }
 
-/* Provides the link's own buffer for a read. libuv would allocate 64 KiB for each read. */
+/* Provide the wire's own buffer for a read. libuv would allocate 64 KiB for each read. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
-    struct store_link *link = handle->data;
-    *buf = uv_buf_init(link->chunk, sizeof(link->chunk));
+    struct link_wire *wire = handle->data;
+    *buf = uv_buf_init(wire->chunk, sizeof(wire->chunk));
+}
+
+/* Report that a silent connection works after all. */
+static void hear_again(struct store_link *link)
+{
+    if (!link->suspect)
+        return;
+    link->suspect = false;
+    link->options.calls.restored(link->options.user);
 }
 
 static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 {
-    struct store_link *link = tcp->data;
+    struct store_link *link = ((struct link_wire *)tcp->data)->link;
     const uint64_t now_ms = clock_ms();
+    if (link == NULL)
+        return;
     feel_pulse(link, now_ms);
+    if (n < 0) {
+        wire_fails(link, (int)n);
+        return;
+    }
     link->heard_ms = now_ms;
-    if (n < 0)
-        link_lose(link, n == UV_EOF ? "the store closed the connection" : uv_strerror((int)n));
-    else if (!buf_append(&link->in, buf->base, (size_t)n))
+    hear_again(link);
+    if (!buf_append(&link->in, buf->base, (size_t)n))
         link_lose(link, "out of memory");
     while (take_one(link))
         continue;
@@ -442,33 +539,153 @@ static void watch_host(struct store_link *link)
 {
     int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
     unsigned limit_ms = (unsigned)link->options.silent_ms;
-    uv_tcp_keepalive(&link->tcp, 1, KEEPALIVE_S);
-    if (limit_ms == 0 || uv_fileno((uv_handle_t *)&link->tcp, &fd) != 0)
+    uv_tcp_keepalive(&link->wire->tcp, 1, KEEPALIVE_S);
+    if (limit_ms == 0 || uv_fileno((uv_handle_t *)&link->wire->tcp, &fd) != 0)
         return;
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
 }
 
-/* Starts to read and to send heartbeats. Nagle's algorithm would delay small messages. */
+/* Start to read. Nagle's algorithm would delay small messages. */
+static void read_wire(struct store_link *link)
+{
+    link->wire->connected = true;
+    uv_tcp_nodelay(&link->wire->tcp, 1);
+    watch_host(link);
+    uv_read_start((uv_stream_t *)&link->wire->tcp, on_alloc, on_read);
+}
+
+/* Start to read and to send heartbeats. */
 static void store_link_connected(struct store_link *link)
 {
-    link->connected = true;
     link->heard_ms = clock_ms();
     link->beat_at_ms = link->heard_ms + link->options.beat_ms;
-    uv_tcp_nodelay(&link->tcp, 1);
-    watch_host(link);
-    uv_read_start((uv_stream_t *)&link->tcp, on_alloc, on_read);
+    read_wire(link);
     uv_timer_start(&link->heartbeat, on_heartbeat, link->options.beat_ms, link->options.beat_ms);
 }
 
 static void on_connected(uv_connect_t *connect, int status)
 {
-    struct store_link *link = connect->data;
+    struct store_link *link = ((struct link_wire *)connect->data)->link;
+    if (link == NULL)
+        return;
     if (status < 0)
         link_lose(link, uv_strerror(status));
     else
         store_link_connected(link);
+}
+
+/* Give the link a new wire. Return false if memory is short. */
+static bool open_wire(struct store_link *link)
+{
+    struct link_wire *wire = calloc(1, sizeof(*wire));
+    if (wire == NULL)
+        return false;
+    wire->link = link;
+    wire->tcp.data = wire->connect.data = wire->write.data = wire;
+    uv_tcp_init(link->options.loop, &wire->tcp);
+    link->wire = wire;
+    return true;
+}
+
+static void on_wire_closed(uv_handle_t *handle)
+{
+    struct link_wire *wire = handle->data;
+    buf_free(&wire->sending);
+    free(wire);
+}
+
+/* Close the wire, which frees itself. A reset, unlike a FIN, shows the store that the node still lives. */
+static void drop_wire(struct store_link *link, bool by_reset)
+{
+    struct link_wire *wire = link->wire;
+    if (wire == NULL)
+        return;
+    link->wire = NULL;
+    wire->link = NULL;
+    uv_read_stop((uv_stream_t *)&wire->tcp);
+    if (!by_reset || uv_tcp_close_reset(&wire->tcp, on_wire_closed) != 0)
+        uv_close((uv_handle_t *)&wire->tcp, on_wire_closed);
+}
+
+/* --- a broken connection ---------------------------------------------------------------------------------- */
+
+static bool can_resume(const struct store_link *link)
+{
+    return link->token[0] != '\0' && !link_is_over(link);
+}
+
+/* Drop the connection with all its state. */
+static void clear_wire(struct store_link *link)
+{
+    drop_wire(link, true);
+    link->in.len = link->out.bytes.len = 0;
+    link->welcome = link->suspect = false;
+    cJSON_Delete(link->early);
+    link->early = NULL;
+}
+
+/* Handle an error of the socket. Only a FIN shows that the store has closed the connection: the kernel reports it
+ * as EOF, or as EPIPE at a later write. Other errors may be faults of the network. */
+static void wire_fails(struct store_link *link, int status)
+{
+    if (!can_resume(link) || status == UV_EOF || status == UV_EPIPE) {
+        link_lose(link, status == UV_EOF ? "the store closed the connection" : uv_strerror(status));
+        return;
+    }
+    clear_wire(link);
+    link->state = LINK_BROKEN;
+    snprintf(link->why_broken, sizeof(link->why_broken), "%s", uv_strerror(status));
+    link->options.calls.broken(link->options.user, link->why_broken);
+}
+
+void store_link_resume(struct store_link *link, int fd, const char *own)
+{
+    if (link == NULL || !can_resume(link) || (link->state != LINK_BROKEN && !link->suspect)) {
+        close(fd);
+        return;
+    }
+    if (link->suspect)
+        snprintf(link->why_broken, sizeof(link->why_broken), "the store was silent");
+    clear_wire(link);
+    link->state = LINK_RESUMING;
+    snprintf(link->options.who.own, sizeof(link->options.who.own), "%s", own);
+    link->options.fd = fd;
+    int rc = open_wire(link) ? uv_tcp_open(&link->wire->tcp, fd) : UV_ENOMEM;
+    if (rc != 0)
+        close(fd);
+    if (rc == 0)
+        rc = introduce(link);
+    if (rc == 0)
+        read_wire(link);
+    else
+        link_lose(link, uv_strerror(rc));
+}
+
+/* Handle the answer to `resume`: sends the requests again that the store has not received. */
+static void take_resumed(struct store_link *link, const cJSON *json)
+{
+    struct message_answer answer;
+    struct message_resumed resumed;
+    struct slice frame;
+    char why[512];
+    message_read_answer(json, &answer);
+    message_read_resumed(json, &resumed);
+    const uint64_t received = link->token_at + (uint64_t)resumed.received;
+    if (!answer.ok || received > link->asked) {
+        snprintf(why, sizeof(why), "the connection broke (%s), and the store rejected the new connection: %s",
+                 link->why_broken, answer.ok ? "it has received too many calls" : answer.error);
+        link_lose(link, why);
+        return;
+    }
+    uint64_t number = link->unanswered.done;
+    link->state = LINK_UP;
+    for (size_t at = 0; kept_next(&link->unanswered, &at, &frame);)
+        if (++number > received)
+            link_queue_bytes(&link->out, OP_CONTROL, frame, tags_of(link));
+    link->urgent = true;
+    link->options.calls.restored(link->options.user);
 }
 
 /* Parses a numeric address. No name arrives here, because the dial has found the numeric address. */
@@ -486,11 +703,11 @@ static int start(struct store_link *link)
     int rc;
     if (link->options.fd < 0) {
         rc = resolve(link->options.address, link->options.port, &to);
-        return rc != 0
-                   ? rc
-                   : uv_tcp_connect(&link->connect, &link->tcp, (const struct sockaddr *)&to, on_connected);
+        return rc != 0 ? rc
+                       : uv_tcp_connect(&link->wire->connect, &link->wire->tcp, (const struct sockaddr *)&to,
+                                        on_connected);
     }
-    rc = uv_tcp_open(&link->tcp, link->options.fd);
+    rc = uv_tcp_open(&link->wire->tcp, link->options.fd);
     if (rc == 0)
         store_link_connected(link);
     else
@@ -502,19 +719,22 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
                            struct ddp_err *err)
 {
     struct store_link *link = calloc(1, sizeof(*link));
-    if (link == NULL && options->fd >= 0) /* without a link, no other function closes the socket */
-        close(options->fd);
-    if (link == NULL)
+    if (link != NULL)
+        link->options = *options;
+    if (link == NULL || !open_wire(link)) {
+        free(link);
+        if (options->fd >= 0) /* without a link, no other function closes the socket */
+            close(options->fd);
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");
-    link->options = *options;
-    link->tcp.data = link->heartbeat.data = link->patience.data = link->before_poll.data = link;
-    link->connect.data = link->write.data = link;
-    uv_tcp_init(options->loop, &link->tcp);
+    }
+    link->options.who.resumes =
+        options->calls.broken != NULL && options->silent_ms > 0 && !endpoint_is_loopback(options->address);
+    link->heartbeat.data = link->patience.data = link->before_poll.data = link;
     uv_timer_init(options->loop, &link->heartbeat);
     uv_timer_init(options->loop, &link->patience);
     uv_prepare_init(options->loop, &link->before_poll);
     uv_prepare_start(&link->before_poll, on_before_poll);
-    link->open_handles = 4;
+    link->open_handles = 3;
     int rc = introduce(link);
     if (rc == 0)
         rc = start(link);
@@ -570,6 +790,10 @@ static void take_join(struct store_link *link, const cJSON *json)
         return;
     }
     snprintf(link->instance, sizeof(link->instance), "%.*s", LINK_INSTANCE_MAX - 1, joined.instance);
+    if (link->options.who.resumes && link->token[0] == '\0' && strlen(joined.token) == LIMIT_TOKEN) {
+        snprintf(link->token, sizeof(link->token), "%s", joined.token);
+        link->token_at = link->answered;
+    }
     link->options.calls.joined(link->options.user, strcmp(joined.state, "spare") == 0, link->instance,
                                (uint64_t)joined.ms);
 }
@@ -596,6 +820,7 @@ static void take_reply(struct store_link *link, const cJSON *json)
     message_read_refusal(json, &refusal);
     message_read_status_lists(json, &status);
     link->answered++;
+    kept_confirm(&link->unanswered, link->answered);
     if (link->answered == link->asked_join && cJSON_IsObject(json))
         take_join(link, json);
     else if (!answer.ok)
@@ -721,17 +946,24 @@ static void take_push(struct store_link *link, const cJSON *json, const char *ki
         take[id](link, json);
 }
 
-/* Handles an object from the store. A push is not counted as an answer. */
+/* Handle an object from the store. A push is not counted as an answer. Every object since the token is counted,
+ * except the answer to `resume`, so that the store need not send it again. */
 static void link_take_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
     struct message_push push;
+    const bool is_counted = link->state == LINK_UP;
     message_read_push(json, &push);
-    if (push.push[0] != '\0')
+    if (link->state == LINK_RESUMING)
+        take_resumed(link, json);
+    else if (push.push[0] != '\0')
         take_push(link, json, push.push);
     else
         take_reply(link, json);
     cJSON_Delete(json);
+    link->heard += is_counted && link->token[0] != '\0';
+    if (!link_is_over(link))
+        confirm_heard(link);
 }
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
@@ -760,20 +992,21 @@ static void link_lose(struct store_link *link, const char *why)
     void (*lost)(void *, const char *) = link->options.calls.lost;
     link->options.calls.lost = NULL;
     link->fate.stood_ms = stood_still(link, clock_ms()) ? link->stood_ms : 0;
-    uv_read_stop((uv_stream_t *)&link->tcp);
+    if (link->wire != NULL)
+        uv_read_stop((uv_stream_t *)&link->wire->tcp);
     uv_timer_stop(&link->heartbeat);
     lost(link->options.user, why);
 }
 
-/* Frees the link after the last of its four handles is closed, because libuv may use a handle until then. */
+/* Free the link after the last of its three handles is closed, because libuv may use a handle until then. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct store_link *link = handle->data;
     if (--link->open_handles > 0)
         return;
     buf_free(&link->out.bytes);
-    buf_free(&link->sending);
     buf_free(&link->in);
+    buf_free(&link->unanswered.bytes);
     cJSON_Delete(link->early);
     secret_unseal_end(link->call, NULL, NULL);
     secret_free(link->unsealed);
@@ -785,8 +1018,8 @@ static void handle_closed(uv_handle_t *handle)
 static void send_last(struct store_link *link)
 {
     const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
-    if (link->connected && bytes.len > 0)
-        uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
+    if (link->wire != NULL && link->wire->connected && bytes.len > 0)
+        uv_try_write((uv_stream_t *)&link->wire->tcp, &bytes, 1);
 }
 
 /* Closes the link. The last message is sent if the kernel has space for the message. */
@@ -797,7 +1030,7 @@ void store_link_close(struct store_link *link)
     link->options.calls.lost = NULL;
     send_last(link);
     link->closing = true;
-    uv_close((uv_handle_t *)&link->tcp, handle_closed);
+    drop_wire(link, false);
     uv_close((uv_handle_t *)&link->heartbeat, handle_closed);
     uv_close((uv_handle_t *)&link->patience, handle_closed);
     uv_close((uv_handle_t *)&link->before_poll, handle_closed);

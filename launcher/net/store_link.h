@@ -2,7 +2,11 @@
  *
  * connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h
  * as events occur, and a heartbeat each second, whose answer shows that the store lives. No function blocks. Requests
- * before the connection exists are sent after the connect. */
+ * before the connection exists are sent after the connect.
+ *
+ * A connection that breaks without a FIN of the store is made again: the owner dials (dial.h) and passes the new
+ * socket to store_link_resume. The token from the join proves that the new connection is this node's. Both ends keep
+ * their frames until the other end confirms them, so each frame arrives once. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -66,6 +70,11 @@ struct store_link_calls {
     /* Like `findings`, with one finding. The finding is about a worker that exited with 0 while other ranks wait for
      * this worker, or about a rank that failed first because its wait timed out. */
     void (*left_waiting)(void *user, const struct cJSON *push);
+    /* Called when the connection is broken, for the reason `why`, or silent, with a `why` of NULL. The owner dials the
+     * store. NULL = a broken connection is lost. */
+    void (*broken)(void *user, const char *why);
+    /* Called when the connection works again. The owner ends its dial. */
+    void (*restored)(void *user);
     /* Called at most once, when the connection is closed, invalid or silent, always from the loop. */
     void (*lost)(void *user, const char *why);
 };
@@ -95,6 +104,10 @@ struct store_link_options {
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
+/* Continue on a new socket, which dial.h has connected and greeted. The link owns the socket, also if the connection
+ * works again meanwhile. `own` is the local address of the socket. */
+void store_link_resume(struct store_link *link, int fd, const char *own);
+
 /* Join the next round. */
 void store_link_join(struct store_link *link);
 
@@ -122,15 +135,27 @@ void store_link_close(struct store_link *link);
 
 enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 
+/* A socket of the link. It outlives its place in the link until its close callback. */
+struct link_wire {
+    uv_tcp_t tcp;
+    uv_connect_t connect;
+    uv_write_t write;
+    struct store_link *link; /* NULL = the link no longer uses the socket */
+    struct buf sending;      /* libuv uses this buffer until on_written */
+    bool connected, writing;
+    char chunk[LINK_READ_BYTES];
+};
+
+enum link_state { LINK_UP, LINK_BROKEN, LINK_RESUMING };
+
 /* The link has two buffers for sending. libuv needs the bytes of a write in place until the write is done, so new
  * messages are collected in `out` meanwhile. */
 struct store_link {
     struct store_link_options options;
-    uv_tcp_t tcp;
+    enum link_state state;
+    struct link_wire *wire; /* NULL = no connection */
     uv_timer_t heartbeat, patience;
     uv_prepare_t before_poll;
-    uv_connect_t connect;
-    uv_write_t write;
     struct link_queue out;       /* not yet handed to libuv */
     const struct secret *secret; /* the plan's, or `unsealed`; NULL = none */
     struct secret *unsealed;     /* owned; a secret from MUNGE; NULL = none */
@@ -138,19 +163,24 @@ struct store_link {
     struct auth auth;            /* used if there is a secret */
     struct cJSON
         *early; /* owned; requests that wait until the store has proven that it has the secret; NULL = none */
-    struct buf sending; /* libuv uses this buffer until on_written */
     struct buf in;
-    char chunk[LINK_READ_BYTES];
     uint64_t asked, answered; /* number of requests except IDENTIFY, and of their answers */
     uint64_t asked_join;      /* number of the latest join */
     uint64_t begun_join;      /* number of the join that precedes the latest round */
+    struct kept
+        unanswered; /* requests without an answer, numbered like `asked`; only if the link may resume */
+    char token[LIMIT_TOKEN + 1]; /* from the first join; "" = the link cannot resume */
+    uint64_t token_at;           /* number of the request whose answer had the token */
+    uint64_t heard, confirmed;   /* answers and pushes since the token; number that the store knows */
     char instance[LINK_INSTANCE_MAX];
     int round; /* 0 = no round yet */
     uint64_t heard_ms, beat_at_ms;
     uint64_t stood_ms, woke_ms; /* length and end of the last pause of this process */
     struct link_fate fate;
-    bool connected, writing, welcome, closing;
-    bool urgent; /* `out` has a message that must not wait */
+    char why_broken[128];
+    bool welcome, closing;
+    bool suspect; /* the store is silent, and the owner dials */
+    bool urgent;  /* `out` has a message that must not wait */
     bool
         must_be_refused; /* the store has no secret, so this node may receive a rejection, but may not join */
     int open_handles;

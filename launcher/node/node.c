@@ -99,20 +99,103 @@ static struct link_who who_am_i(const char *own)
     return who;
 }
 
+/* Print each line separately, because each line needs a prefix. */
+static void on_say(void *user, const char *words)
+{
+    struct node *n = user;
+    while (!n->plan->cli->quiet && *words != '\0') {
+        const size_t len = strcspn(words, "\n");
+        output_note(n->out.output, "%.*s", (int)len, words);
+        words += len + (words[len] != '\0');
+    }
+}
+
+/* --- a broken connection ---------------------------------------------------------------------------------- */
+
+static void end_dial(struct node *n)
+{
+    join_dial_close(n->meet.dial);
+    n->meet.dial = NULL;
+}
+
+static void on_found_again(void *user, const struct join_dial_found *found)
+{
+    struct node *n = user;
+    const struct link_who who = who_am_i(found->source);
+    end_dial(n);
+    snprintf(n->meet.vouch.own, sizeof(n->meet.vouch.own), "%s", who.own);
+    store_link_resume(n->meet.link, found->fd, who.own);
+}
+
+/* End the dial without a message, because the link reports the loss at the same time. */
+static void on_not_found_again(void *user, const char *code, const char *words)
+{
+    (void)code, (void)words;
+    end_dial(user);
+}
+
+/* Dial the numeric address of the store again, because a name server may be behind the same fault. */
+static void dial_again(struct node *n)
+{
+    struct ddp_err err;
+    const struct plan_meeting *m = &n->plan->meeting;
+    const struct join_dial_options options = { .loop = &n->loop,
+                                               .host = n->plan->master_addr,
+                                               .port = n->plan->master_port,
+                                               .budget_ms = m->node_timeout_ms,
+                                               .knob = "--node_timeout",
+                                               .who = m->elastic ? "the store" : "node 0's store",
+                                               .this_host = n->plan->facts->host,
+                                               .found = on_found_again,
+                                               .failed = on_not_found_again,
+                                               .say = on_say,
+                                               .user = n };
+    end_dial(n);
+    if (join_dial_start(&options, &n->meet.dial, &err) != DDP_OK)
+        output_note(n->out.output, "warning: %s", err.msg);
+}
+
+static void on_broken(void *user, const char *why)
+{
+    struct node *n = user;
+    if (why != NULL) {
+        n->meet.broken_ms = clock_ms();
+        output_note(n->out.output,
+                    "warning: the connection to the store at %s:%d broke: %s; the job continues if the "
+                    "connection is made again within %.3g s (--node_timeout)",
+                    n->plan->master_addr, n->plan->master_port, why,
+                    (double)n->plan->meeting.node_timeout_ms / 1000);
+    }
+    dial_again(n);
+}
+
+static void on_restored(void *user)
+{
+    struct node *n = user;
+    end_dial(n);
+    if (n->meet.broken_ms != 0)
+        output_note(n->out.output, "the connection to the store at %s:%d works again after %.1f s",
+                    n->plan->master_addr, n->plan->master_port,
+                    (double)(clock_ms() - n->meet.broken_ms) / 1000);
+    n->meet.broken_ms = 0;
+}
+
 /* Open the link. A node sends three heartbeats within the node timeout, so one late heartbeat does no harm. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
-    const struct store_link_options options = { .loop = &n->loop,
-                                                .fd = at->fd,
-                                                .address = at->address,
-                                                .port = at->port,
-                                                .plan = n->plan,
-                                                .who = who_am_i(at->source),
-                                                .beat_ms = beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS,
-                                                .silent_ms = n->meet.store != NULL ? 0 : timeout_ms,
-                                                .calls = node_store_calls,
-                                                .user = n };
+    struct store_link_options options = { .loop = &n->loop,
+                                          .fd = at->fd,
+                                          .address = at->address,
+                                          .port = at->port,
+                                          .plan = n->plan,
+                                          .who = who_am_i(at->source),
+                                          .beat_ms = beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS,
+                                          .silent_ms = n->meet.store != NULL ? 0 : timeout_ms,
+                                          .calls = node_store_calls,
+                                          .user = n };
+    options.calls.broken = on_broken;
+    options.calls.restored = on_restored;
     snprintf(n->meet.vouch.own, sizeof(n->meet.vouch.own), "%s", options.who.own);
     node_expect_answer(n);
     node_offer_port(n);
@@ -214,17 +297,6 @@ static void on_dial_failed(void *user, const char *code, const char *words)
         on_host_failed(n, &(struct host_failure){ .code = code, .words = words, .at = "" });
     else
         give_up_joining(n, code, words);
-}
-
-/* Print each line separately, because each line needs a prefix. */
-static void on_say(void *user, const char *words)
-{
-    struct node *n = user;
-    while (!n->plan->cli->quiet && *words != '\0') {
-        const size_t len = strcspn(words, "\n");
-        output_note(n->out.output, "%.*s", (int)len, words);
-        words += len + (words[len] != '\0');
-    }
 }
 
 /* Connect to the store. If `place` has a code, only check for a short time whether a store exists, and otherwise fail

@@ -45,7 +45,8 @@ struct node_meeting {
     uv_timer_t refusing_timer;
     uint64_t refusing_until_ms;
     struct store_link *link;
-    int held_port; /* socket that holds a port for the store of rank 0; -1 = none */
+    uint64_t broken_ms; /* since when the connection to the store is broken; 0 = not broken */
+    int held_port;      /* socket that holds a port for the store of rank 0; -1 = none */
     char port_note[NOTE_MAX];
     uv_timer_t port_timer;        /* for the next check of `held_port` */
     struct heard_round *round;    /* the current or last round; NULL before the first round */

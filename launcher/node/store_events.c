@@ -686,6 +686,8 @@ void node_on_lost(void *user, const char *why)
     const enum agent_state state = agent_state(n->agent);
     char code[FINDING_SUBJECT_MAX] = "";
     node_expect_nothing(n);
+    join_dial_close(n->meet.dial);
+    n->meet.dial = NULL;
     if (state == AGENT_DONE)
         return;
     explain_loss(n, why, code);

@@ -77,6 +77,41 @@ void buf_free(struct buf *b)
     *b = (struct buf){ 0 };
 }
 
+/* --- kept ------------------------------------------------------------------------------------------------- */
+
+bool kept_add(struct kept *k, struct slice frame)
+{
+    if (buf_reserve(&k->bytes, sizeof(frame.len) + frame.len) == NULL)
+        return false;
+    buf_append(&k->bytes, &frame.len, sizeof(frame.len));
+    buf_append(&k->bytes, frame.data, frame.len);
+    k->last++;
+    return true;
+}
+
+bool kept_next(const struct kept *k, size_t *at, struct slice *frame)
+{
+    size_t len;
+    if (*at >= k->bytes.len)
+        return false;
+    memcpy(&len, k->bytes.data + *at, sizeof(len));
+    *frame = slice_of(k->bytes.data + *at + sizeof(len), len);
+    *at += sizeof(len) + len;
+    return true;
+}
+
+bool kept_confirm(struct kept *k, uint64_t done)
+{
+    struct slice frame;
+    size_t at = 0;
+    if (done > k->last)
+        return false;
+    while (k->done < done && kept_next(k, &at, &frame))
+        k->done++;
+    buf_consume(&k->bytes, at);
+    return true;
+}
+
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep)
 {
     const bool alone = !shared_is_held_twice(old);

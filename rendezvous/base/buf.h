@@ -1,4 +1,5 @@
-/* buf.h -- three ways to hold bytes: borrowed (slice), growing (buf), and reference-counted (shared). */
+/* buf.h -- four ways to hold bytes: borrowed (slice), growing (buf), kept until a peer confirms them (kept), and
+ * reference-counted (shared). */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 
@@ -71,6 +72,26 @@ static inline struct slice buf_slice(const struct buf *b)
 {
     return slice_of(b->data, b->len);
 }
+
+/* Numbered frames that the peer of a connection has not confirmed. The sender keeps a copy of each frame and sends the
+ * kept frames again on the next connection, so every frame arrives once and in order. The first frame has the number
+ * 1. A zeroed struct keeps no frame. */
+struct kept {
+    struct buf bytes; /* each frame after its length, a size_t */
+    uint64_t last;    /* number of the last frame that was added */
+    uint64_t done;    /* number of the last frame that was confirmed */
+};
+
+/* Keep a copy of the next frame. Return false, with an unchanged struct, if memory is short. */
+bool kept_add(struct kept *k, struct slice frame);
+
+/* Drop the frames up to the number `done`. Return false, and change nothing, if no such frame was added. An earlier
+ * number changes nothing. */
+bool kept_confirm(struct kept *k, uint64_t done);
+
+/* Return the frame at *at (0 = the first) in *frame, valid until the next change, and advance *at. Return false after
+ * the last frame. */
+bool kept_next(const struct kept *k, size_t *at, struct slice *frame);
 
 enum { SHARED_MIN = 64 << 10 }; /* from this size on, a reference is cheaper than a copy */
 

@@ -7,6 +7,9 @@
 #include "hub/schedule.h"
 #include "hub/session.h"
 
+#include "base/clock.h"
+#include "base/text.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -62,7 +65,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     quota_give(session_quota(hub, s), s->in.cap);
     buf_free(&s->in);
     table_remove(&hub->sessions, &s->node);
-    free(s->as_node);
+    session_node_free(hub, s);
     torch_client_free(&s->torch);
     free(s->peer);
     free(s);
@@ -72,15 +75,115 @@ void session_free(struct hub *hub, struct session *s, const char *how)
  * callback. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
-    conn_id conn = s->id;
-    hub->closed_by_us++;
+    const conn_id conn = s->id;
+    const bool is_open = !session_is_cut(s);
+    hub->closed_by_us += is_open;
     session_free(hub, s, why);
-    hub->sink.close(hub->sink.user, conn, why, is_news);
+    if (is_open)
+        hub->sink.close(hub->sink.user, conn, why, is_news);
 }
 
 void session_drop(struct hub *hub, struct session *s, const char *why)
 {
     drop(hub, s, why, true);
+}
+
+void session_replace(struct hub *hub, struct session *s, const char *why)
+{
+    drop(hub, s, why, false);
+}
+
+/* --- broken connections of nodes -------------------------------------------------------------------------- */
+
+/* Drop the unfinished request, which the node sends again, because the store has not counted it. */
+static void drop_unfinished(struct session *s)
+{
+    list_remove(&s->midway);
+    quota_give(session_quota(s->job->hub, s), s->in.cap);
+    buf_free(&s->in);
+}
+
+bool session_cut(struct session *s, const char *why)
+{
+    struct rdzv_facts facts;
+    struct session_node *node = s->as_node;
+    if (!s->is_node || node->token[0] == '\0')
+        return false;
+    struct hub *hub = s->job->hub;
+    rdzv_facts(s->job->rdzv, &facts);
+    /* A millisecond less, so that the report names the connection and not only the silence. */
+    node->cut_until_ms = s->heard_ms + facts.node_timeout_ms - 1;
+    if (facts.node_timeout_ms == 0 || node->cut_until_ms <= hub->now_ms)
+        return false;
+    text_copy(node->cut_why, sizeof(node->cut_why), why);
+    list_insert(&hub->cut, &node->cut);
+    drop_unfinished(s);
+    hub_log(hub, "the connection of the node at %s is broken (%s): its place is kept for %llu ms", s->peer,
+            why, (unsigned long long)(node->cut_until_ms - hub->now_ms));
+    return true;
+}
+
+uint64_t session_cut_deadline(const struct hub *hub)
+{
+    uint64_t at_ms = UINT64_MAX;
+    LIST_EACH(at, &hub->cut)
+    at_ms = earlier_of(at_ms, LIST_ENTRY(at, struct session_node, cut)->cut_until_ms);
+    return at_ms;
+}
+
+/* Return a node whose time is over, or NULL. */
+static struct session *find_overdue(const struct hub *hub)
+{
+    LIST_EACH(at, &hub->cut)
+    {
+        const struct session_node *node = LIST_ENTRY(at, struct session_node, cut);
+        if (node->cut_until_ms <= hub->now_ms)
+            return node->session;
+    }
+    return NULL;
+}
+
+void session_cut_tick(struct hub *hub)
+{
+    char how[192];
+    for (struct session *s; (s = find_overdue(hub)) != NULL;) {
+        snprintf(how, sizeof(how),
+                 "its connection to the store broke (%s), and was not made again for %.3g s",
+                 s->as_node->cut_why, (double)(hub->now_ms - s->heard_ms) / 1000);
+        session_free(hub, s, how);
+    }
+}
+
+/* Make the connections that the node has confirmed belong to its new connection. */
+static void move_vouches(struct hub *hub, conn_id from, conn_id to)
+{
+    EACH_NODE(at, &hub->sessions)
+    {
+        struct session *s = TABLE_ENTRY(at, struct session, node);
+        if (s->voucher == from)
+            s->voucher = to;
+    }
+}
+
+void session_moves_node(struct hub *hub, struct session *old, struct session *s)
+{
+    struct job *job = old->job;
+    const conn_id from = old->id;
+    const bool takes_events = old->takes_events, is_taker = job->events.taker == from;
+    const uint64_t joined_ms = old->as_node->joined_ms;
+    job_node_ends(old);
+    session_node_free(hub, s);
+    s->as_node = old->as_node;
+    s->as_node->session = s;
+    old->as_node = NULL;
+    list_remove(&s->as_node->cut);
+    session_enter(s, job);
+    job_node_joined(s);
+    s->as_node->joined_ms = joined_ms;
+    s->takes_events = takes_events;
+    if (is_taker)
+        job->events.taker = s->id;
+    move_vouches(hub, from, s->id);
 }
 
 /* Schedule a check of all jobs, because the job of a rejected connection is unknown. */

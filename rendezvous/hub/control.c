@@ -316,18 +316,23 @@ static void take_hang_rules(struct job *job, const struct message_join *m)
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
  * clock, because the log contains times of the node's clock and of the store's clock. */
-static bool welcome(struct session *s, struct job *job, cJSON *answer)
+static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
+    const bool is_first = !s->is_node;
     session_enter(s, job);
     job_node_joined(s);
     gate_agent_joined(job->hub, s);
     const bool is_spare = rdzv_is_spare(job->rdzv, s->id);
     if (is_spare)
         schedule_spare(job);
+    if (resumes && is_first)
+        session_may_resume(s);
     message_add_joined(
         &(struct message_joined){ .job = job->name,
                                   .instance = rdzv_instance(job->rdzv),
                                   .ms = s->takes_events ? (int64_t)job->hub->now_ms : MESSAGE_NONE,
+                                  .token =
+                                      is_first && s->as_node->token[0] != '\0' ? s->as_node->token : NULL,
                                   .state = is_spare ? "spare" : "waiting" },
         answer);
     return true;
@@ -361,7 +366,7 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
         events_ask(job, s);
     if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME) {
         take_hang_rules(job, &m->join);
-        return welcome(s, job, answer);
+        return welcome(s, job, m->join.resumes, answer);
     }
     schedule_hurry(job);
     if (!s->is_node)
@@ -370,6 +375,75 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
     refusals_note(&hub->refusals, &join, &refusal, hub->now_ms);
     ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);
     return refuse_call(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
+}
+
+/* --- resume ---------------------------------------------------------------------------------------------- */
+
+static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok);
+
+/* Compare all bytes, so that the time does not show how many bytes are right. */
+static bool is_token(const char *a, const char *b)
+{
+    unsigned char differs = 0;
+    if (strlen(a) != LIMIT_TOKEN || strlen(b) != LIMIT_TOKEN)
+        return false;
+    for (size_t i = 0; i < LIMIT_TOKEN; i++)
+        differs |= (unsigned char)(a[i] ^ b[i]);
+    return differs == 0;
+}
+
+/* Return the node with this token that has not confirmed more frames than `m` names, or NULL. */
+static struct session *find_old(struct hub *hub, const struct session *s, const struct message_resume *m)
+{
+    struct job *job = job_find(hub, m->job);
+    if (job == NULL || !gate_is_job(s, m->job) || !session_may_use(hub, s, m->job) || s->is_node)
+        return NULL;
+    LIST_EACH(at, &job->sessions)
+    {
+        struct session *old = LIST_ENTRY(at, struct session, in_job);
+        if (old->is_node && is_token(old->as_node->token, m->token) &&
+            (uint64_t)m->heard >= old->as_node->sent.done && (uint64_t)m->heard <= old->as_node->sent.last)
+            return old;
+    }
+    return NULL;
+}
+
+/* Send the frames again that the node has not received. */
+static bool send_again(struct hub *hub, struct session *s)
+{
+    struct slice frame;
+    for (size_t at = 0; kept_next(&s->as_node->sent, &at, &frame);)
+        if (!session_put_frame(s, &hub->out, 0, frame))
+            return false;
+    return true;
+}
+
+/* The answer is sent before the session is a node, so it is not one of the kept frames. The kept frames follow before
+ * any new push. */
+static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    struct session *old = find_old(hub, s, &m->resume);
+    if (old == NULL) {
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "the store has given up this node's place");
+        return refuse_call(hub, answer, "NO_MEMBER", NULL);
+    }
+    const bool is_cut = session_is_cut(old);
+    session_confirms(old, (uint64_t)m->resume.heard);
+    message_add_resumed(&(struct message_resumed){ .received = (int64_t)old->as_node->received }, answer);
+    hub->answers_later = true;
+    if (!put_answer(hub, s, answer, true))
+        return false;
+    const conn_id from = old->id;
+    session_moves_node(hub, old, s);
+    stacks_moved(s->job, from, s->id);
+    const bool ok = send_again(hub, s);
+    rdzv_back(s->job->rdzv, from, s->id, hub->now_ms);
+    if (is_cut)
+        session_free(hub, old, "its node has connected again");
+    else
+        session_replace(hub, old, "its node has connected again");
+    gate_agent_joined(hub, s);
+    return ok;
 }
 
 /* --- about a round -------------------------------------------------------------------------------------- */
@@ -490,6 +564,8 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 {
     struct rdzv_node_facts node;
     const cJSON *row;
+    if (s->is_node && m->heartbeat.heard != MESSAGE_NONE)
+        session_confirms(s, (uint64_t)m->heartbeat.heard);
     if (is_stale(hub, s, m->heartbeat.round, answer))
         return false;
     if (!s->is_node || !rdzv_node_facts(s->job->rdzv, s->id, &node) ||
@@ -586,6 +662,7 @@ static const struct {
     [MESSAGE_WORKER_STARTED] = { call_worker_started, true },
     [MESSAGE_WORKER_EXITED] = { call_worker_exited, true },
     [MESSAGE_JOIN] = { call_join, false },
+    [MESSAGE_RESUME] = { call_resume, false },
     [MESSAGE_FAILED] = { call_failed, true },
     [MESSAGE_EXPLAIN] = { call_explain, true },
     [MESSAGE_DONE] = { call_done, true },
@@ -643,14 +720,16 @@ static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool o
     return put;
 }
 
-/* Answer a call with exactly one object. The answer to `stacks` is sent later. */
+/* Answer a call with exactly one object. The answer to `stacks` is sent later, and `resume` sends its own answer. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);
     cJSON *answer = cJSON_CreateObject();
     hub->answers_later = false;
+    if (s->is_node)
+        s->as_node->received += s->as_node->token[0] != '\0';
     const bool ok = request != NULL && dispatch_call(hub, s, request, answer);
-    const bool put = hub->answers_later || put_answer(hub, s, answer, ok);
+    const bool put = hub->answers_later ? ok : put_answer(hub, s, answer, ok);
     cJSON_Delete(request);
     cJSON_Delete(answer);
     return put;

@@ -72,6 +72,8 @@ static void feel_pulse(struct hub *hub)
     hub->woke_ms = hub->jobs_deadline_ms = hub->now_ms;
     EACH_NODE(node, &hub->jobs)
     job_pardon(TABLE_ENTRY(node, struct job, node));
+    LIST_EACH(at, &hub->cut)
+    LIST_ENTRY(at, struct session_node, cut)->cut_until_ms += hub->stood_ms;
 }
 
 /* --- connections ---------------------------------------------------------------------------------------- */
@@ -92,6 +94,14 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
     if (!s->has_spoken)
         session_note_reject(hub, s, why);
     session_free(hub, s, why);
+}
+
+void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
+{
+    struct session *s = session_find(hub, conn);
+    hub->now_ms = now_ms;
+    if (s == NULL || !session_cut(s, why))
+        hub_disconnect(hub, conn, why, now_ms);
 }
 
 /* Keep the first bytes of a connection, for session_note_reject. */
@@ -201,8 +211,9 @@ static uint64_t midway_deadline(const struct hub *hub, int spoken)
 uint64_t hub_deadline(const struct hub *hub)
 {
     uint64_t unfinished = earlier_of(midway_deadline(hub, 0), midway_deadline(hub, 1));
-    return earlier_of(earlier_of(unfinished, earlier_of(peer_deadline(hub), gate_deadline(hub))),
-                      hub->jobs_deadline_ms);
+    uint64_t strangers = earlier_of(peer_deadline(hub), gate_deadline(hub));
+    return earlier_of(earlier_of(unfinished, strangers),
+                      earlier_of(session_cut_deadline(hub), hub->jobs_deadline_ms));
 }
 
 /* Drop sessions whose request has been unfinished for too long. The first request of a session has a limit of its
@@ -223,6 +234,7 @@ void hub_tick(struct hub *hub, uint64_t now_ms)
     for (int spoken = 0; spoken < 2; spoken++)
         while (midway_deadline(hub, spoken) <= now_ms)
             drop_oldest(hub, spoken);
+    session_cut_tick(hub);
     if (hub->jobs_deadline_ms <= now_ms)
         jobs_tick(hub);
     peer_tick(hub);
@@ -258,6 +270,7 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     hub->strangers.whole = &hub->quota;
     list_init(&hub->midway[0]);
     list_init(&hub->midway[1]);
+    list_init(&hub->cut);
     list_init(&hub->peers.held);
     list_init(&hub->peers.claimed);
     list_init(&hub->peers.released);

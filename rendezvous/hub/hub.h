@@ -111,6 +111,10 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
  * barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
+/* Like hub_disconnect, for a connection that broke without a FIN: a reset, a timeout. The network may be at fault, so
+ * a node keeps its place until its timeout, and may connect again. */
+void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
+
 /* Return when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX = never. Every call above may
  * change this time. */
 uint64_t hub_deadline(const struct hub *hub);

@@ -186,8 +186,10 @@ enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
 {
-    if (s->as_node == NULL && (s->as_node = calloc(1, sizeof(*s->as_node))) != NULL)
+    if (s->as_node == NULL && (s->as_node = calloc(1, sizeof(*s->as_node))) != NULL) {
         s->as_node->session = s;
+        list_init(&s->as_node->cut);
+    }
     return s->as_node != NULL;
 }
 
@@ -236,7 +238,7 @@ void job_node_gone(struct session *s, const char *how)
         snprintf(words, sizeof(words),
                  "%.120s, after the store itself was stopped for %.3g s (its process or machine was frozen)",
                  how, (double)hub->stood_ms / 1000);
-    rdzv_lost(s->job->rdzv, s->id, words, hub->now_ms);
+    (session_is_cut(s) ? rdzv_cut : rdzv_lost)(s->job->rdzv, s->id, words, hub->now_ms);
     schedule_hurry(s->job);
 }
 

@@ -78,9 +78,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, workers, 0, 0, 0,                                                                           \
       "processes that changed: [local rank, state, percent of a CPU, kernel function]")                 \
     X(LIST, steps, 0, 0, 0, "ranks that moved: [local rank, step, number of the collective, its name]") \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE,                                                 \
-      "time since the last sign of progress, if it is new")                                             \
-    X(LIST, errors, 0, 0, 0, "ends of tracebacks: [local rank, text; empty: rank has moved since]")     \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since new progress")                      \
+    X(LIST, errors, 0, 0, 0, "ends of tracebacks: [local rank, text; empty: over]")                     \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since the token")             \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -140,7 +140,13 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; none = adaptive")         \
     X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                          \
     X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                           \
+    X(MARK, resumes, 0, 0, 0, "node may send `resume`")                                                    \
     X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "time between SIGTERM and SIGKILL on this node")
+
+#define FIELDS_OF_resume(X)                                     \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")   \
+    X(TEXT, token, 0, LIMIT_TOKEN, MESSAGE_NEEDED, "from join") \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in heartbeat")
 
 #define FIELDS_OF_failed(X)                                                                                \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank that failed by itself")                        \
@@ -238,7 +244,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, job, 0, LIMIT_TEXT, 0, "job id")                                      \
     X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "instance of the job")                \
     X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock; only with events") \
+    X(TEXT, token, 0, LIMIT_TOKEN, 0, "for resume")                               \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
+
+#define FIELDS_OF_resumed(X) X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls since the token")
 
 /* The lists in the answer to `status`. */
 #define FIELDS_OF_status_lists(X)                                           \
@@ -386,6 +395,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                      \
     X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                    \
     X(JOIN, join, "join", AGENT_CALL, "the node joins the job, or joins again after a verdict")           \
+    X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                          \
     X(FAILED, failed, "failed", AGENT_CALL, "a worker has failed by itself; its node stops the others")   \
     X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker, with the same members")         \
     X(DONE, done, "done", AGENT_CALL, "all workers of the node have ended with 0")                        \
@@ -408,6 +418,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(ANSWER, answer, "every answer", ANSWER, "last members, after the requested members")                \
     X(REFUSAL, refusal, "a refusal", ANSWER, "first members")                                             \
     X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
+    X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                         \
     X(STATUS_LISTS, status_lists, "status", ANSWER, "lists")                                              \
     X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "the answers of the nodes")                           \
     X(ROUND, round, "round", PUSH, "all nodes have joined and the key space is empty: start the workers") \

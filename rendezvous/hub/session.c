@@ -189,7 +189,77 @@ void session_end_auth(struct hub *hub, struct session *s)
     free(s->auth);
 }
 
+/* --- frames that a node has not confirmed ---------------------------------------------------------------- */
+
+/* A node confirms frames with each heartbeat, and after every few hundred frames. KEPT_MAX is many times more. */
+enum { KEPT_MAX = 4 << 20 };
+
+/* Charge the memory of the kept frames. It is charged to the hub, because the job of a node may change. */
+static void charge_kept(struct hub *hub, const struct kept *sent, size_t before)
+{
+    quota_give(&hub->quota, before);
+    quota_charge(&hub->quota, sent->bytes.cap);
+}
+
+void session_may_resume(struct session *s)
+{
+    struct hub *hub = s->job->hub;
+    uint8_t bytes[LIMIT_TOKEN / 2];
+    if (s->as_node->token[0] != '\0' || hub->sink.random == NULL ||
+        !hub->sink.random(hub->sink.user, bytes, sizeof(bytes)))
+        return;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(s->as_node->token + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* Forbid the node to connect again, because its frames cannot be kept. */
+static void session_forgets_frames(struct session *s)
+{
+    if (s->as_node == NULL || s->as_node->token[0] == '\0')
+        return;
+    s->as_node->token[0] = '\0';
+    quota_give(&s->job->hub->quota, s->as_node->sent.bytes.cap);
+    buf_free(&s->as_node->sent.bytes);
+}
+
+static void session_keeps(struct session *s, struct slice frame)
+{
+    struct kept *sent = &s->as_node->sent;
+    const size_t before = sent->bytes.cap;
+    if (s->as_node->token[0] == '\0')
+        return;
+    if (sent->bytes.len + frame.len > KEPT_MAX || !kept_add(sent, frame)) {
+        session_forgets_frames(s);
+        return;
+    }
+    charge_kept(s->job->hub, sent, before);
+}
+
+void session_confirms(struct session *s, uint64_t heard)
+{
+    if (s->as_node->token[0] != '\0' && !kept_confirm(&s->as_node->sent, heard))
+        session_forgets_frames(s);
+}
+
+void session_node_free(struct hub *hub, struct session *s)
+{
+    if (s->as_node == NULL)
+        return;
+    quota_give(&hub->quota, s->as_node->sent.bytes.cap);
+    buf_free(&s->as_node->sent.bytes);
+    list_remove(&s->as_node->cut);
+    free(s->as_node);
+    s->as_node = NULL;
+}
+
 bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
+{
+    if (s->is_node)
+        session_keeps(s, frame);
+    return session_put_frame(s, out, kind, frame);
+}
+
+bool session_put_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
     return s->auth != NULL ? auth_put_frame(s->auth, kind, frame, out) : put_blob(out, frame);
 }
@@ -255,10 +325,12 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
     size_t before = out->len;
-    if (!session_put_blob(s, out, 0, text))
+    if (!session_put_blob(s, out, 0, text)) {
+        session_forgets_frames(s); /* the node would miss this push */
         out->len = before;
-    else if (s != hub->feeding)
+    } else if (s != hub->feeding && !session_is_cut(s)) {
         hub_send(hub, s, buf_slice(&direct));
+    }
     buf_free(&direct);
 }
 

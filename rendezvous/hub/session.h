@@ -58,6 +58,13 @@ struct session_node {
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
     uint32_t told_wait;           /* schedule_state.wait when the node last got a full report */
+    /* For a node that may connect again, since the answer to its first join: */
+    char token[LIMIT_TOKEN + 1]; /* "" = the node may not connect again */
+    struct kept sent;            /* answers and pushes that the node has not confirmed */
+    uint64_t received;           /* number of calls */
+    struct list cut; /* in hub->cut while the connection is broken; the session then has only its old id */
+    uint64_t cut_until_ms;
+    char cut_why[96];
 };
 
 /* The state of a connection from another host until gate.c admits the connection. */
@@ -147,6 +154,7 @@ struct hub {
     struct event_limit events;
     uint32_t lives;   /* number of rendezvous so far */
     uint32_t n_nodes; /* connections of agents that have joined a job */
+    struct list cut;  /* nodes with a broken connection (job.c) */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests, closed_by_us;
 };
@@ -220,6 +228,8 @@ bool control_owner(struct hub *hub, struct session *s, const union message *m, s
 /* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+/* Expect the answer of a node from its new connection. */
+void stacks_moved(struct job *job, conn_id from, conn_id to);
 /* End a request for stacks whose time is over. */
 void stacks_tick(struct job *job);
 /* Request the stacks of all ranks if the monitor or the profile needs a sample. */
@@ -266,6 +276,30 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 /* Return the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
 const char *facts_waits_by(const struct session *s);
 
+/* Return true if the connection of the session is broken: nothing can be sent, and the shell has forgotten its id. */
+static inline bool session_is_cut(const struct session *s)
+{
+    return s->as_node != NULL && !list_is_empty(&s->as_node->cut);
+}
+
+/* A node whose connection breaks without a FIN keeps its place until its timeout, because the network may be at fault.
+ * `resume` with the node's token moves the place to a new connection.
+ *
+ * Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms them. */
+void session_may_resume(struct session *s);
+/* Drop the kept frames that the node has received: up to number `heard`. */
+void session_confirms(struct session *s, uint64_t heard);
+/* Free session.as_node. */
+void session_node_free(struct hub *hub, struct session *s);
+/* Keep the place of a node whose connection is broken, for the reason `why` (attempt.c). Return false if the place is
+ * not kept. */
+bool session_cut(struct session *s, const char *why);
+/* Return when the first place is given up, and give up the places that are due. */
+uint64_t session_cut_deadline(const struct hub *hub);
+void session_cut_tick(struct hub *hub);
+/* Move the node from its old session to `s`. The caller ends the old session. */
+void session_moves_node(struct hub *hub, struct session *old, struct session *s);
+
 /* Add a session to hub->sessions, which owns the session (session.c). Return false if memory is short. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
 /* Return the session of a connection, or NULL if the connection is unknown or closed. */
@@ -303,6 +337,8 @@ void session_free(struct hub *hub, struct session *s, const char *how);
 /* Free a session and make the shell close its connection. A handler must not drop its own session, but return
  * false. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
+/* Drop a session whose node has a new connection. The shell logs no warning. */
+void session_replace(struct hub *hub, struct session *s, const char *why);
 /* Drop a session that this store does not accept. The rejection is recorded, and logged once a minute for each
  * source. */
 void session_reject(struct hub *hub, struct session *s, const char *why);
@@ -334,7 +370,9 @@ void session_admit(struct hub *hub, struct session *s);
 void session_release(struct hub *hub, struct session *s);
 /* Remove a session from its line, and free the memory of AUTH. */
 void session_end_auth(struct hub *hub, struct session *s);
-/* Append a blob for the session to `out`, with a tag if the session has sent AUTH. */
+/* Append a blob for the session to `out`, with a tag if the session has sent AUTH. session_put_blob also keeps the
+ * blob until the node confirms it. */
+bool session_put_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 

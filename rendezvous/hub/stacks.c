@@ -234,6 +234,15 @@ void stacks_ask(struct job *job)
         ask_nodes(job);
 }
 
+void stacks_moved(struct job *job, conn_id from, conn_id to)
+{
+    size_t n;
+    struct sampled_node *nodes = nodes_of(&job->sample, &n);
+    for (size_t i = 0; i < n; i++)
+        if (nodes[i].conn == from)
+            nodes[i].conn = to;
+}
+
 void stacks_tick(struct job *job)
 {
     if (job->sample.until_ms != 0 && job->sample.until_ms <= job->hub->now_ms)

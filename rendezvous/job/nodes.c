@@ -402,6 +402,17 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     return node;
 }
 
+/* The key of by_id is node->id, so the node leaves the table before the change. */
+void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id)
+{
+    table_remove(&r->by_id, &node->by_id);
+    node->id = id;
+    node->by_id.hash = table_hash(slice_of(&node->id, sizeof(node->id)));
+    table_put(&r->by_id, &node->by_id);
+    if (rdzv_is_member(r, node))
+        r->run.seats[node->node_rank].node = id;
+}
+
 /* --- move ----------------------------------------------------------------------------------------------- */
 
 /* Return true if the node was a member of the last round. */

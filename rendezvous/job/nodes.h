@@ -146,6 +146,7 @@ enum rdzv_event_type {
     RDZV_STOPPED,
     RDZV_LEAVE,
     RDZV_LOST,
+    RDZV_BACK,
     RDZV_GROW,
     RDZV_HANGS,
     RDZV_SETTLE,
@@ -169,6 +170,7 @@ struct rdzv_event {
     int signal;                     /* LEAVE */
     const char *words;              /* LEAVE: the sender of the signal; LOST: how the node was lost */
     bool silent;                    /* LOST: the node was silent for too long */
+    uint64_t next;                  /* BACK: the id of the new connection */
 };
 
 /* --- admission.c --- */
@@ -189,6 +191,8 @@ void rdzv_node_is_finished(struct rdzv *r, struct node *node);
 /* Record a node that leaves, for the diagnosis. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words);
+/* Change the id of a node, and of its seat. */
+void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id);
 /* Change the state of a RESTING node to WAITING. A new node is RESTING, too. */
 void rdzv_node_waits(struct rdzv *r, struct node *node);
 /* Remove a node from `waiting`, and change its state to `next`. */

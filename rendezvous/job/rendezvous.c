@@ -26,6 +26,7 @@ static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rd
 static enum rdzv_state joins(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 /* No round runs: */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e);
@@ -52,13 +53,13 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 
 /* clang-format off */
 static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
-/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             GROW    HANGS   SETTLE   TIME_UP      JOIN         */
-[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, ignore, look,    give_up_job, joins       },
-[RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, ignore, look,    go_on,       joins       },
-[RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, agrees, hangs,  grow_if, ignore,      joins_spare },
-[RDZV_STOPPING]     = { better_cause, explains, ignore,  has_stopped,   leaves_late,  lost_late,       ignore, ignore, ignore,  drop_late,   joins_spare },
-[RDZV_BACKING_OFF]  = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, ignore, ignore,  gather,      joins       },
-[RDZV_OVER]         = { ignore,       ignore,   ignore,  ignore,        ignore,       ignore,          ignore, ignore, ignore,  ignore,      joins_late  },
+/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             BACK  GROW    HANGS   SETTLE   TIME_UP      JOIN         */
+[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, look,    give_up_job, joins       },
+[RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, look,    go_on,       joins       },
+[RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, back, agrees, hangs,  grow_if, ignore,      joins_spare },
+[RDZV_STOPPING]     = { better_cause, explains, ignore,  has_stopped,   leaves_late,  lost_late,       back, ignore, ignore, ignore,  drop_late,   joins_spare },
+[RDZV_BACKING_OFF]  = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, ignore,  gather,      joins       },
+[RDZV_OVER]         = { ignore,       ignore,   ignore,  ignore,        ignore,       ignore,          back, ignore, ignore, ignore,  ignore,      joins_late  },
 };
 /* clang-format on */
 
@@ -91,6 +92,19 @@ static void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event
 static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
+    return r->state;
+}
+
+/* Continue with a node whose connection was made again. The state of the job does not change, because the node has
+ * missed no message. */
+static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    char name[2 * RDZV_TEXT_MAX];
+    rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has connected again after %" PRIu64 " ms",
+              rdzv_name(node, name, sizeof(name)), r->now_ms - node->heard_ms);
+    rdzv_node_moves(r, node, e->next);
+    if (node->state != RDZV_NODE_FINISHED)
+        rdzv_touch(r, node);
     return r->state;
 }
 
@@ -537,6 +551,25 @@ void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
         return;
     goes(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = rdzv_is_silent(r, node) });
     rdzv_settle(r, now_ms);
+}
+
+void rdzv_cut(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
+{
+    struct node *node = rdzv_find(r, id);
+    r->now_ms = now_ms;
+    if (node == NULL)
+        return;
+    goes(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how });
+    rdzv_settle(r, now_ms);
+}
+
+bool rdzv_back(struct rdzv *r, uint64_t id, uint64_t next, uint64_t now_ms)
+{
+    struct node *node = rdzv_find(r, id);
+    r->now_ms = now_ms;
+    if (node != NULL)
+        rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_BACK, .next = next });
+    return node != NULL;
 }
 
 void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms)

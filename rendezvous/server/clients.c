@@ -505,6 +505,14 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
+static void leave_hub(struct client *c, const char *why)
+{
+    if (c->conn.is_cut)
+        hub_cut(c->clients->hub, c->id, why, now_ms(c->clients));
+    else
+        hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
+}
+
 /* Report the disconnect to the hub at once, because barriers must not wait until the replies are flushed. */
 static void on_end(struct conn *conn, const char *why)
 {
@@ -512,7 +520,7 @@ static void on_end(struct conn *conn, const char *why)
     log_peer(c, why);
     flush(c->clients);
     start_ending(c);
-    hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
+    leave_hub(c, why);
 }
 
 static const char *const trouble_words[] = {
@@ -541,7 +549,7 @@ static void cut_off(struct client *c)
     log_trouble(c);
     move_to(c, SERVED);
     conn_abort(&c->conn);
-    hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
+    leave_hub(c, trouble_words[c->trouble]);
 }
 
 /* Close all doomed clients. Repeat, because hub_disconnect may send replies to other clients, and a failed write

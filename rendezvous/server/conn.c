@@ -200,10 +200,18 @@ void conn_finish(struct conn *c, bool linger)
         flushed(c); /* closes at once, or waits for the peer's FIN */
 }
 
+/* Return true for an error that a fault of the network may cause. The kernel reports EPIPE only after a FIN. */
+static bool is_cut_by(int status)
+{
+    return status == UV_ECONNRESET || status == UV_ETIMEDOUT || status == UV_EHOSTUNREACH ||
+           status == UV_ENETUNREACH;
+}
+
 /* Process a FIN of the peer, or an error. After a FIN, flush the queue, because the peer may still read. After an
  * error, close at once. */
 static void ended(struct conn *c, int status)
 {
+    c->is_cut = is_cut_by(status);
     if (c->state == CONN_OPEN)
         c->host->on_end(c, status == UV_EOF ? "closed by the peer" : uv_strerror(status));
     if (status == UV_EOF)
@@ -287,6 +295,7 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *hold
         return queue(c, bytes, holder); /* after the queued bytes */
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
+    c->is_cut = is_cut_by(n);
     if (n == UV_EPIPE || n == UV_ECONNRESET)
         return CONN_GONE;
     if (n < 0 && n != UV_EAGAIN)

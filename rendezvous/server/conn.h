@@ -43,6 +43,7 @@ struct conn {
     enum conn_state state;
     bool is_stopped; /* conn_stop_reading was called */
     bool peer_ended; /* the peer's FIN or an error was received */
+    bool is_cut;     /* the connection broke without a FIN of the peer, so the network may be at fault */
     bool linger;     /* after CONN_FLUSHING, wait for the peer's FIN */
 };
 

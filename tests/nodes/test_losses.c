@@ -3,6 +3,7 @@
 #include "scene.h"
 
 #include <poll.h>
+#include <signal.h>
 
 TestSuite(losses, .timeout = 120);
 
@@ -111,6 +112,110 @@ static void lose_packets(struct play *play)
 
 SCENE(losses, lost_packets_harm_nobody, .until = "up", .fault = lose_packets, .never = "is lost|lost the",
       .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
+
+/* --- connections that are made again ---------------------------------------------------------------------- */
+
+/* Each scene breaks the connection of node 1 for less than --node_timeout. Then a worker ends on one of the nodes, and
+ * both nodes must report the same end: messages from before, during and after the break arrive once. */
+
+#define AGAIN "--node_timeout=12s"
+
+static void kill_workers(struct play *play, int index)
+{
+    cr_assert_gt(host_signal(&play->net->host[index], "worker", SIGKILL), 0);
+}
+
+static void heal_later(struct play *play)
+{
+    poll(NULL, 0, 3000);
+    host_heal(&play->net->host[0]);
+    host_heal(&play->net->host[1]);
+}
+
+static void cut_both_ways(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f in iifname eth0 drop");
+    host_rules(&play->net->host[1], "add rule inet f out oifname eth0 drop");
+}
+
+/* Longer than half of the timeout, so the node dials during the cut. */
+static void cut_ten_seconds(struct play *play)
+{
+    cut_both_ways(play);
+    poll(NULL, 0, 10000);
+    host_heal(&play->net->host[1]);
+    kill_workers(play, 1);
+}
+
+SCENE(losses, a_cut_of_ten_seconds_ends_no_job, .options = "--node_timeout=20s", .until = "up",
+      .fault = cut_ten_seconds, .never = "is lost|lost the", .within_ms = 2 * BEATS,
+      .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
+
+/* The failure is reported while the connection is cut. */
+static void fail_during_a_cut(struct play *play)
+{
+    cut_both_ways(play);
+    kill_workers(play, 1);
+    heal_later(play);
+}
+
+SCENE(losses, a_failure_during_a_cut_is_reported_after_it, .options = AGAIN, .until = "up",
+      .fault = fail_during_a_cut, .never = "is lost|lost the", .within_ms = 3 * BEATS,
+      .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
+
+/* The agent gets the resets. */
+static void reset_to_the_agent(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
+    cr_assert(run_until_error(play->node[1], "broke: connection reset by peer", 20000));
+    kill_workers(play, 0);
+    heal_later(play);
+}
+
+SCENE(losses, a_reset_of_the_agent_is_no_loss, .options = AGAIN, .until = "up", .fault = reset_to_the_agent,
+      .never = "is lost|lost the", .within_ms = 3 * BEATS, .says = "on node0 failed first|SIGKILL",
+      .node = { { .exit = 137 }, { .exit = 137, .ends = "broke: connection reset by peer|works again" } })
+
+/* The store gets the resets, and the agent finds a silent connection. */
+static void reset_to_the_store(struct play *play)
+{
+    host_rules(&play->net->host[0], "add rule inet f out oifname eth0 tcp sport 29500 reject with tcp reset");
+    heal_later(play);
+    kill_workers(play, 1);
+}
+
+SCENE(losses, a_reset_of_the_store_is_no_loss, .options = "--node_timeout=9s", .until = "up",
+      .fault = reset_to_the_store, .never = "is lost|lost the", .within_ms = 3 * BEATS,
+      .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
+
+/* A router has forgotten the connection, so its packets are dropped for ever. New connections work. */
+static void forget_connection(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f in counter"); /* adds the table */
+    cr_assert(
+        host_sh(&play->net->host[1],
+                "p=$(ss -Htn state established dst 10.9.0.1:29500 | sed -E 's/.*10.9.0.2:([0-9]+) .*/\\1/'); "
+                "for c in out in; do nft add rule inet f $c tcp sport $p drop; "
+                "nft add rule inet f $c tcp dport $p drop; done"));
+    poll(NULL, 0, 10000);
+    kill_workers(play, 1);
+}
+
+SCENE(losses, a_forgotten_connection_is_made_again, .options = "--node_timeout=9s", .until = "up",
+      .fault = forget_connection, .never = "is lost|lost the", .within_ms = 3 * BEATS,
+      .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
+
+/* The connection stays cut. */
+static void reset_for_ever(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
+    host_rules(&play->net->host[0], "add rule inet f out oifname eth0 tcp sport 29500 reject with tcp reset");
+}
+
+SCENE(losses, a_connection_that_stays_broken_is_named, .until = "up", .fault = reset_for_ever,
+      .within_ms = BEATS,
+      .node = { { .exit = 125, .says = "node 1 (node1) is lost" },
+                { .exit = ENDED, .says = "the connection broke (connection reset by peer)" } })
 
 /* Rank 2 ends as PyTorch with Gloo does after a reset, with the recorded line; its peer on node 1 lives. */
 static void write_reset(struct play *play)

@@ -157,7 +157,7 @@
       "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each worker gets all of it) or 'none'; the " \
       "other workers read nothing")                                                                                 \
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, NULL, NULL, true, OURS, PROGRAM,                                       \
-      "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
+      "print the plan (with --hosts: the remote commands) and start nothing; with --json as JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \
       "write each worker's stdout and stderr, and the report, to files below DIR")                       \
     X(COLLECT_LOGS, "collect_logs", 0, SWITCH, collect_logs, NULL, NULL, true, OURS, OUTPUT,                        \

@@ -49,7 +49,8 @@
       "delivers no secret. Every host that reaches a store without a secret can change its keys and end the job.")\
     X(STORE_IS_OPEN, WARNING,                                                                                   \
       "${subject} serves every host that reaches it, because it has no secret${why}",                           \
-      "start the store and all nodes with the same --secret_file=FILE ('ddprun --make_secret FILE' makes one)", \
+      "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun "             \
+      "--make_secret FILE' makes one)",                                                                         \
       "the store at 10.0.0.1:29500 serves every host that reaches it, because it has no secret",                \
       "Other hosts may use the store, and --insecure or the name torchrun allows a store without a secret.")    \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
@@ -253,8 +254,9 @@
       "The TCP connection succeeded, but no reply to the store's handshake arrived.")                       \
     X(HELLO_CLOSED, ERROR,                                                                                  \
       "${at} accepts connections and closes them on the first message",                                     \
-      "the port may belong to a store of another user (run as the same user, or pass --insecure), a "       \
-      "proxy or load balancer without a store, PyTorch's own store before 2.5, or another service; "        \
+      "the port may belong to a store of another user (run as the same user; --insecure opens a store to "  \
+      "all users and, without a secret, to all hosts), a proxy or load balancer without a store, "          \
+      "PyTorch's own store before 2.5, or another service; "                                                \
       "in a service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",            \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. Typical cause on one host: the "         \

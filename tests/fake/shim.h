@@ -39,7 +39,7 @@ extern _Thread_local struct shim_place shim_grid, shim_block, shim_thread, shim_
 void shim_block_barrier(void);
 void shim_warp_barrier(void);
 float shim_exchange(float x, int mask);
-/* Compute the lane's part of a product as `mma` of value.cu does; `get` reads a value. */
+/* Compute the lane's part of a product as `mma` of kernels.cu does; `get` reads a value. */
 void shim_mma(float d[4], const unsigned a[4], const unsigned b[2], float (*get)(uint16_t x));
 
 #define __device__ static __attribute__((unused))
